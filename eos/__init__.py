@@ -1,0 +1,1 @@
+"""Exactly-once, all-or-nothing writes from PySpark to Apache Pulsar."""

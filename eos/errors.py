@@ -1,0 +1,229 @@
+"""The error tree: every class says what the caller can do.
+
+``Retriable``: nothing is decided and nothing is lost, try again. ``Fatal``: trying again changes
+nothing, a person has to act. ``Indeterminate``: the outcome is not known; ask the log and the
+witness, never assume. Everything here crosses from executors to the driver, so every error
+survives pickling, and none of them may ever carry a token, a password or row data.
+
+Error codes of the broker become classes by one table, ``BROKER_ERRORS``. A code that the table
+does not know is ``Indeterminate``: an answer that we do not understand proves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+
+class EosError(Exception):
+    """Base of all errors of this project.
+
+    Args:
+        message: what happened, in one sentence.
+        hint: what the user can do about it; ends the text of the error.
+        context: any of ``sink_id``, ``query_id``, ``epoch`` and ``txn_id``, as text.
+    """
+
+    default_hint: str = ""
+
+    def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+        self.context = {name: str(value) for name, value in context.items() if value is not None}
+
+    def with_context(self, **context: object) -> EosError:
+        """Add what was not known where the error was raised; what is there already stays."""
+        for name, value in context.items():
+            if value is not None:
+                self.context.setdefault(name, str(value))
+        return self
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name}={value}" for name, value in self.context.items())
+        parts = [self.message, f"[{where}]" if where else "", self.hint]
+        return " ".join(part for part in parts if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.hint, self.context))
+
+
+def _rebuild(cls: type[EosError], message: str, hint: str, context: dict[str, str]) -> EosError:
+    return cls(message, hint=hint, **context)
+
+
+class Retriable(EosError):
+    """Nothing is decided and nothing is lost: try again."""
+
+
+class Fatal(EosError):
+    """Trying again changes nothing: a person has to act; the hint says how."""
+
+
+class Indeterminate(EosError):
+    """The outcome is not known. The commit log and the witness know, or will know."""
+
+
+# --- configuration and input -------------------------------------------------------------------
+
+
+class ConfigurationError(Fatal):
+    """An option or a setting is wrong; the message names it and says what is allowed."""
+
+
+class InputError(Fatal):
+    """The rows can't be written as they are; the message names the column or the row."""
+
+
+class MessageTooLarge(InputError):
+    """One message is larger than the broker takes (``maxMessageSize``, 5 MiB by default)."""
+
+
+class DuplicateEpochCall(Fatal):
+    """The same sink was called twice for one epoch in one run."""
+
+
+class NewLineage(Fatal):
+    """A sink that another streaming query wrote to is used by a new query."""
+
+
+# --- protocol and broker -----------------------------------------------------------------------
+
+
+class ProtocolError(Fatal):
+    """The peer sent something that the Pulsar protocol does not allow here."""
+
+
+class ConnectionLost(Retriable):
+    """The connection to the broker ended or could not be made."""
+
+    default_hint = "Check that the broker runs and that the service URL is right."
+
+
+class RequestTimeout(Indeterminate):
+    """The broker did not answer in time: it may or may not have done what was asked."""
+
+
+class BrokerNotReady(Retriable):
+    """The broker cannot serve this now (loading, unloading, busy, limits)."""
+
+
+class Unauthorized(Fatal):
+    """Authentication or authorization failed."""
+
+    default_hint = "Check the token or certificate and the permissions of its role."
+
+
+class TopicNotFound(Fatal):
+    """The topic or its namespace does not exist."""
+
+
+class TopicTerminated(Fatal):
+    """The topic was terminated: it takes no more messages."""
+
+
+class IncompatibleSchema(Fatal):
+    """The topic's schema does not admit these messages."""
+
+
+class InvalidTopicName(Fatal):
+    """The broker rejects the topic's name."""
+
+
+class NotAllowed(Fatal):
+    """The broker does not allow this operation."""
+
+
+class TransactionsDisabled(Fatal):
+    """The broker runs without transactions."""
+
+    default_hint = (
+        "Set transactionCoordinatorEnabled=true in the broker's configuration, run "
+        "`bin/pulsar initialize-transaction-coordinator-metadata` and restart the brokers."
+    )
+
+
+class CoordinatorNotFound(Retriable):
+    """The transaction coordinator moved or is not loaded: look it up again."""
+
+
+class TransactionNotFound(Indeterminate):
+    """Code 24. The transaction ended: committed, aborted or expired; the code does not tell."""
+
+
+class InvalidTransactionStatus(Indeterminate):
+    """Code 21. The transaction ended or is ending; do not read the outcome from the text."""
+
+
+class TransactionConflict(Indeterminate):
+    """Code 23. Another operation of the transaction is in the way."""
+
+
+class BrokerError(Indeterminate):
+    """A code that we do not map: it says nothing about the outcome."""
+
+
+# --- the commit --------------------------------------------------------------------------------
+
+
+class TransactionPoisoned(Retriable):
+    """This transaction must never be committed; its work runs again in a new one."""
+
+
+class TransactionExpired(TransactionPoisoned):
+    """The transaction outlived its time to live and the broker aborted it."""
+
+
+class Fenced(Fatal):
+    """Another driver claimed the sink: this one must stop."""
+
+    default_hint = (
+        "Another driver or the recovery tool holds this sink's claim. Make sure that only one "
+        "query writes with this sink_id, then restart the one that should."
+    )
+
+
+class CommitLogError(Fatal):
+    """The commit log is broken, rolled back or unwritable; the message names the file."""
+
+
+class InDoubt(Indeterminate):
+    """A transaction is unfinished and its outcome can't be proved now."""
+
+    default_hint = (
+        "Nothing was guessed and nothing is lost. Restart when the broker is reachable and "
+        "healthy: recovery asks again."
+    )
+
+
+BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
+    1: BrokerNotReady,  # MetadataError
+    2: BrokerNotReady,  # PersistenceError
+    3: Unauthorized,  # AuthenticationError
+    4: Unauthorized,  # AuthorizationError
+    5: BrokerNotReady,  # ConsumerBusy
+    6: BrokerNotReady,  # ServiceNotReady
+    7: BrokerNotReady,  # ProducerBlockedQuotaExceededError
+    8: BrokerNotReady,  # ProducerBlockedQuotaExceededException
+    9: ProtocolError,  # ChecksumError
+    11: TopicNotFound,
+    14: BrokerNotReady,  # TooManyRequests
+    15: TopicTerminated,
+    16: BrokerNotReady,  # ProducerBusy
+    17: InvalidTopicName,
+    18: IncompatibleSchema,
+    20: CoordinatorNotFound,
+    21: InvalidTransactionStatus,
+    22: NotAllowed,
+    23: TransactionConflict,
+    24: TransactionNotFound,
+    25: BrokerNotReady,  # ProducerFenced
+}
+"""ServerError of PulsarApi.proto -> class. Source: pulsar-common/src/main/proto/PulsarApi.proto."""
+
+
+def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosError:
+    """The error for code ``code``, that the broker answered with while ``doing`` something."""
+    cls = BROKER_ERRORS.get(code, BrokerError)
+    detail = text.strip().splitlines()[0][:300] if text.strip() else "no text"
+    error = cls(f"{doing}: the broker answered with code {code} ({detail}).")
+    return error.with_context(**context)

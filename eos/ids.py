@@ -1,0 +1,128 @@
+"""Names and numbers that everything else refers to: transaction, message, topic."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eos.errors import ConfigurationError
+
+_NAME = re.compile(r"[A-Za-z0-9_.:=-]+")
+_SINK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_PARTITION_SUFFIX = re.compile(r"^(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]*)$")
+
+
+class TxnId(NamedTuple):
+    """Pulsar's TxnID. ``most`` is the coordinator's number, ``least`` counts in that coordinator.
+
+    Numbers start again on a fresh cluster, so an id alone never identifies a transaction.
+    """
+
+    most: int
+    least: int
+
+    def __str__(self) -> str:
+        return f"({self.most},{self.least})"
+
+
+class MessageId(NamedTuple):
+    """Where a message sits: ``ledger:entry:partition:batch_index``; -1 where there is none."""
+
+    ledger: int
+    entry: int
+    partition: int = -1
+    batch_index: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}:{self.partition}:{self.batch_index}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """The inverse of ``str``.
+
+        Raises:
+            ValueError: ``text`` is not four whole numbers joined by colons.
+        """
+        parts = text.split(":")
+        if len(parts) != 4:
+            raise ValueError(f"not a message id: {text!r}")
+        return cls(*(int(part) for part in parts))
+
+    @property
+    def is_dropped(self) -> bool:
+        """-1:-1 in a receipt: the broker dropped the message as a duplicate."""
+        return self.ledger == -1 and self.entry == -1
+
+
+@dataclass(frozen=True, order=True)
+class TopicName:
+    """A topic's full name, ``persistent://tenant/namespace/local``."""
+
+    tenant: str
+    namespace: str
+    local: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Read a full name, ``tenant/namespace/local`` or ``local`` (then public/default).
+
+        Raises:
+            ConfigurationError: the name is malformed, or the topic is not persistent.
+        """
+        rest = text
+        if "://" in text:
+            domain, rest = text.split("://", 1)
+            if domain != "persistent":
+                raise ConfigurationError(
+                    f"topic {text!r}: only persistent:// topics take transactions."
+                )
+        parts = rest.split("/")
+        if len(parts) == 1:
+            parts = ["public", "default", rest]
+        if (
+            len(parts) != 3
+            or not all(parts)
+            or not all(_NAME.fullmatch(part) for part in parts[:2])
+            or re.search(r"[\s\x00-\x1f]", parts[2])
+        ):
+            raise ConfigurationError(
+                f"topic {text!r}: expected persistent://tenant/namespace/topic."
+            )
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"persistent://{self.tenant}/{self.namespace}/{self.local}"
+
+    @property
+    def namespace_name(self) -> str:
+        """``tenant/namespace``."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def partition_index(self) -> int | None:
+        """n of ``...-partition-n``, or None when this is not the name of one partition."""
+        match = _PARTITION_SUFFIX.match(self.local)
+        return int(match["index"]) if match else None
+
+    def partition(self, index: int) -> TopicName:
+        """The exact name of one partition. Transactions take exact names only (see facts)."""
+        return TopicName(self.tenant, self.namespace, f"{self.local}-partition-{index}")
+
+    def partitions(self, count: int) -> list[TopicName]:
+        """All exact names of a topic with ``count`` partitions; 0 means: not partitioned."""
+        return [self.partition(index) for index in range(count)] if count else [self]
+
+
+def check_sink_id(sink_id: str) -> str:
+    """``sink_id``, when it can name a folder and a topic everywhere.
+
+    Raises:
+        ConfigurationError: it can't.
+    """
+    if not _SINK_ID.fullmatch(sink_id):
+        raise ConfigurationError(
+            f"sink_id {sink_id!r}: use 1 to 100 letters, digits, '_', '-' and '.', "
+            "and begin with a letter or a digit."
+        )
+    return sink_id

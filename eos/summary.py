@@ -1,0 +1,112 @@
+"""What one writing task tells the driver: how much it sent where, and as whose producer.
+
+Crosses from executors as JSON, so it stands apart from everything that only a driver needs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from eos.ids import MessageId
+
+
+@dataclass(frozen=True)
+class PartitionFigures:
+    """What was sent to one topic partition.
+
+    ``topic`` is the partition's exact name; ``records`` counts messages, ``bytes`` is the sum of
+    their value and key lengths. ``checksum``: sum modulo 2^64 over the entries of
+    crc32c(the entry's values one after the other, then its keys).
+    """
+
+    topic: str
+    producers: tuple[str, ...]
+    records: int
+    bytes: int
+    checksum: int
+    first_id: MessageId
+    last_id: MessageId
+
+
+@dataclass(frozen=True)
+class TaskError:
+    """Why a task did not write: the name of a class of ``eos.errors`` and its parts."""
+
+    kind: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class TaskSummary:
+    """One task's report. ``registered``: the exact partitions it added to the transaction.
+
+    A task that must not or could not write reports ``error`` instead of raising: Spark would
+    only run it again, and no second attempt may write into the same transaction.
+    """
+
+    spark_partition: int
+    stage_id: int
+    attempt_number: int
+    registered: tuple[str, ...]
+    partitions: tuple[PartitionFigures, ...]
+    error: TaskError | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskSummary:
+        """Parse what ``to_json`` wrote.
+
+        Raises:
+            ValueError: it is not that.
+        """
+        try:
+            row = json.loads(text)
+            return cls(
+                spark_partition=int(row["spark_partition"]),
+                stage_id=int(row["stage_id"]),
+                attempt_number=int(row["attempt_number"]),
+                registered=tuple(row["registered"]),
+                partitions=tuple(
+                    PartitionFigures(
+                        topic=str(part["topic"]),
+                        producers=tuple(part["producers"]),
+                        records=int(part["records"]),
+                        bytes=int(part["bytes"]),
+                        checksum=int(part["checksum"]),
+                        first_id=MessageId(*part["first_id"]),
+                        last_id=MessageId(*part["last_id"]),
+                    )
+                    for part in row["partitions"]
+                ),
+                error=TaskError(**row["error"]) if row["error"] else None,
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a task summary: {error}") from error
+
+
+def merge_figures(summaries: list[TaskSummary]) -> tuple[PartitionFigures, ...]:
+    """All tasks' figures together, one entry for each topic partition, ordered by its name."""
+    by_topic: dict[str, list[PartitionFigures]] = {}
+    for summary in summaries:
+        for part in summary.partitions:
+            by_topic.setdefault(part.topic, []).append(part)
+    return tuple(
+        PartitionFigures(
+            topic=topic,
+            producers=tuple(sorted(name for part in parts for name in part.producers)),
+            records=sum(part.records for part in parts),
+            bytes=sum(part.bytes for part in parts),
+            checksum=sum(part.checksum for part in parts) % 2**64,
+            first_id=min(part.first_id for part in parts),
+            last_id=max(part.last_id for part in parts),
+        )
+        for topic, parts in sorted(by_topic.items())
+    )
