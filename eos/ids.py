@@ -105,6 +105,12 @@ class TopicName:
         match = _PARTITION_SUFFIX.match(self.local)
         return int(match["index"]) if match else None
 
+    @property
+    def base(self) -> TopicName:
+        """The topic that this is a partition of; itself when it is none."""
+        match = _PARTITION_SUFFIX.match(self.local)
+        return TopicName(self.tenant, self.namespace, match["base"]) if match else self
+
     def partition(self, index: int) -> TopicName:
         """The exact name of one partition. Transactions take exact names only (see facts)."""
         return TopicName(self.tenant, self.namespace, f"{self.local}-partition-{index}")

@@ -6,6 +6,7 @@ Crosses from executors as JSON, so it stands apart from everything that only a d
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from eos.ids import MessageId
@@ -92,7 +93,7 @@ class TaskSummary:
             raise ValueError(f"not a task summary: {error}") from error
 
 
-def merge_figures(summaries: list[TaskSummary]) -> tuple[PartitionFigures, ...]:
+def merge_figures(summaries: Iterable[TaskSummary]) -> tuple[PartitionFigures, ...]:
     """All tasks' figures together, one entry for each topic partition, ordered by its name."""
     by_topic: dict[str, list[PartitionFigures]] = {}
     for summary in summaries:

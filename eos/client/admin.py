@@ -1,0 +1,78 @@
+"""The few questions that only Pulsar's admin REST API answers."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    ConnectionLost,
+    ProtocolError,
+    TopicNotFound,
+    Unauthorized,
+)
+from eos.ids import TopicName, TxnId
+from eos.transport.security import Security
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+
+
+class AdminClient:
+    """Asks the admin API at ``admin_url`` (``http://host:8080``), as the same principal.
+
+    Raises:
+        ConfigurationError: ``admin_url`` is not http(s), or carries a user or password.
+    """
+
+    def __init__(self, admin_url: str, security: Security, *, timeout_s: float) -> None:
+        if not admin_url.startswith(("http://", "https://")) or "@" in admin_url:
+            raise ConfigurationError(
+                "admin_url must be http://host:port or https://host:port, without credentials."
+            )
+        self._base = admin_url.rstrip("/")
+        self._security = security
+        self._timeout_s = timeout_s
+
+    def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
+        """Whether the transaction buffer of ``topic`` counts ``txn`` as open, with messages.
+
+        For a transaction that has ended this means: it holds back every reader of the topic.
+        Source: ``transactionInBufferStats`` answers ``{"startPosition": ..., "aborted": false}``
+        for it (measured on 4.2.4).
+
+        Raises:
+            EosError: the API can't be asked.
+        """
+        name = f"{topic.namespace_name}/{topic.local}"
+        path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
+        try:
+            stats = self._get(path)
+        except TopicNotFound:
+            return False
+        return stats.get("startPosition") is not None and not stats.get("aborted")
+
+    def _get(self, path: str) -> dict[str, Any]:
+        request = urllib.request.Request(self._base + path)  # noqa: S310 - the scheme is checked
+        if self._security.method_name == "token":
+            request.add_header("Authorization", f"Bearer {self._security.read_token()}")
+        context = self._security.ssl_context() if self._base.startswith("https") else None
+        try:
+            with urllib.request.urlopen(  # noqa: S310 - the scheme is checked
+                request, timeout=self._timeout_s, context=context
+            ) as response:
+                answer = json.loads(response.read(MAX_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            known = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
+            cls = known.get(error.code, BrokerNotReady)
+            raise cls(f"The admin API answered {error.code} to {path}.") from None
+        except OSError as error:
+            raise ConnectionLost(f"The admin API at {self._base}: {error}.") from error
+        except ValueError as error:
+            raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from error
+        if not isinstance(answer, dict):
+            raise ProtocolError(f"The admin API's answer to {path} is no object.")
+        return answer

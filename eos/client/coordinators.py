@@ -1,0 +1,178 @@
+"""The transaction coordinators: begin, register partitions, end.
+
+Coordinator n is the owner of ``transaction_coordinator_assign-partition-n``. LOOKUP of that topic
+comes first, it also makes the broker load the coordinator, then TC_CLIENT_CONNECT, then the rest
+(measured: without the look-up a restarted broker answers ServiceNotReady). Every method is one
+attempt; after a failure that may mean "moved", the next call looks the coordinator up again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from eos.client.lookup import Lookup
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    ConnectionLost,
+    CoordinatorNotFound,
+    NotAllowed,
+    RequestTimeout,
+    TopicNotFound,
+    TransactionsDisabled,
+    broker_error,
+)
+from eos.ids import TopicName, TxnId
+from eos.transport.connection import Connection
+from eos.wire import commands
+from eos.wire.messages import Message
+
+ASSIGN_TOPIC: Final = TopicName("pulsar", "system", "transaction_coordinator_assign")
+MIN_TTL_MS: Final = 100
+MAX_TTL_MS: Final = 24 * 3600 * 1000
+"""A huge time to live switches off expiry for a whole coordinator (measured)."""
+
+ResponseT = TypeVar(
+    "ResponseT",
+    commands.NewTxnResponse,
+    commands.AddPartitionToTxnResponse,
+    commands.EndTxnResponse,
+)
+
+
+class Coordinators:
+    """All coordinators of a cluster, seen through one client."""
+
+    def __init__(self, lookup: Lookup, *, timeout_s: float) -> None:
+        self._lookup = lookup
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._connections: dict[int, Connection] = {}
+        self._next = itertools.count()
+
+    def count(self) -> int:
+        """How many coordinators the cluster has.
+
+        Raises:
+            TransactionsDisabled: none: the broker runs without transactions.
+        """
+        try:
+            count = self._lookup.partition_count(ASSIGN_TOPIC)
+        except TopicNotFound as error:
+            raise TransactionsDisabled("The cluster has no transaction coordinator.") from error
+        if count == 0:
+            raise TransactionsDisabled("The cluster has no transaction coordinator.")
+        return count
+
+    def connect(self, tc_id: int) -> None:
+        """Connect to coordinator ``tc_id``: it loads, and finishes what it had begun to end."""
+        self._connection(tc_id)
+
+    def begin(self, ttl_ms: int) -> TxnId:
+        """NEW_TXN on the coordinators in turn; otherwise as ``begin_on``."""
+        return self.begin_on(next(self._next) % self.count(), ttl_ms)
+
+    def begin_on(self, tc_id: int, ttl_ms: int) -> TxnId:
+        """NEW_TXN on coordinator ``tc_id``; the broker aborts the transaction after ``ttl_ms``.
+
+        Raises:
+            RequestTimeout: no answer; a broker at its limit of active transactions stays silent.
+        """
+        if not MIN_TTL_MS <= ttl_ms <= MAX_TTL_MS:
+            raise ConfigurationError(
+                f"A time to live of {ttl_ms} ms: it must be {MIN_TTL_MS} ms to 24 hours."
+            )
+        answer = self._request(
+            tc_id,
+            lambda request_id: commands.NewTxn(request_id=request_id, ttl_ms=ttl_ms, tc_id=tc_id),
+            commands.NewTxnResponse,
+            doing="Opening a transaction",
+        )
+        return TxnId(answer.txnid_most, answer.txnid_least)
+
+    def add_partitions(self, txn: TxnId, topics: Iterable[str]) -> None:
+        """ADD_PARTITION_TO_TXN with exact names: a base name is accepted and loses the data."""
+        partitions = tuple(topics)
+        self._request(
+            txn.most,
+            lambda request_id: commands.AddPartitionToTxn(
+                request_id=request_id,
+                txnid_most=txn.most,
+                txnid_least=txn.least,
+                partitions=partitions,
+            ),
+            commands.AddPartitionToTxnResponse,
+            doing=f"Adding {len(partitions)} partitions to transaction {txn}",
+        )
+
+    def end(self, txn: TxnId, action: commands.TxnAction, *, timeout_s: float) -> None:
+        """END_TXN, once. Returning means OK.
+
+        Raises:
+            TransactionNotFound, InvalidTransactionStatus: the transaction ended before; how, the
+                witness knows.
+            EosError: anything else says nothing about the outcome.
+        """
+        self._request(
+            txn.most,
+            lambda request_id: commands.EndTxn(
+                request_id=request_id,
+                txnid_most=txn.most,
+                txnid_least=txn.least,
+                action=int(action),
+            ),
+            commands.EndTxnResponse,
+            doing=f"Ending transaction {txn} with {action.name.lower()}",
+            timeout_s=timeout_s,
+        )
+
+    def _request(
+        self,
+        tc_id: int,
+        make: Callable[[int], Message],
+        answer: type[ResponseT],
+        *,
+        doing: str,
+        timeout_s: float | None = None,
+    ) -> ResponseT:
+        connection = self._connection(tc_id)
+        try:
+            response = connection.request(make, answer, timeout_s=timeout_s or self._timeout_s)
+            if response.error is not None:
+                raise broker_error(response.error, response.message, doing=doing)
+        except (ConnectionLost, RequestTimeout, CoordinatorNotFound, BrokerNotReady):
+            self._forget(tc_id, connection)
+            raise
+        return response
+
+    def _connection(self, tc_id: int) -> Connection:
+        with self._lock:
+            known = self._connections.get(tc_id)
+        if known is not None and known.is_alive:
+            return known
+        connection = self._lookup.broker_of(str(ASSIGN_TOPIC.partition(tc_id)))
+        try:
+            answer = connection.request(
+                lambda request_id: commands.TcClientConnectRequest(
+                    request_id=request_id, tc_id=tc_id
+                ),
+                commands.TcClientConnectResponse,
+                timeout_s=self._timeout_s,
+            )
+        except NotAllowed as error:
+            raise TransactionsDisabled("The broker refuses transactions.") from error
+        if answer.error is not None:
+            raise broker_error(
+                answer.error, answer.message, doing=f"Connecting to coordinator {tc_id}"
+            )
+        with self._lock:
+            self._connections[tc_id] = connection
+        return connection
+
+    def _forget(self, tc_id: int, connection: Connection) -> None:
+        with self._lock:
+            if self._connections.get(tc_id) is connection:
+                del self._connections[tc_id]

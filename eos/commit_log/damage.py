@@ -1,0 +1,106 @@
+"""Finding the broken file of a log. Slow and thorough: it runs only after a read has failed."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from eos.commit_log.location import LOG_FOLDER, Location
+
+_COMMIT: Final = re.compile(r"([0-9]{20})\.json")
+_CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint.*\.parquet")
+
+
+def commit_name(version: int) -> str:
+    """The file of one Delta commit, relative to the table's folder."""
+    return f"{LOG_FOLDER}/{version:020}.json"
+
+
+def commit_actions(location: Location, version: int) -> dict[str, list[Any]] | None:
+    """The actions of one commit by their kind; None when its file is not there.
+
+    Raises:
+        ValueError: the file is empty or broken; the message names it.
+    """
+    content = location.read(commit_name(version))
+    if content is None:
+        return None
+    found: dict[str, list[Any]] = {}
+    try:
+        for line in content.splitlines():
+            for kind, action in json.loads(line).items():
+                found.setdefault(kind, []).append(action)
+    except (ValueError, AttributeError):
+        raise ValueError(f"{commit_name(version)} is truncated or garbage") from None
+    if not found:
+        raise ValueError(f"{commit_name(version)} is empty")
+    return found
+
+
+def find(location: Location, table: DeltaTable | None) -> str | None:
+    """What is broken, with the file's name; None when every file can be read.
+
+    Args:
+        table: the table, when its Delta log could be opened: then its data files are read too.
+    """
+    for finding in _broken_commits(location):
+        return finding
+    for path, size in _active_files(table):
+        finding_or_none = _broken_data(location, path, size)
+        if finding_or_none:
+            return finding_or_none
+    return None
+
+
+def _broken_commits(location: Location) -> Iterator[str]:
+    names = location.names(LOG_FOLDER)
+    checkpoints = [match for name in names if (match := _CHECKPOINT.fullmatch(name))]
+    newest = max((int(match[1]) for match in checkpoints), default=-1)
+    for match in checkpoints:
+        if int(match[1]) == newest:
+            yield from _unreadable(location, f"{LOG_FOLDER}/{match[0]}")
+    versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+    expected = newest + 1
+    for version in sorted(version for version in versions if version > newest):
+        if version > expected:
+            yield f"{commit_name(expected)} is missing"
+        expected = version + 1
+        try:
+            commit_actions(location, version)
+        except ValueError as error:
+            yield str(error)
+    if not versions and newest < 0:
+        yield f"{LOG_FOLDER} holds no commit"
+
+
+def _active_files(table: DeltaTable | None) -> list[tuple[str, int]]:
+    if table is None:
+        return []
+    actions = pa.table(table.get_add_actions()).to_pylist()
+    return [(action["path"], action["size_bytes"]) for action in actions]
+
+
+def _broken_data(location: Location, path: str, size: int) -> str | None:
+    for finding in _unreadable(location, path, size):
+        return finding
+    return None
+
+
+def _unreadable(location: Location, path: str, size: int | None = None) -> Iterator[str]:
+    content = location.read(path)
+    if content is None:
+        yield f"{path} is missing"
+    elif size is not None and len(content) != size:
+        yield f"{path} has {len(content)} bytes instead of {size}"
+    else:
+        try:
+            pq.ParquetFile(io.BytesIO(content)).read(use_threads=False)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            yield f"{path} can't be read ({location.clean(error)})"

@@ -1,0 +1,193 @@
+"""The table's columns, and the way of a record into a row and back.
+
+A checksum is a uint64, which Delta does not have. It is stored as ``decimal(20,0)``: SQL shows
+and compares the same number that every other tool computes, where an int64 would show half of
+all checksums as negative. Ids of messages are text, ``ledger:entry:partition:batch_index``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from eos.ids import MessageId, TxnId
+from eos.summary import PartitionFigures
+from eos.transaction import RECORD_VERSION, LogRecord, Reason, State
+
+_UINT64: Final = pa.decimal128(20, 0)
+_UTC_TIME: Final = pa.timestamp("us", "UTC")
+
+_PARTITION: Final = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("producers", pa.list_(pa.string())),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("checksum", _UINT64),
+        ("first_id", pa.string()),
+        ("last_id", pa.string()),
+    ]
+)
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("record_version", pa.int32(), nullable=False),
+        pa.field("sink_id", pa.string(), nullable=False),
+        pa.field("query_id", pa.string()),
+        pa.field("epoch", pa.string()),
+        pa.field("attempt", pa.int32()),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("txn_most", pa.int64()),
+        pa.field("txn_least", pa.int64()),
+        pa.field("ttl_ms", pa.int64()),
+        pa.field("opened_at", _UTC_TIME),
+        pa.field("service_url", pa.string(), nullable=False),
+        pa.field("receipt_topic", pa.string(), nullable=False),
+        pa.field("mark_id", pa.string()),
+        pa.field("mark_uuid", pa.string()),
+        pa.field("receipt_id", pa.string()),
+        pa.field("partitions", pa.list_(_PARTITION), nullable=False),
+        pa.field("records", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("checksum", _UINT64),
+        pa.field("reason", pa.string()),
+        pa.field("written_at", _UTC_TIME, nullable=False),
+    ]
+)
+"""Columns of the log, in order."""
+
+
+def to_row(record: LogRecord) -> dict[str, Any]:
+    """The record's row, by column."""
+    return {
+        "record_version": record.record_version,
+        "sink_id": record.sink_id,
+        "query_id": record.query_id,
+        "epoch": record.epoch,
+        "attempt": record.attempt,
+        "seq": record.seq,
+        "state": record.state.value,
+        "run_id": record.run_id,
+        "txn_most": record.txn.most if record.txn else None,
+        "txn_least": record.txn.least if record.txn else None,
+        "ttl_ms": record.ttl_ms,
+        "opened_at": record.opened_at,
+        "service_url": record.service_url,
+        "receipt_topic": record.receipt_topic,
+        "mark_id": str(record.mark_id) if record.mark_id else None,
+        "mark_uuid": record.mark_uuid,
+        "receipt_id": str(record.receipt_id) if record.receipt_id else None,
+        "partitions": [_partition_row(part) for part in record.partitions],
+        "records": record.records,
+        "bytes": record.bytes,
+        "checksum": _decimal(record.checksum),
+        "reason": str(record.reason) if record.reason else None,
+        "written_at": record.written_at,
+    }
+
+
+def to_table(record: LogRecord) -> pa.Table:
+    """The record as an Arrow table of one row."""
+    return pa.Table.from_pylist([to_row(record)], schema=SCHEMA)
+
+
+class NewerRecord(ValueError):
+    """A row that a newer release wrote."""
+
+
+def from_row(row: Mapping[str, Any]) -> LogRecord:
+    """The record of a row.
+
+    Raises:
+        ValueError: a column is missing or holds what no record can hold, or the row was
+            written by a newer release (``NewerRecord``).
+    """
+    try:
+        # First of all: nothing else can be relied on in a record of another version.
+        version = int(row["record_version"])
+        if version > RECORD_VERSION:
+            raise NewerRecord(
+                f"record_version {version} was written by a newer release "
+                f"(this one knows {RECORD_VERSION}): upgrade it"
+            )
+        return _record(row, version)
+    except KeyError as error:
+        raise ValueError(f"column {error} is missing") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a column has the wrong type: {error}") from error
+
+
+def _record(row: Mapping[str, Any], version: int) -> LogRecord:
+    most, least = row["txn_most"], row["txn_least"]
+    if (most is None) != (least is None):
+        raise ValueError("txn_most and txn_least go together")
+    return LogRecord(
+        record_version=version,
+        sink_id=row["sink_id"],
+        query_id=row["query_id"],
+        epoch=row["epoch"],
+        attempt=row["attempt"],
+        seq=int(row["seq"]),
+        state=State(row["state"]),
+        run_id=row["run_id"],
+        txn=None if most is None else TxnId(int(most), int(least)),
+        ttl_ms=row["ttl_ms"],
+        opened_at=_utc(row["opened_at"]),
+        service_url=row["service_url"],
+        receipt_topic=row["receipt_topic"],
+        mark_id=_message_id(row["mark_id"]),
+        mark_uuid=row["mark_uuid"],
+        receipt_id=_message_id(row["receipt_id"]),
+        partitions=tuple(_partition(part) for part in row["partitions"]),
+        records=row["records"],
+        bytes=row["bytes"],
+        checksum=_int(row["checksum"]),
+        reason=None if row["reason"] is None else Reason.parse(row["reason"]),
+        written_at=_utc(row["written_at"]),
+    )
+
+
+def _partition_row(part: PartitionFigures) -> dict[str, Any]:
+    return {
+        "topic": part.topic,
+        "producers": list(part.producers),
+        "records": part.records,
+        "bytes": part.bytes,
+        "checksum": _decimal(part.checksum),
+        "first_id": str(part.first_id),
+        "last_id": str(part.last_id),
+    }
+
+
+def _partition(row: Mapping[str, Any]) -> PartitionFigures:
+    return PartitionFigures(
+        topic=row["topic"],
+        producers=tuple(row["producers"]),
+        records=int(row["records"]),
+        bytes=int(row["bytes"]),
+        checksum=int(row["checksum"]),
+        first_id=MessageId.parse(row["first_id"]),
+        last_id=MessageId.parse(row["last_id"]),
+    )
+
+
+def _decimal(value: int | None) -> Decimal | None:
+    return None if value is None else Decimal(value)
+
+
+def _int(value: Decimal | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    return None if value is None else value.astimezone(UTC)
+
+
+def _message_id(text: str | None) -> MessageId | None:
+    return None if text is None else MessageId.parse(text)

@@ -1,0 +1,307 @@
+"""The Delta table below a commit log: create, read, append conditionally, keep small.
+
+The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
+a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
+the others conflict, whoever they belong to. Compaction carries no identifier and conflicts with
+nobody. Four facts of ``deltalake`` 1.6 shape the code:
+
+- An identifier that was used before is accepted from a fresh handle: the check is ours.
+- ``DeltaTable.create`` retries its commit, so of several creators at once two may succeed, and the
+  second replaces the table's id. Without retries exactly one does.
+- An empty file of the newest commit is read as a commit that did nothing, so that the record in
+  it is silently gone: ``read`` looks at the newest commit itself.
+- Statistics of a decimal stop at 2^63 - 1, and a query that trusts them would miss rows: the table
+  keeps statistics for ``seq`` only.
+
+``DeltaTable.to_pyarrow_table`` is never used: the process often aborts at its exit afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Transaction,
+    write_deltalake,
+)
+from deltalake.exceptions import TableNotFoundError
+
+from eos.commit_log import damage, disk
+from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.schema import SCHEMA, to_table
+from eos.errors import CommitLogError
+from eos.transaction import LogRecord
+
+BROKEN_HINT: Final = (
+    "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
+    "it from a copy that holds everything up to the last driver's stop, then start again."
+)
+
+_CONFIGURATION: Final[dict[str, str | None]] = {
+    "delta.dataSkippingStatsColumns": "seq",
+    # Files that compaction and checkpoints have replaced. A day is long for any reader of so
+    # small a table, and short enough for folders that stay quick to list.
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+# Checkpoints and clean-up are housekeeping's: an append that took effect must not fail over them.
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class LostRace(Exception):
+    """The table does not stand where this handle's owner believes."""
+
+
+class LogTable:
+    """One handle on one sink's table. Made by ``create_or_open`` or ``maybe_open``."""
+
+    def __init__(self, location: Location, sink_id: str, table: DeltaTable) -> None:
+        self.location = location
+        self.sink_id = sink_id
+        self._table = table
+        self._app_id = f"eos/{sink_id}"
+
+    @classmethod
+    def create_or_open(cls, location: Location, sink_id: str) -> LogTable:
+        """Open the table, or create it when nothing is there; safe against other creators.
+
+        Raises:
+            CommitLogError: it can't be opened or created, or only remains of one are there.
+        """
+        opened = cls.maybe_open(location, sink_id)
+        if opened is not None:
+            return opened
+        problem = "another creator is half-way"
+        try:
+            location.make_folder()
+            _create(location)
+        except Exception as error:
+            problem = location.clean(error)
+        # Also after an error: somebody else may have been first.
+        opened = cls.maybe_open(location, sink_id)
+        if opened is None:
+            raise CommitLogError(
+                f"commit log {location.uri} can't be created: {problem}.",
+                hint="Check that the folder or bucket exists and may be written to.",
+                sink_id=sink_id,
+            )
+        return opened
+
+    @classmethod
+    def maybe_open(cls, location: Location, sink_id: str) -> LogTable | None:
+        """Open the table; None when there is none.
+
+        Raises:
+            CommitLogError: it can't be opened, or only remains of one are there.
+        """
+        for attempt in range(2):
+            try:
+                with _panics_as_errors():
+                    return cls(location, sink_id, _open(location))
+            except TableNotFoundError:
+                # Remains may be a table that somebody is creating just now: look twice.
+                if not _remains(location):
+                    return None
+                if attempt:
+                    raise _broken(location, sink_id, "data without a Delta log", None) from None
+            except Exception as error:
+                text = location.clean(error)
+                raise _broken(location, sink_id, text, None) from location.cause(error)
+        raise AssertionError
+
+    @property
+    def id(self) -> str:
+        """The table's own id: stays while the table lives, another for a table made anew."""
+        return str(self._table.metadata().id)
+
+    @property
+    def loose_files(self) -> int:
+        """How many data files a read opens; each append adds one, compaction leaves one."""
+        return len(self._table.file_uris())
+
+    def read(self) -> list[dict[str, Any]]:
+        """All rows in the order of ``seq``, as this handle sees them.
+
+        Raises:
+            CommitLogError: a file is broken or missing, or rows were taken away; names the file.
+        """
+        try:
+            self._walk_to_newest_append()
+            with _panics_as_errors():
+                query = QueryBuilder().register("log", self._table)
+                rows: list[dict[str, Any]] = pa.table(
+                    query.execute("select * from log").read_all()
+                ).to_pylist()
+            rows.sort(key=lambda row: int(row["seq"]))
+            last = rows[-1]["seq"] if rows else 0
+        except KeyError:
+            raise self.broken("this is no commit log: it has no column seq") from None
+        except Exception as error:
+            raise self.broken(self.location.clean(error)) from self.location.cause(error)
+        if last != self._position():
+            raise self.broken(
+                f"the rows end at seq {last}, but {self._position()} were appended: "
+                "rows were rolled back or deleted"
+            )
+        return rows
+
+    def append(self, record: LogRecord) -> None:
+        """Commit ``record``, if the table stands at ``record.seq - 1``.
+
+        Raises:
+            LostRace: it stands elsewhere.
+            Exception: anything else, from a lost race to a full disk; the record may be in the
+                table or not. Only reading it again tells.
+        """
+        with _panics_as_errors():
+            self._table.update_incremental()
+            if self._position() != record.seq - 1:
+                raise LostRace(f"the log stands at seq {self._position()}")
+            write_deltalake(
+                self._table,
+                to_table(record),
+                mode="append",
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(self._app_id, record.seq)]
+                ),
+                post_commithook_properties=_NO_HOOKS,
+            )
+        self.make_durable()
+
+    def make_durable(self) -> None:
+        """Make the newest append survive a power failure. Object stores do that by themselves.
+
+        Raises:
+            NotDurable: the disk did not confirm it.
+            ValueError: the newest commit's file is broken.
+        """
+        if self.location.folder is None:
+            return
+        found = self._walk_to_newest_append()
+        if found is not None:
+            version, actions = found
+            paths = [action["path"] for action in actions.get("add", [])]
+            disk.sync(self.location.folder, [*paths, damage.commit_name(version)])
+
+    def file_of(self, seq: int) -> str | None:
+        """The data file that holds ``seq``, by the statistics in the Delta log."""
+        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        for action in actions:
+            low, high = action.get("min.seq"), action.get("max.seq")
+            if low is not None and high is not None and low <= seq <= high:
+                return str(action["path"])
+        return None
+
+    def broken(self, what: str) -> CommitLogError:
+        """The error for a log that can't be relied on; looks for the file that is to blame."""
+        return _broken(self.location, self.sink_id, what, self._table)
+
+    def keep_house(self) -> None:
+        """Join small files, delete long replaced ones, write a checkpoint.
+
+        Works on a handle of its own: appends of any driver go on meanwhile.
+
+        Raises:
+            Exception: something failed; the table is as good as before.
+        """
+        with _panics_as_errors():
+            table = _open(self.location)
+            start = table.version()
+            table.optimize.compact()
+            count = sum(pa.table(table.get_add_actions()).column("num_records").to_pylist())
+            position = table.transaction_version(self._app_id) or 0
+            if count != position:
+                # Before anything is deleted: the replaced files still hold every record.
+                raise self.broken(f"{count} rows after compaction, but {position} were appended")
+            self._sync_all(table, start)
+            # Before the checkpoint, which forgets files that were replaced long enough ago.
+            table.vacuum(dry_run=False)
+            table.create_checkpoint()
+            self._sync_all(table, start)
+            table.cleanup_metadata()
+
+    def _sync_all(self, table: DeltaTable, start: int) -> None:
+        if self.location.folder is None:
+            return
+        logs = [name for name in self.location.names(LOG_FOLDER) if name >= f"{start:020}"]
+        paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+        disk.sync(self.location.folder, [*paths, *(f"{LOG_FOLDER}/{name}" for name in logs)])
+
+    def _position(self) -> int:
+        return self._table.transaction_version(self._app_id) or 0
+
+    def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
+        """Version and actions of the newest append, passing by housekeeping's commits; None when
+        there is none, or it is older than the last checkpoint (which holds it).
+
+        Raises:
+            ValueError: a commit on the way is broken.
+        """
+        for version in range(self._table.version(), -1, -1):
+            actions = damage.commit_actions(self.location, version)
+            if actions is None:
+                return None
+            if any(txn["appId"] == self._app_id for txn in actions.get("txn", [])):
+                return version, actions
+            if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
+                name = damage.commit_name(version)
+                raise ValueError(f"{name} is truncated, or a write of somebody else")
+        return None
+
+
+def _open(location: Location) -> DeltaTable:
+    return DeltaTable(location.uri, storage_options=location.storage_options)
+
+
+def _create(location: Location) -> None:
+    with _panics_as_errors():
+        DeltaTable.create(
+            location.uri,
+            schema=SCHEMA,
+            mode="error",
+            name=None,
+            configuration=_CONFIGURATION,
+            storage_options=location.storage_options,
+            commit_properties=CommitProperties(max_commit_retries=0),
+            post_commithook_properties=_NO_HOOKS,
+        )
+    if location.folder is not None:
+        disk.sync(location.folder, [damage.commit_name(0)])
+        disk.sync(location.folder.parent, [])
+
+
+def _remains(location: Location) -> bool:
+    names: Sequence[str] = [*location.names(), *location.names(LOG_FOLDER)]
+    return any(name.endswith((".parquet", ".json")) for name in names)
+
+
+def _broken(
+    location: Location, sink_id: str, what: str, table: DeltaTable | None
+) -> CommitLogError:
+    try:
+        with _panics_as_errors():
+            finding = damage.find(location, table)
+    except Exception as error:
+        finding = f"no file could be singled out: {location.clean(error)}"
+    blame = f" ({finding})" if finding and finding not in what else ""
+    return CommitLogError(
+        f"commit log {location.uri} is broken: {what}{blame}.", hint=BROKEN_HINT, sink_id=sink_id
+    )
+
+
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """A panic of the Rust library is no ``Exception``, but no reason to stop the process."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise RuntimeError(f"deltalake panicked: {error}") from error
+        raise

@@ -1,0 +1,15 @@
+"""Performs what the log and the coordinator decide; sinks and the recovery tools share it."""
+
+from eos.committer.committer import Committer, EpochResult, Write, Written
+from eos.committer.half import Begun, TransactionalHalf
+from eos.committer.pulsar import PulsarHalf
+
+__all__ = [
+    "Begun",
+    "Committer",
+    "EpochResult",
+    "PulsarHalf",
+    "TransactionalHalf",
+    "Write",
+    "Written",
+]

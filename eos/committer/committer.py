@@ -1,0 +1,322 @@
+"""The commit of an epoch, step by step (``eos.steps``), for any sink with a transactional half.
+
+Log first, broker second, always. The order of the lines here is the protocol: each one is a place
+where the process may die, and a later run takes over from what the log says.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from eos import errors, failpoints
+from eos.commit_log import CommitLog
+from eos.committer.ending import Ending
+from eos.committer.half import TransactionalHalf
+from eos.coordinator import (
+    Answers,
+    MarkAnswer,
+    Run,
+    Skip,
+    StageFacts,
+    check_lineage,
+    decide_epoch,
+    find_poison,
+)
+from eos.errors import (
+    ConfigurationError,
+    DuplicateEpochCall,
+    EosError,
+    Fatal,
+    Fenced,
+    Indeterminate,
+    InDoubt,
+    InputError,
+    Retriable,
+    TransactionExpired,
+    TransactionPoisoned,
+)
+from eos.ids import TxnId
+from eos.retry import attempts, reruns
+from eos.steps import Step
+from eos.summary import TaskSummary, merge_figures
+from eos.transaction import (
+    LogRecord,
+    Reason,
+    ReasonKind,
+    State,
+    check_key,
+    epoch_number,
+    is_streaming,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the writing half brings back from Spark for one attempt."""
+
+    summaries: Sequence[TaskSummary]
+    stage: StageFacts | None
+
+
+Write = Callable[[TxnId], Written]
+"""Writes the epoch's rows in the given transaction; returns when none of its tasks runs."""
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What became of an epoch: ``records`` and ``bytes`` are those that it holds in the topics.
+
+    ``skipped``: it was committed (or empty) before; None where the log has dropped the counts.
+    """
+
+    status: Literal["written", "skipped"]
+    records: int | None
+    bytes: int | None
+    txn: TxnId | None
+
+
+class Committer:
+    """One driver's hold on one sink. Not for several threads at once.
+
+    Args:
+        log: the sink's commit log, open for writing.
+        half: the sink's transactional half.
+        service_url: recorded with each transaction; where it was opened.
+        ttl_ms: time to live of an epoch's first transaction.
+        max_attempts: how often one call may run the same epoch.
+        deadline_s: of each wait for a broker, a mark, an END_TXN or the witness.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        half: TransactionalHalf,
+        *,
+        service_url: str,
+        ttl_ms: int,
+        max_attempts: int = 3,
+        deadline_s: float = 60.0,
+    ) -> None:
+        self._log = log
+        self._half = half
+        self._service_url = service_url
+        self._ttl_ms = ttl_ms
+        self._max_attempts = max_attempts
+        self._deadline_s = deadline_s
+        self._ending = Ending(log, half, deadline_s)
+        self._claim: LogRecord | None = None
+        self._called: set[tuple[str, str, str]] = set()
+
+    def check_lineage(self, query_id: str, on_new_query: Literal["refuse", "continue"]) -> None:
+        """Refuse a new query on a known sink, before anything is claimed.
+
+        Raises:
+            NewLineage: see ``eos.coordinator.check_lineage``.
+        """
+        check_lineage(self._log.history, query_id, on_new_query)
+
+    def claim(self) -> LogRecord:
+        """Step 1: claim the sink, connect to its coordinators, end what is unfinished.
+
+        Raises:
+            Fenced: another driver claimed the sink at the same moment.
+            InDoubt: a transaction of an earlier run can't be ended now.
+        """
+        if self._claim is None:
+            topic = self._log.history.receipt_topic or self._half.receipt_topic(
+                self._log.log_table_id
+            )
+            self._claim = self._log.append(
+                LogRecord.claimed(
+                    sink_id=self._log.sink_id,
+                    run_id=str(uuid.uuid4()),
+                    service_url=self._service_url,
+                    receipt_topic=topic,
+                )
+            )
+        for attempt in attempts(self._deadline_s):
+            with attempt:
+                self._half.attach(self._claim.receipt_topic, self._log.history.coordinators)
+        self._finish_all(self._claim)
+        for attempt in attempts(self._deadline_s):
+            with attempt:
+                self._half.ensure_witness(first=not self._log.history.coordinators)
+        failpoints.reached(Step.CLAIM)
+        return self._claim
+
+    def _finish_all(self, claim: LogRecord) -> None:
+        for record in self._log.history.unfinished:
+            reason = Reason(ReasonKind.RECOVERY, f"left {record.state} by run {record.run_id}")
+            last = self._ending.finish(record, claim, reason=reason)
+            self._clean_up(last)
+
+    def run_epoch(self, query_id: str, epoch: str, write: Write, *, call: str = "") -> EpochResult:
+        """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
+
+        Args:
+            call: what tells a repeated call from a new one: Spark's run id of the query.
+
+        Raises:
+            DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
+            Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
+        """
+        _check_epoch(query_id, epoch)
+        if (query_id, epoch, call) in self._called:
+            raise DuplicateEpochCall(
+                "This sink was called twice for one epoch in one run; the first call's rows stay.",
+                hint="Call each sink once in a foreachBatch function (union the DataFrames, or "
+                "use a second sink_id); give each batch write a key of its own.",
+                query_id=query_id,
+                epoch=epoch,
+            )
+        claim = self._claim or self.claim()
+        self._finish_all(claim)
+        result: EpochResult | None = None
+        for attempt in reruns(self._max_attempts):
+            with attempt:
+                result = self._run_once(claim, query_id, epoch, write)
+        assert result is not None
+        self._called.add((query_id, epoch, call))
+        return result
+
+    def _run_once(self, claim: LogRecord, query_id: str, epoch: str, write: Write) -> EpochResult:
+        decision = decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
+        failpoints.reached(Step.DECIDE)
+        if isinstance(decision, Skip):
+            logger.info("epoch %s of %s was written before: skipped", epoch, query_id)
+            return _result("skipped", decision.record)
+        record = self._open(claim, query_id, epoch, decision)
+        try:
+            ready = self._write_and_prepare(claim, record, write)
+        except (Fenced, InDoubt):
+            raise
+        except BaseException as error:
+            self._abort(claim, record, error)
+            if isinstance(error, Indeterminate):
+                raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
+            raise
+        # Everything was acknowledged a moment ago: the mark needs no second look.
+        last = self._ending.finish(
+            ready, claim, reason=_NO_RECORDS, answers=Answers(mark=MarkAnswer.FOUND)
+        )
+        self._clean_up(last)
+        failpoints.reached(Step.FINISH)
+        if last.state is State.ABORTED:
+            raise TransactionExpired("The transaction expired before it was committed.")
+        return _result("written", last)
+
+    def _open(self, claim: LogRecord, query_id: str, epoch: str, run: Run) -> LogRecord:
+        """Steps 3 and 4: mark, NEW_TXN, OPEN."""
+        for attempt in attempts(self._deadline_s):
+            with attempt:
+                begun = self._half.begin(run.ttl_ms)
+        failpoints.reached(Step.BEGIN)
+        record = self._log.append(
+            LogRecord.opened(
+                claim,
+                query_id=query_id,
+                epoch=epoch,
+                attempt=run.attempt,
+                txn=begun.txn,
+                ttl_ms=run.ttl_ms,
+                opened_at=datetime.now(UTC),
+                mark_id=begun.mark_id,
+                mark_uuid=begun.mark_uuid,
+            )
+        )
+        failpoints.reached(Step.OPEN)
+        return record
+
+    def _write_and_prepare(self, claim: LogRecord, record: LogRecord, write: Write) -> LogRecord:
+        """Steps 5 to 8; the PREPARED record, or ``record`` itself when there is nothing to send."""
+        assert record.txn is not None
+        written = write(record.txn)
+        failpoints.reached(Step.WRITE)
+        _raise_task_error(written.summaries)
+        poison = find_poison(written.summaries, written.stage)
+        if poison is not None:
+            raise TransactionPoisoned(f"Transaction {record.txn} is poisoned: {poison}.")
+        failpoints.reached(Step.CHECK)
+        figures = merge_figures(written.summaries)
+        if not any(partition.records for partition in figures):
+            return record
+        draft = record.advance(State.PREPARED, claim=claim, partitions=figures)
+        receipt_id = self._half.send_receipt(draft)
+        failpoints.reached(Step.RECEIPT)
+        prepared = self._log.append(replace(draft, receipt_id=receipt_id))
+        failpoints.reached(Step.PREPARE)
+        return prepared
+
+    def _abort(self, claim: LogRecord, record: LogRecord, error: BaseException) -> None:
+        """End what failed. Should that fail too, a failure that would be retried gives way."""
+        try:
+            last = self._ending.finish(record, claim, reason=_reason(error))
+        except EosError as failure:
+            if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
+                raise failure from error
+            error.add_note(f"The transaction is not aborted yet, the next run does it: {failure}")
+            return
+        self._clean_up(last)
+
+    def _clean_up(self, last: LogRecord) -> None:
+        if last.state is State.COMMITTED:
+            self._half.after_commit(last)
+        elif last.state is State.ABORTED:
+            self._half.after_abort(last)
+
+
+_NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")
+
+
+def _check_epoch(query_id: str, epoch: str) -> None:
+    try:
+        check_key(epoch)
+        if is_streaming(query_id):
+            epoch_number(query_id, epoch)
+    except ValueError as error:
+        raise ConfigurationError(f"epoch: {error}.") from None
+
+
+def _raise_task_error(summaries: Sequence[TaskSummary]) -> None:
+    """Raise what a task reports, in its own class; bad input before what bad luck caused."""
+    raised = [_task_error(summary) for summary in summaries if summary.error is not None]
+    for error in sorted(raised, key=lambda error: not isinstance(error, Fatal)):
+        raise error
+
+
+def _task_error(summary: TaskSummary) -> EosError:
+    assert summary.error is not None
+    cls = getattr(errors, summary.error.kind, None)
+    if not (isinstance(cls, type) and issubclass(cls, EosError)):
+        cls = TransactionPoisoned
+    where = f"(Spark partition {summary.spark_partition})"
+    return cls(f"{summary.error.message} {where}", hint=summary.error.hint)
+
+
+def _reason(error: BaseException) -> Reason:
+    text = error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
+    match error:
+        case TransactionExpired():
+            kind = ReasonKind.EXPIRED
+        case TransactionPoisoned():
+            kind = ReasonKind.POISONED
+        case InputError():
+            kind = ReasonKind.INPUT
+        case EosError():
+            kind = ReasonKind.BROKER
+        case _:
+            kind = ReasonKind.FAILED
+    return Reason(kind, text)
+
+
+def _result(status: Literal["written", "skipped"], record: LogRecord | None) -> EpochResult:
+    if record is None:
+        return EpochResult(status, None, None, None)
+    return EpochResult(status, record.records, record.bytes, record.txn)

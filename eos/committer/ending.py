@@ -1,0 +1,127 @@
+"""Performs what the coordinator decides about ending one transaction."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.committer.half import TransactionalHalf
+from eos.coordinator import (
+    Answers,
+    AppendState,
+    AskWitness,
+    EndAnswer,
+    EndTransaction,
+    FindMark,
+    Finished,
+    MarkAnswer,
+    StayInDoubt,
+    WitnessAnswer,
+    next_action,
+)
+from eos.errors import InDoubt
+from eos.retry import Patience
+from eos.steps import Step
+from eos.transaction import LogRecord, Reason, ReasonKind, State
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Brings transactions to their end: asks, acts, appends; never decides.
+
+    ``deadline_s`` bounds each of: finding the mark and END_TXN together, and the witness.
+    """
+
+    log: CommitLog
+    half: TransactionalHalf
+    deadline_s: float
+
+    def finish(
+        self, record: LogRecord, claim: LogRecord, *, reason: Reason, answers: Answers | None = None
+    ) -> LogRecord:
+        """End the transaction of ``record``; its last record: COMMITTED, ABORTED or EMPTY.
+
+        Args:
+            reason: why, should it have to be aborted.
+            answers: what is known already; a driver that has just sent the receipt itself needs
+                no mark before its first END_TXN.
+
+        Raises:
+            InDoubt: the outcome can't be proved now; the log is as it was.
+            Fenced: another run holds the claim.
+        """
+        known = answers or Answers()
+        patience = Patience(self.deadline_s)
+        while True:
+            match next_action(record, known):
+                case Finished():
+                    return record
+                case StayInDoubt(why):
+                    raise self._in_doubt(record, why)
+                case AppendState(state, expired):
+                    record = self._append(record, claim, state, expired=expired, reason=reason)
+                case FindMark():
+                    mark = self.half.find_mark(record, timeout_s=patience.left_s)
+                    known = replace(known, mark=mark)
+                    if mark is MarkAnswer.UNKNOWN:
+                        known = _wait(known, patience)
+                case EndTransaction(commit):
+                    end = self.half.end(record, commit=commit, timeout_s=patience.left_s)
+                    failpoints.reached(Step.END)
+                    known = replace(known, end=end)
+                    if end is EndAnswer.OTHER:
+                        # The broker may be another one by the time that we ask again.
+                        known = _wait(replace(known, mark=MarkAnswer.NOT_ASKED), patience)
+                    else:
+                        patience = Patience(self.deadline_s)
+                case AskWitness():
+                    witness = self.half.ask_witness(record, timeout_s=patience.left_s)
+                    known = replace(known, witness=witness)
+                    if witness is WitnessAnswer.UNKNOWN:
+                        known = _wait(known, patience)
+
+    def _append(
+        self,
+        record: LogRecord,
+        claim: LogRecord,
+        state: State,
+        *,
+        expired: bool,
+        reason: Reason,
+    ) -> LogRecord:
+        why: Reason | None = None
+        if expired:
+            why = Reason(
+                ReasonKind.EXPIRED,
+                f"prepared, but not committed within its time to live of {record.ttl_ms} ms",
+            )
+        elif state is State.ABORTING:
+            why = reason
+        written = self.log.append(record.advance(state, claim=claim, reason=why))
+        logger.info(
+            "sink %s, epoch %s: transaction %s is %s",
+            written.sink_id,
+            written.epoch,
+            written.txn,
+            written.state,
+        )
+        return written
+
+    def _in_doubt(self, record: LogRecord, why: str) -> InDoubt:
+        seen = self.half.diagnose(record) if record.state is State.PREPARED else ""
+        return InDoubt(
+            " ".join(filter(None, (f"Transaction {record.txn} is in doubt: {why}.", seen))),
+            sink_id=record.sink_id,
+            query_id=record.query_id,
+            epoch=record.epoch,
+            txn_id=record.txn,
+        )
+
+
+def _wait(known: Answers, patience: Patience) -> Answers:
+    patience.pause()
+    return replace(known, time_is_up=patience.is_over)

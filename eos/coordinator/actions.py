@@ -1,0 +1,89 @@
+"""The vocabulary of ending a transaction: what can be asked, answered and done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from eos.transaction import State
+
+
+class MarkAnswer(Enum):
+    """Is the mark where the log says? It proves that this is the cluster of the transaction."""
+
+    NOT_ASKED = "not asked"
+    FOUND = "found"
+    ABSENT = "absent"
+    UNKNOWN = "no answer"
+
+
+class EndAnswer(Enum):
+    """What END_TXN said. ENDED is code 24 or 21: over before, how is not told."""
+
+    NOT_ASKED = "not asked"
+    OK = "ok"
+    ENDED = "ended before"
+    OTHER = "another error, or no answer"
+
+
+class WitnessAnswer(Enum):
+    """Is the receipt readable? It is if, and only if, the transaction was committed."""
+
+    NOT_ASKED = "not asked"
+    READABLE = "receipt readable"
+    PROVED_ABSENT = "receipt proved absent"
+    HISTORY_GONE = "the mark is gone, and with it the proof"
+    UNKNOWN = "no answer"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is known about one transaction's end besides the log.
+
+    ``time_is_up``: the deadline for whatever was asked last has passed.
+    """
+
+    mark: MarkAnswer = MarkAnswer.NOT_ASKED
+    end: EndAnswer = EndAnswer.NOT_ASKED
+    witness: WitnessAnswer = WitnessAnswer.NOT_ASKED
+    time_is_up: bool = False
+
+
+@dataclass(frozen=True)
+class FindMark:
+    """Read the mark by its message id and compare its uuid."""
+
+
+@dataclass(frozen=True)
+class EndTransaction:
+    """END_TXN with the action that the log holds."""
+
+    commit: bool
+
+
+@dataclass(frozen=True)
+class AskWitness:
+    """Look for the receipt between the mark and a fresh sentinel."""
+
+
+@dataclass(frozen=True)
+class AppendState:
+    """Append the record that follows; ``expired``: the broker ended what we never did."""
+
+    state: State
+    expired: bool = False
+
+
+@dataclass(frozen=True)
+class StayInDoubt:
+    """Nothing can be proved now: stop, and say why."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The record is final for its transaction."""
+
+
+Action = FindMark | EndTransaction | AskWitness | AppendState | StayInDoubt | Finished

@@ -1,0 +1,82 @@
+"""How a transaction that the log holds is brought to its end.
+
+One pure function. Users of it can assume: it names END_TXN(commit) only for PREPARED and
+END_TXN(abort) only for ABORTING (I1, I6), it names either only after the mark was found, it calls
+a transaction committed only after OK or a readable receipt and expired only after a proof (I5),
+and whatever is not proved stays in doubt (I8). Repeating it changes nothing (I7).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eos.coordinator.actions import (
+    Action,
+    Answers,
+    AppendState,
+    AskWitness,
+    EndAnswer,
+    EndTransaction,
+    FindMark,
+    Finished,
+    MarkAnswer,
+    StayInDoubt,
+    WitnessAnswer,
+)
+from eos.transaction import LogRecord, ReasonKind, State
+
+_NO_MARK: Final = (
+    "the mark is not in the receipt topic: this is another cluster, or the topic was trimmed, "
+    "deleted or wiped"
+)
+
+
+def next_action(record: LogRecord, answers: Answers) -> Action:
+    """What to do about the transaction whose newest record is ``record``, given ``answers``.
+
+    Raises:
+        ValueError: a CLAIMED record, which is no transaction's.
+    """
+    match record.state:
+        case State.OPEN:
+            # Log first: nobody may PREPARE it any more once this append has won.
+            return AppendState(State.ABORTING)
+        case State.ABORTING | State.PREPARED:
+            return _end(record, answers)
+        case State.COMMITTED | State.ABORTED | State.EMPTY:
+            return Finished()
+    raise ValueError(f"{record.state} is no transaction's state")
+
+
+def _end(record: LogRecord, answers: Answers) -> Action:
+    commit = record.state is State.PREPARED
+    match answers.end:
+        case EndAnswer.OK if commit:
+            return AppendState(State.COMMITTED)
+        case EndAnswer.ENDED if commit:
+            return _ask_witness(answers)
+        case EndAnswer.OK | EndAnswer.ENDED:
+            # No PREPARED can follow ABORTING, so nobody committed it: it is gone either way.
+            empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY
+            return AppendState(State.EMPTY if empty else State.ABORTED)
+    if answers.mark is MarkAnswer.ABSENT:
+        return StayInDoubt(f"{_NO_MARK}; ending a transaction by its number could end a stranger's")
+    if answers.time_is_up:
+        asked = "END_TXN" if answers.end is EndAnswer.OTHER else "the receipt topic"
+        return StayInDoubt(f"{asked} gave no usable answer before the deadline")
+    if answers.mark is not MarkAnswer.FOUND:
+        return FindMark()
+    return EndTransaction(commit=commit)
+
+
+def _ask_witness(answers: Answers) -> Action:
+    match answers.witness:
+        case WitnessAnswer.READABLE:
+            return AppendState(State.COMMITTED)
+        case WitnessAnswer.PROVED_ABSENT:
+            return AppendState(State.ABORTED, expired=True)
+        case WitnessAnswer.HISTORY_GONE:
+            return StayInDoubt(f"{_NO_MARK}; a missing receipt proves nothing there")
+    if answers.time_is_up:
+        return StayInDoubt("the witness could not be heard: no sentinel was read in time")
+    return AskWitness()

@@ -1,0 +1,86 @@
+"""The one retry policy: exponential backoff with jitter, up to a deadline.
+
+In two shapes: ``attempts`` for calls that fail with an error, ``Patience`` for questions that are
+asked again until somebody answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    before_sleep_log,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from eos.errors import EosError, Retriable
+
+logger = logging.getLogger(__name__)
+
+_BACKOFF: Final = wait_random_exponential(multiplier=0.05, max=2.0)
+
+
+def attempts(
+    deadline_s: float,
+    *,
+    retry_on: type[EosError] | tuple[type[EosError], ...] = Retriable,
+) -> Retrying:
+    """Attempts to loop over, each a context manager, until one succeeds or time is up.
+
+    ::
+
+        for attempt in attempts(60):
+            with attempt:
+                talk_to_the_broker()
+
+    Errors that are not in ``retry_on`` pass at once; after ``deadline_s`` the last one does.
+    """
+    return Retrying(
+        retry=retry_if_exception_type(retry_on),
+        stop=stop_after_delay(deadline_s),
+        wait=_BACKOFF,
+        before_sleep=before_sleep_log(logger, logging.DEBUG),
+        reraise=True,
+    )
+
+
+def reruns(max_attempts: int) -> Retrying:
+    """Attempts to run a whole epoch again, at most ``max_attempts``, each behind a longer pause."""
+    return Retrying(
+        retry=retry_if_exception_type(Retriable),
+        stop=stop_after_attempt(max_attempts),
+        wait=wait_random_exponential(multiplier=0.5, max=30.0),
+        before_sleep=before_sleep_log(logger, logging.WARNING),
+        reraise=True,
+    )
+
+
+class Patience:
+    """One wait for an answer: what is left of it, and the pauses between the questions."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline = time.monotonic() + deadline_s
+        retrying: Any = None
+        self._state = RetryCallState(retrying, None, (), {})
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; never below a tenth, so that a last question can still be asked."""
+        return max(0.1, self._deadline - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() >= self._deadline
+
+    def pause(self) -> None:
+        """Sleep before the next question, longer each time."""
+        time.sleep(min(_BACKOFF(self._state), self.left_s))
+        self._state.attempt_number += 1

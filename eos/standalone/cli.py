@@ -1,0 +1,140 @@
+"""``eos-broker``: a real Pulsar broker from the command line."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final, Never
+
+import typer
+
+from eos.errors import ConfigurationError, EosError
+
+_POLL_S: Final = 0.2
+_EXIT_FAILED: Final = 1
+_EXIT_WRONG: Final = 2
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+class _StopRequested(BaseException):
+    """Ctrl-C or SIGTERM; not an Exception, so that nothing on the way takes it for a failure."""
+
+
+@app.callback()
+def describe() -> None:
+    """A real Pulsar broker on this machine, for first steps, demos and tests.
+
+    A Docker engine runs it when one answers; otherwise a JVM does (Java 17 or newer), with jars
+    that Maven fetches once into ~/.cache/eos. EOS_BROKER=docker or maven chooses;
+    EOS_CACHE_DIR moves the cache.
+
+    Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
+    something is not installed.
+    """
+
+
+@app.command()
+def start(
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Keep the data in this folder. Without it, data is gone at the end."),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port for clients; 0 picks a free one.")
+    ] = 6650,
+    admin_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the admin REST API; 0 picks a free one.")
+    ] = 8080,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of broker.conf; repeatable."),
+    ] = None,
+) -> None:
+    """Run a broker with transactions in the foreground, until Ctrl-C or SIGTERM.
+
+    Prints the service URL and the admin URL when it is ready, for example:
+
+        eos-broker start
+
+        eos-broker start --data ./pulsar-data --port 0 --admin-port 0
+
+        eos-broker start --set maxMessageSize=1048576 --set brokerDeduplicationEnabled=true
+
+    Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
+    something is not installed.
+    """
+    config = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
+    for setting in set_ or []:
+        name, equals, value = setting.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{setting!r}: expected KEY=VALUE.", param_hint="--set")
+        config[name] = value
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _on_signal)
+    try:
+        _run(data, config)
+    except _StopRequested:
+        typer.echo("Stopped.")
+    except EosError as error:
+        _fail(error)
+
+
+@app.command()
+def fetch() -> None:
+    """Fetch the broker's jars with Maven (240 MB, once) and prepare the JVM for fast starts.
+
+    Exit codes: 0 the jars are there; 1 a first broker did not get ready; 2 Maven or Java is
+    missing, or Maven failed.
+    """
+    from eos.standalone import broker, class_archive, jvm, maven
+
+    try:
+        jars = maven.pulsar_jars()
+        typer.echo(f"{len(jars)} jars in {jars[0].parent}")
+        if not broker.runs_in_docker() and (java := jvm.find_java()):
+            archive = class_archive.create(java)
+            typer.echo(f"class archive: {archive or 'none; starts take a little longer'}")
+    except EosError as error:
+        _fail(error)
+
+
+def _run(data: Path | None, config: dict[str, str]) -> None:
+    from eos.standalone.broker import PulsarStandalone
+
+    with PulsarStandalone(data, config) as broker:
+        typer.echo(f"service URL: {broker.service_url}")
+        typer.echo(f"admin URL:   {broker.admin_url}")
+        typer.echo(f"data:        {broker.data_dir}" + ("" if data else " (temporary)"))
+        typer.echo("Ready. Ctrl-C stops it.")
+        while broker.is_running():
+            time.sleep(_POLL_S)
+        typer.echo("The broker died. The end of its log:", err=True)
+        typer.echo("\n".join(broker.log().splitlines()[-15:]), err=True)
+    raise typer.Exit(_EXIT_FAILED)
+
+
+def _on_signal(number: int, frame: FrameType | None) -> Never:
+    del number, frame
+    # A second Ctrl-C must not break off the cleaning up.
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    raise _StopRequested
+
+
+def _fail(error: EosError) -> Never:
+    typer.echo(f"eos-broker: {error}", err=True)
+    for note in getattr(error, "__notes__", ()):
+        typer.echo(note, err=True)
+    raise typer.Exit(_EXIT_WRONG if isinstance(error, ConfigurationError) else _EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    app()

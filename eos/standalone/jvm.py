@@ -1,0 +1,193 @@
+"""A broker as a JVM on this machine, from jars that Maven resolved."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from eos.errors import BrokerNotReady, ConfigurationError
+from eos.standalone import class_archive, maven, settings, supervisor
+
+_MIN_JAVA: Final = 17
+_MAIN: Final = "org.apache.pulsar.PulsarStandaloneStarter"
+# As small as a bookie and a broker in one process still run well with. The simple collector and
+# the quick compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
+# the broker warm up wants "-XX:TieredStopAtLevel=4" back.
+OPTIONS: Final = (
+    "-Xms256m",
+    "-Xmx1g",
+    "-XX:MaxDirectMemorySize=1g",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",
+)
+# As in Pulsar's own launch script (bin/pulsar).
+_OPENS: Final = (
+    "java.base/java.io",
+    "java.base/java.util.zip",
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/java.lang",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+_PROPERTIES: Final = (
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.leakDetectionLevel=disabled",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dlog4j2.is.webapp=false",
+    "-Dbookkeeper.metadata.bookie.drivers="
+    "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+    "-Dbookkeeper.metadata.client.drivers="
+    "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+)
+
+
+def find_java() -> str | None:
+    """The ``java`` of ``JAVA_HOME`` or ``PATH``, when it is of version 17 or newer."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else None
+    java = java or shutil.which("java")
+    if java is None:
+        return None
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # Java 8 calls itself 1.8, which is old enough for us under either reading.
+    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return java if found and int(found[1]) >= _MIN_JAVA else None
+
+
+class Jvm:
+    """The broker's process and its data folder; a supervisor process owns both.
+
+    Args:
+        java: path of the ``java`` to run.
+        data_dir: kept at the end; None: a temporary folder that goes with the broker.
+        options: of the JVM, after our own: the last of two that contradict wins.
+    """
+
+    def __init__(self, java: str, data_dir: Path | None, options: Sequence[str] = ()) -> None:
+        self._java = java
+        self._options = (*OPTIONS, *options)
+        self._jars = maven.pulsar_jars()
+        self._is_temporary = data_dir is None
+        self._lock = threading.Lock()
+        self._log_start_bytes = 0
+        self.pid: int | None = None
+        if data_dir is not None:
+            data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._supervisor = subprocess.Popen(
+            # -I -S: the standard library is enough, and starts faster alone.
+            [
+                *(sys.executable, "-I", "-S", supervisor.__file__),
+                *(str(os.getpid()), "" if data_dir is None else str(data_dir.absolute())),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Out of the terminal's group: Ctrl-C is for the owner, who stops the broker.
+            start_new_session=True,
+        )
+        self.data_dir = Path(self._read()["folder"])
+
+    def start(self, values: Mapping[str, str], ports: list[int]) -> None:
+        """Start the broker's JVM with the settings ``values``; it is not ready yet."""
+        del ports  # Ours are the machine's own.
+        folder = self.data_dir
+        conf = folder / "broker.conf"
+        conf.touch(mode=0o600)  # May hold a token.
+        conf.write_text(settings.broker_conf(values))
+        log4j2 = folder / "log4j2.xml"
+        log4j2.write_text(settings.LOG4J2.format(file=folder / "broker.log"))
+        scratch = folder / "tmp"  # Native libraries are unpacked there; a kill leaves them.
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        self._log_start_bytes = self._log_size()
+        argv = [self._java, *self._options, *_PROPERTIES, f"-Dlog4j2.configurationFile={log4j2}"]
+        if archive := class_archive.find(self._java, self._jars):
+            argv.append(f"-XX:SharedArchiveFile={archive}")
+        argv += [f"-Djava.io.tmpdir={scratch}"]
+        for package in _OPENS:
+            argv += ["--add-opens", f"{package}=ALL-UNNAMED"]
+        argv += ["-cp", str(self._jars[0].parent / "*"), _MAIN, "--config", str(conf)]
+        argv += ["--no-functions-worker", "--no-stream-storage"]
+        argv += ["--metadata-dir", str(folder / "metadata")]
+        argv += ["--bookkeeper-dir", str(folder / "bookkeeper")]
+        argv += ["--bookkeeper-port", str(settings.free_port(set()))]
+        request = {"do": "run", "argv": argv, "cwd": str(folder), "output": str(folder / "jvm.out")}
+        self.pid = self._request(request)["pid"]
+
+    def exit_code(self) -> int | None:
+        """The JVM's exit code (minus the signal, when one ended it); None while it runs."""
+        return self._request({"do": "poll"})["code"]  # type: ignore[no-any-return]
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the JVM is gone."""
+        self._request({"do": "kill"})
+        self.pid = None
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL after ``grace_s``; returns when the JVM is gone."""
+        self._request({"do": "stop", "grace_s": grace_s})
+        self.pid = None
+
+    def close(self) -> None:
+        """End the supervisor, and with it the JVM and a temporary folder, if they still are."""
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        with self._lock:
+            self._supervisor.stdin.close()
+            self._supervisor.wait()
+            self._supervisor.stdout.close()
+        self.pid = None
+        if self._is_temporary:  # In case somebody killed the supervisor.
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def log(self) -> str:
+        """What the broker logged since its last start, and what the JVM said beside the log."""
+        text = ""
+        for name, start_bytes in (("jvm.out", 0), ("broker.log", self._log_start_bytes)):
+            path = self.data_dir / name
+            if path.exists():
+                text += path.read_bytes()[start_bytes:].decode(errors="replace")
+        return text
+
+    def _log_size(self) -> int:
+        log = self.data_dir / "broker.log"
+        return log.stat().st_size if log.exists() else 0
+
+    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            assert self._supervisor.stdin is not None
+            try:
+                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+                self._supervisor.stdin.flush()
+            except (OSError, ValueError) as error:
+                raise BrokerNotReady("The broker's supervisor process is gone.") from error
+            reply = self._read()
+        if "error" in reply:
+            raise ConfigurationError(f"The broker's JVM could not be run: {reply['error']}.")
+        return reply
+
+    def _read(self) -> dict[str, Any]:
+        assert self._supervisor.stdout is not None
+        line = self._supervisor.stdout.readline()
+        if not line:
+            raise BrokerNotReady("The broker's supervisor process is gone.")
+        reply: dict[str, Any] = json.loads(line)
+        return reply

@@ -1,0 +1,224 @@
+"""Jars from Maven, resolved once into the user's cache folder.
+
+Maven decides which jars belong together; we keep the result in one folder per ``cache_name``
+with a manifest, so that the next use needs neither Maven nor a network. Spark should get its
+jars from here as well (``spark.jars``): its own resolver, Ivy, looks into Maven's local
+repository first and stops at any pom that Maven left there without its jar.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import escape
+
+from eos.errors import ConfigurationError
+from eos.standalone.progress import Progress
+
+PULSAR_VERSION: Final = "4.2.4"
+
+_COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_MANIFEST: Final = "manifest.json"
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>eos</groupId><artifactId>jars</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencyManagement><dependencies>{boms}</dependencies></dependencyManagement>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+
+
+def cache_dir() -> Path:
+    """``EOS_CACHE_DIR``, else ``XDG_CACHE_HOME/eos``, else ``~/.cache/eos``."""
+    if chosen := os.environ.get("EOS_CACHE_DIR"):
+        return Path(chosen).expanduser().absolute()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "eos"
+    return Path.home() / ".cache" / "eos"
+
+
+def pulsar_jars() -> list[Path]:
+    """The jars of a Pulsar broker (327 of them, 242 MB).
+
+    The import of the parent pom pins one version of OpenTelemetry; without it the broker mixes
+    several and fails at start.
+    """
+    return resolve(
+        [f"org.apache.pulsar:pulsar-broker:{PULSAR_VERSION}"],
+        f"pulsar-{PULSAR_VERSION}",
+        boms=[f"org.apache.pulsar:pulsar:{PULSAR_VERSION}"],
+    )
+
+
+def delta_jars() -> list[Path]:
+    """Delta Lake's jars for the installed ``pyspark`` and ``delta-spark``, for ``spark.jars``.
+
+    Without those that Spark has already, which would only be other versions of the same.
+
+    Raises:
+        ConfigurationError: one of the two is not installed, or Maven is missing or failed.
+    """
+    try:
+        delta = version("delta-spark")
+        spark = version("pyspark")
+    except PackageNotFoundError as error:
+        raise ConfigurationError(
+            f"The Python package {error.name} is not installed.",
+            hint="Run: pip install 'eos[spark]'.",
+        ) from error
+    spark_line = ".".join(spark.split(".")[:2])
+    # The same rule as configure_spark_with_delta_pip, which only knows spark.jars.packages.
+    jars = resolve(
+        [f"io.delta:delta-spark_{spark_line}_2.13:{delta}"], f"delta-{delta}-spark-{spark_line}"
+    )
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    provided = {_artifact(jar) for jar in (Path(spec.origin).parent / "jars").glob("*.jar")}
+    return [jar for jar in jars if _artifact(jar) not in provided]
+
+
+def _artifact(jar: Path) -> str:
+    """``jackson-core`` of ``jackson-core-2.13.5.jar``."""
+    return re.split(r"-\d", jar.stem, maxsplit=1)[0]
+
+
+def resolve(coordinates: Sequence[str], cache_name: str, boms: Sequence[str] = ()) -> list[Path]:
+    """All jars that ``coordinates`` need at run time, from the cache or with Maven.
+
+    Safe to call from several processes at once: one resolves, the others wait for it.
+
+    Args:
+        coordinates: ``group:artifact:version`` each.
+        cache_name: the folder below ``cache_dir()``; put the version into it.
+        boms: poms whose dependencyManagement is imported, ``group:artifact:version`` each.
+
+    Raises:
+        ConfigurationError: Maven is missing or failed, or a coordinate is malformed.
+    """
+    wanted = {"coordinates": sorted(coordinates), "boms": sorted(boms)}
+    folder = cache_dir() / cache_name
+    if jars := _complete(folder, wanted):
+        return jars
+    with locked(folder.with_name(f"{cache_name}.lock")):
+        if jars := _complete(folder, wanted):
+            return jars
+        # We hold the lock: whatever an interrupted run left is nobody's.
+        for stale in folder.parent.glob(f".{cache_name}-jars-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{cache_name}-jars-", dir=folder.parent))
+        try:
+            _copy_dependencies(staging, wanted, cache_name)
+            if folder.exists():
+                shutil.rmtree(folder)
+            (staging / "jars").rename(folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return _complete(folder, wanted)
+
+
+def _complete(folder: Path, wanted: dict[str, list[str]]) -> list[Path]:
+    """The jars of ``folder``, or none when it is not there, not whole, or of other coordinates."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        sizes: dict[str, int] = manifest.pop("sizes")
+        if manifest != wanted or not sizes:
+            return []
+        whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return []
+    return [folder / name for name in sorted(sizes)] if whole else []
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path`` against other processes and threads."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -> None:
+    """Run Maven; leaves ``staging/jars`` with the jars and their manifest."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ConfigurationError(
+            f"The jars of {name} are not in {staging.parent} yet, and Maven (mvn) is not on PATH.",
+            hint="Install Maven and a JDK of version 17 or newer.",
+        )
+    jars = staging / "jars"
+    pom = staging / "pom.xml"
+    bom_extra = "<type>pom</type><scope>import</scope>"
+    pom.write_text(
+        _POM.format(
+            boms="".join(_dependency(bom, bom_extra) for bom in wanted["boms"]),
+            dependencies="".join(_dependency(one) for one in wanted["coordinates"]),
+        )
+    )
+    command = [maven, "-B", "-f", str(pom), _COPY_GOAL]
+    command += ["-DincludeScope=runtime", "-Dmdep.useBaseVersion=true", f"-DoutputDirectory={jars}"]
+    lines = _run(command, f"Resolving the jars of {name} with Maven (once)")
+    names = sorted(path.name for path in jars.glob("*.jar")) if lines is None else []
+    if not names:
+        errors = [line for line in lines or [] if line.startswith("[ERROR]")][:6]
+        raise ConfigurationError(
+            f"Maven could not resolve the jars of {name}: " + " ".join(errors or lines or []),
+            hint="Check the network and Maven's settings.xml, then try again.",
+        )
+    sizes = {jar: (jars / jar).stat().st_size for jar in names}
+    (jars / _MANIFEST).write_text(json.dumps({**wanted, "sizes": sizes}, indent=1))
+
+
+def _dependency(coordinate: str, extra: str = "") -> str:
+    parts = coordinate.split(":")
+    if len(parts) != 3 or not all(parts):
+        raise ConfigurationError(f"{coordinate!r}: expected group:artifact:version.")
+    group, artifact, number = map(escape, parts)
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{number}</version>{extra}</dependency>"
+    )
+
+
+def _run(command: list[str], title: str) -> list[str] | None:
+    """Run Maven and show how far it is. None when it went well, else its last lines."""
+    tail: list[str] = []
+    downloaded = 0
+    with (
+        Progress(title) as progress,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as maven,
+    ):
+        assert maven.stdout is not None
+        try:
+            for line in maven.stdout:
+                tail = [*tail[-40:], line.strip()]
+                if line.startswith("[INFO] Copying "):
+                    progress.show("copying the jars")
+                elif "Downloaded from" in line:
+                    downloaded += 1
+                    progress.show(f"{downloaded} files downloaded")
+        except BaseException:
+            maven.kill()
+            raise
+    return None if maven.returncode == 0 else tail

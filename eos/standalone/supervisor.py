@@ -1,0 +1,127 @@
+"""A small process that stands between us and the broker's JVM, so that nothing is left behind.
+
+Run as a program, with the standard library only. It owns the JVM and, when asked for one, the
+temporary data folder. It ends, taking both along, when its owner closes the pipe or dies, even
+by SIGKILL. A death signal of the kernel alone would not do: it follows the *thread* that forked.
+
+Requests come as JSON lines on stdin, each is answered by one line on stdout:
+``{"do": "run", "argv": [...], "cwd": ..., "output": ...}`` -> ``{"pid": n}``;
+``{"do": "kill"}`` (SIGKILL), ``{"do": "stop", "grace_s": x}`` (SIGTERM, then SIGKILL) and
+``{"do": "poll"}`` -> ``{"code": exit code or null}``. The first line out is ``{"folder": ...}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+_POLL_S = 0.25
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_supervisor() -> None:
+    """In the JVM's process, before exec: whoever kills the supervisor kills the JVM as well.
+
+    The supervisor has one thread, so here the kernel's rule about threads does no harm.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Supervisor:
+    """Holds at most one JVM and answers requests about it."""
+
+    def __init__(self) -> None:
+        self._jvm: subprocess.Popen[bytes] | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what ``request`` says; an error of the system comes back as ``{"error": text}``."""
+        try:
+            if request["do"] == "run":
+                return {"pid": self._run(request["argv"], request["cwd"], request["output"])}
+            if request["do"] == "kill":
+                self.kill()
+            elif request["do"] == "stop":
+                self._stop(request["grace_s"])
+        except OSError as error:
+            return {"error": str(error)}
+        return {"code": self._jvm.poll() if self._jvm else None}
+
+    def _run(self, argv: list[str], cwd: str, output: str) -> int:
+        self.kill()
+        with open(output, "ab") as out:
+            self._jvm = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                preexec_fn=_die_with_supervisor,
+            )
+        return self._jvm.pid
+
+    def _stop(self, grace_s: float) -> None:
+        if self._jvm and self._jvm.poll() is None:
+            self._jvm.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._jvm.wait(grace_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the JVM is gone."""
+        if self._jvm and self._jvm.poll() is None:
+            self._jvm.kill()
+            self._jvm.wait()
+
+
+def _serve(supervisor: Supervisor, owner_pid: int) -> None:
+    """Answer until the pipe closes or the owner is gone.
+
+    The pipe alone is not enough: a process that the owner forked may hold its other end open.
+    """
+    pending = b""
+    while os.getppid() == owner_pid:
+        if not select.select([0], [], [], _POLL_S)[0]:
+            continue
+        data = os.read(0, 65536)
+        if not data:
+            return
+        pending += data
+        while b"\n" in pending:
+            line, pending = pending.split(b"\n", 1)
+            _say(supervisor.answer(json.loads(line)))
+
+
+def _say(reply: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(reply).encode() + b"\n")
+
+
+def main(owner_pid: int, data_dir: str) -> None:
+    """Serve the process ``owner_pid``; an empty ``data_dir`` asks for a temporary one."""
+    # Ctrl-C in a terminal reaches the whole group: the owner decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    supervisor = Supervisor()
+    folder = data_dir or tempfile.mkdtemp(prefix="eos-broker-")
+    try:
+        _say({"folder": folder})
+        _serve(supervisor, owner_pid)
+    finally:
+        supervisor.kill()
+        if not data_dir:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,41 @@
+"""The records of the commit log and what they mean; pure: no Delta, no broker, no clock."""
+
+from eos.transaction.checks import MAX_TTL_MS, check_record, check_successor
+from eos.transaction.history import History
+from eos.transaction.keys import BATCH, check_key, epoch_number, is_streaming
+from eos.transaction.reasons import Reason, ReasonKind
+from eos.transaction.record import RECORD_VERSION, UNWRITTEN, LogRecord
+from eos.transaction.states import (
+    FINAL,
+    TRANSITIONS,
+    UNFINISHED,
+    State,
+    Transition,
+    diagram,
+    is_allowed,
+    targets,
+)
+
+__all__ = [
+    "BATCH",
+    "FINAL",
+    "MAX_TTL_MS",
+    "RECORD_VERSION",
+    "TRANSITIONS",
+    "UNFINISHED",
+    "UNWRITTEN",
+    "History",
+    "LogRecord",
+    "Reason",
+    "ReasonKind",
+    "State",
+    "Transition",
+    "check_key",
+    "check_record",
+    "check_successor",
+    "diagram",
+    "epoch_number",
+    "is_allowed",
+    "is_streaming",
+    "targets",
+]

@@ -1,0 +1,184 @@
+"""What a sink's log says as a whole: built record by record, in the order of ``seq``.
+
+The rules that need more than one epoch live here: no gap, one writing run at a time, one receipt
+topic, a streaming query's epochs one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eos.errors import CommitLogError
+from eos.transaction.checks import check_record, check_successor
+from eos.transaction.keys import epoch_number, is_streaming
+from eos.transaction.record import LogRecord
+from eos.transaction.states import FINAL, UNFINISHED, State
+
+
+class History:
+    """The state of one sink, as its commit log tells it. Grows by ``append`` only."""
+
+    def __init__(self, sink_id: str) -> None:
+        self.sink_id = sink_id
+        self._last: LogRecord | None = None
+        self._last_claim: LogRecord | None = None
+        self._run_ids: set[str] = set()
+        self._coordinators: set[int] = set()
+        self._newest: dict[tuple[str, str], LogRecord] = {}
+        self._unfinished: dict[tuple[str, str], LogRecord] = {}
+        self._last_committed: dict[str, int] = {}
+        self._streaming_queries: set[str] = set()
+
+    @classmethod
+    def of(cls, sink_id: str, records: Iterable[LogRecord]) -> History:
+        """The history of ``records``, which come in the order of their ``seq``.
+
+        Raises:
+            CommitLogError: see ``check``.
+        """
+        history = cls(sink_id)
+        for record in records:
+            history.append(record)
+        return history
+
+    @property
+    def last_seq(self) -> int:
+        """``seq`` of the newest record; 0 for an empty log."""
+        return self._last.seq if self._last else 0
+
+    @property
+    def last(self) -> LogRecord | None:
+        """The newest record of all."""
+        return self._last
+
+    @property
+    def last_claim(self) -> LogRecord | None:
+        """The newest CLAIMED: the run that may append."""
+        return self._last_claim
+
+    @property
+    def receipt_topic(self) -> str | None:
+        """The sink's receipt topic, None before the first claim."""
+        return self._last.receipt_topic if self._last else None
+
+    @property
+    def coordinators(self) -> frozenset[int]:
+        """Numbers of all transaction coordinators that the log names."""
+        return frozenset(self._coordinators)
+
+    @property
+    def streaming_queries(self) -> frozenset[str]:
+        """Ids of the streaming queries that opened a transaction."""
+        return frozenset(self._streaming_queries)
+
+    @property
+    def unfinished(self) -> tuple[LogRecord, ...]:
+        """Newest record of each epoch that recovery has to bring to an end, by ``seq``."""
+        return tuple(sorted(self._unfinished.values(), key=lambda record: record.seq))
+
+    def newest(self, query_id: str, epoch: str) -> LogRecord | None:
+        """The newest record of an epoch: its state. None when it has none."""
+        return self._newest.get((query_id, epoch))
+
+    def last_committed_epoch(self, query_id: str) -> int | None:
+        """Highest epoch of a streaming query that is COMMITTED or EMPTY."""
+        return self._last_committed.get(query_id)
+
+    def is_done(self, query_id: str, epoch: str) -> bool:
+        """Whether an epoch must be skipped: itself COMMITTED or EMPTY, or, for a streaming
+        query, at or below the last one that is (even when its own record is gone).
+
+        Raises:
+            ValueError: a streaming query's ``epoch`` is not a plain number.
+        """
+        newest = self.newest(query_id, epoch)
+        if newest is not None:
+            return newest.state in FINAL
+        if not is_streaming(query_id):
+            return False
+        return epoch_number(query_id, epoch) <= self._last_committed.get(query_id, -1)
+
+    def check(self, record: LogRecord) -> None:
+        """Check that ``record`` may come next.
+
+        Raises:
+            CommitLogError: it leaves a gap, breaks a rule of ``check_record`` or
+                ``check_successor``, comes from a run that does not hold the claim, changes the
+                receipt topic, or opens an epoch out of turn.
+        """
+        if record.sink_id != self.sink_id:
+            raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
+        if record.seq != self.last_seq + 1:
+            raise _refused(record, f"expected seq {self.last_seq + 1}, found {record.seq}")
+        check_record(record)
+        self._check_run(record)
+        if self._last and record.receipt_topic != self._last.receipt_topic:
+            raise _refused(record, f"the log's receipt topic is {self._last.receipt_topic}")
+        if record.state is not State.CLAIMED:
+            check_successor(self._newest.get(record.key) if record.key else None, record)
+        if record.state is State.OPEN:
+            self._check_turn(record)
+
+    def append(self, record: LogRecord) -> None:
+        """Take ``record`` in, after ``check``; on an error nothing changes.
+
+        Raises:
+            CommitLogError: see ``check``.
+        """
+        self.check(record)
+        self._last = record
+        if record.state is State.CLAIMED:
+            self._last_claim = record
+            self._run_ids.add(record.run_id)
+        else:
+            self._take_epoch(record)
+
+    def _take_epoch(self, record: LogRecord) -> None:
+        key = record.key
+        assert key is not None
+        assert record.txn is not None
+        query_id, epoch = key
+        self._newest[key] = record
+        self._coordinators.add(record.txn.most)
+        if record.state in UNFINISHED:
+            self._unfinished[key] = record
+        else:
+            self._unfinished.pop(key, None)
+        if is_streaming(query_id):
+            self._streaming_queries.add(query_id)
+            if record.state in FINAL:
+                number = epoch_number(query_id, epoch)
+                last = self._last_committed.get(query_id, -1)
+                self._last_committed[query_id] = max(last, number)
+
+    def _check_run(self, record: LogRecord) -> None:
+        if record.state is State.CLAIMED:
+            if record.run_id in self._run_ids:
+                raise _refused(record, f"run {record.run_id} claimed the sink before")
+        elif self._last_claim is None:
+            raise _refused(record, "no run has claimed the sink")
+        elif record.run_id != self._last_claim.run_id:
+            raise _refused(record, f"the sink is claimed by run {self._last_claim.run_id}")
+
+    def _check_turn(self, record: LogRecord) -> None:
+        assert record.query_id is not None
+        assert record.epoch is not None
+        for other in self._unfinished.values():
+            if other.run_id != record.run_id:
+                raise _refused(record, f"epoch {other.epoch} of an earlier run is unfinished")
+            if is_streaming(record.query_id) and other.query_id == record.query_id:
+                raise _refused(record, f"epoch {other.epoch} of the query is unfinished")
+        if is_streaming(record.query_id):
+            last = self._last_committed.get(record.query_id, -1)
+            if epoch_number(record.query_id, record.epoch) <= last:
+                raise _refused(record, f"epoch {last} of the query is committed already")
+
+
+def _refused(record: LogRecord, why: str) -> CommitLogError:
+    return CommitLogError(
+        f"{record.state.value} record at seq {record.seq}: {why}.",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn,
+    )

@@ -1,0 +1,1 @@
+"""Sockets, TLS and authentication: moves frames, knows nothing of topics or transactions."""

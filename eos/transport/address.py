@@ -1,0 +1,59 @@
+"""Where brokers are: service URLs and the addresses in them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from eos.errors import ConfigurationError
+
+_SCHEMES: Final = {"pulsar": (False, 6650), "pulsar+ssl": (True, 6651)}
+_HOST_PORT: Final = re.compile(
+    r"^(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?$"
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """One broker or proxy, and whether it is spoken to through TLS."""
+
+    host: str
+    port: int
+    tls: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'pulsar+ssl' if self.tls else 'pulsar'}://{host}:{self.port}"
+
+    @property
+    def host_port(self) -> str:
+        """``host:port``, as ``proxy_to_broker_url`` wants it."""
+        return str(self).split("://", 1)[1]
+
+
+def parse_service_url(url: str) -> tuple[Address, ...]:
+    """The addresses of ``pulsar://host[:port][,host[:port]...]`` (or ``pulsar+ssl://``).
+
+    Raises:
+        ConfigurationError: the URL is malformed, or carries a user or password. The text of the
+            error never repeats what stands before an ``@``.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in _SCHEMES:
+        raise ConfigurationError(
+            f"service_url must begin with pulsar:// or pulsar+ssl://, not {scheme[:20]!r}."
+        )
+    if "@" in rest:
+        raise ConfigurationError(
+            "service_url must not carry a user or password: use the token options."
+        )
+    tls, default_port = _SCHEMES[scheme]
+    addresses = []
+    for part in rest.rstrip("/").split(","):
+        match = _HOST_PORT.match(part.strip())
+        port = int(match["port"] or default_port) if match else 0
+        if match is None or not 0 < port < 65536:
+            raise ConfigurationError(f"service_url: {part!r} is not host:port.")
+        addresses.append(Address(match["host"].strip("[]"), port, tls))
+    return tuple(addresses)

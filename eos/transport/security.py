@@ -1,0 +1,93 @@
+"""How we prove who we are, and how we check who the broker is.
+
+One ``Security`` object serves the driver and, pickled, every executor: the broker lets only the
+principal that began a transaction write in it and end it. Secrets never show in a repr.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eos.errors import ConfigurationError, Unauthorized
+
+
+@dataclass(frozen=True)
+class Security:
+    """Authentication and TLS of all connections.
+
+    Args:
+        token: a JSON web token, or a function without arguments that returns one; the function
+            is called again for every connection and whenever the broker asks for a fresh token.
+        token_file: a file that holds the token; read again each time, so it may be rotated.
+        tls_trust_certs_file: PEM file of the authorities to trust; the system's when absent.
+        tls_certificate_file, tls_private_key_file: the client's own certificate, for brokers
+            that authenticate by TLS.
+
+    Raises:
+        ConfigurationError: options that exclude each other, or half of a key pair.
+    """
+
+    token: str | Callable[[], str] | None = field(default=None, repr=False)
+    token_file: str | None = None
+    tls_trust_certs_file: str | None = None
+    tls_certificate_file: str | None = None
+    tls_private_key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.token_file is not None:
+            raise ConfigurationError("Give token or token_file, not both.")
+        if (self.tls_certificate_file is None) != (self.tls_private_key_file is None):
+            raise ConfigurationError(
+                "tls_certificate_file and tls_private_key_file go together: give both or none."
+            )
+
+    @property
+    def method_name(self) -> str | None:
+        """Pulsar's name of the authentication method in use, or None without authentication."""
+        if self.token is not None or self.token_file is not None:
+            return "token"
+        return "tls" if self.tls_certificate_file is not None else None
+
+    def auth_data(self) -> bytes:
+        """What CONNECT and AUTH_RESPONSE carry: a fresh token, or nothing for TLS.
+
+        Raises:
+            Unauthorized: the token can't be had; its text is never part of the error.
+        """
+        return self.read_token().encode() if self.method_name == "token" else b""
+
+    def read_token(self) -> str:
+        """The current token; empty without token authentication.
+
+        Raises:
+            Unauthorized: the file can't be read, or the function failed.
+        """
+        try:
+            if self.token_file is not None:
+                token = Path(self.token_file).read_text(encoding="utf-8")
+            else:
+                token = self.token() if callable(self.token) else self.token or ""
+        except Exception as error:
+            source = self.token_file or "the token function"
+            raise Unauthorized(f"No token from {source}: {type(error).__name__}.") from None
+        return token.strip()
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A context that verifies the broker's certificate and host name.
+
+        Raises:
+            ConfigurationError: a certificate or key file can't be read.
+        """
+        context = ssl.create_default_context()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            if self.tls_trust_certs_file is not None:
+                context = ssl.create_default_context(cafile=self.tls_trust_certs_file)
+            if self.tls_certificate_file is not None:
+                context.load_cert_chain(self.tls_certificate_file, self.tls_private_key_file)
+        except OSError as error:
+            raise ConfigurationError(f"TLS files can't be loaded: {error}.") from error
+        return context

@@ -1,0 +1,131 @@
+"""Bytes over TCP or TLS, for one reading and one writing thread at a time.
+
+Both threads work on one non-blocking socket and wait in ``poll``. With TLS every call into OpenSSL
+holds a lock: an SSL object is not safe for a reader and a writer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from eos.errors import ConfigurationError, ConnectionLost
+from eos.transport.address import Address
+from eos.transport.security import Security
+
+_RECV_BYTES: Final = 256 * 1024
+_TLS_SEND_BYTES: Final = 256 * 1024
+
+Part = bytes | memoryview
+
+
+class Stream:
+    """An open byte stream. Made by ``open_stream``."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._lock = threading.Lock() if self._tls else contextlib.nullcontext()
+        sock.setblocking(False)
+
+    def recv(self, timeout_s: float) -> bytes:
+        """The next bytes; empty when the peer closed the stream.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout_s``.
+            OSError: the stream broke.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                with self._lock:
+                    return self._sock.recv(_RECV_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                self._wait(select.POLLIN, deadline)
+            except ssl.SSLWantWriteError:
+                self._wait(select.POLLOUT, deadline)
+
+    def send(self, parts: Sequence[Part], timeout_s: float) -> None:
+        """Send all ``parts``, one after the other, without joining them.
+
+        Raises:
+            TimeoutError: the peer took no bytes for ``timeout_s``; a frame may be cut in two, so
+                the stream is useless from here on.
+            OSError: the stream broke.
+        """
+        views = [memoryview(part).cast("B") for part in parts if len(part)]
+        while views:
+            deadline = time.monotonic() + timeout_s
+            sent = self._send_some(views, deadline)
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if sent:
+                views[0] = views[0][sent:]
+
+    def _send_some(self, views: list[memoryview], deadline: float) -> int:
+        while True:
+            try:
+                with self._lock:
+                    if self._tls:
+                        return self._sock.send(views[0][:_TLS_SEND_BYTES])
+                    return self._sock.sendmsg(views)
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._wait(select.POLLOUT, deadline)
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN, deadline)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        fileno = self._sock.fileno()
+        if fileno < 0:
+            raise OSError("the stream is closed")
+        poll = select.poll()
+        poll.register(fileno, event)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+
+    def shutdown(self) -> None:
+        """End the stream: a reader that waits wakes up. ``close`` frees it later."""
+        with contextlib.suppress(OSError, ValueError), self._lock:
+            # On an SSLSocket `shutdown` would drop the TLS state under the reader's feet.
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Free the socket. Only the reading thread calls it, after its last ``recv``."""
+        with contextlib.suppress(OSError), self._lock:
+            self._sock.close()
+
+
+def open_stream(address: Address, security: Security, timeout_s: float) -> Stream:
+    """Connect to ``address``; with TLS also verify the certificate and its host name.
+
+    Raises:
+        ConnectionLost: no connection within ``timeout_s``.
+        ConfigurationError: the broker's certificate can't be verified.
+    """
+    try:
+        sock = socket.create_connection((address.host, address.port), timeout=timeout_s)
+    except OSError as error:
+        raise ConnectionLost(f"Can't connect to {address}: {error}.") from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.tls:
+            sock = security.ssl_context().wrap_socket(sock, server_hostname=address.host)
+        return Stream(sock)
+    except ssl.SSLCertVerificationError as error:
+        sock.close()
+        raise ConfigurationError(
+            f"The certificate of {address} can't be verified: {error.verify_message}",
+            hint="Set tls_trust_certs_file to the PEM file of the authority that signed it.",
+        ) from error
+    except OSError as error:
+        sock.close()
+        raise ConnectionLost(f"Can't speak TLS to {address}: {error}.") from error
+    except BaseException:
+        sock.close()
+        raise

@@ -1,0 +1,167 @@
+"""Reads a batch payload, one message at a time, and trusts none of it.
+
+Not on the way of any write: tests, fuzzing and tools read with it what ``batch`` wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from eos.errors import ProtocolError
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_FIELD_NUMBER: Final = 2**29 - 1
+
+_WIRE_TYPES: Final = {
+    1: _BYTES,  # properties
+    2: _BYTES,  # partition_key
+    3: _VARINT,  # payload_size
+    5: _VARINT,  # event_time
+    6: _VARINT,  # partition_key_b64_encoded
+    7: _BYTES,  # ordering_key
+    8: _VARINT,  # sequence_id
+    9: _VARINT,  # null_value
+}
+"""SingleMessageMetadata's fields that are understood; others are skipped, as protobuf asks."""
+
+
+@dataclass(frozen=True)
+class DecodedMessage:
+    """One message of a batch. ``key`` is bytes when the writer sent it in base64.
+
+    ``properties`` are in the order of the wire, where a key may stand twice.
+    """
+
+    value: bytes | None
+    key: str | bytes | None = None
+    event_time_ms: int | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    ordering_key: bytes | None = None
+    sequence_id: int | None = None
+
+
+def decode_batch(payload: bytes | memoryview, num_messages: int) -> list[DecodedMessage]:
+    """The ``num_messages`` messages of an uncompressed batch payload.
+
+    Raises:
+        ProtocolError: anything is malformed, cut off or left over.
+    """
+    data = bytes(payload)
+    messages = []
+    position = 0
+    for _ in range(num_messages):
+        head = _take(data, position, 4)
+        metadata = _take(data, position + 4, int.from_bytes(head, "big"))
+        position += 4 + len(metadata)
+        message, size = _decode_message(metadata, data, position)
+        messages.append(message)
+        position += size
+    if position != len(data):
+        raise ProtocolError(f"batch: {len(data) - position} bytes after the last message.")
+    return messages
+
+
+def _decode_message(metadata: bytes, data: bytes, position: int) -> tuple[DecodedMessage, int]:
+    properties: list[tuple[str, str]] = []
+    blobs: dict[int, bytes] = {}
+    numbers: dict[int, int] = {}
+    for number, content in _fields(metadata, _WIRE_TYPES):
+        if number == 1 and isinstance(content, bytes):
+            properties.append(_decode_property(content))
+        elif isinstance(content, bytes):
+            blobs[number] = content
+        else:
+            numbers[number] = content
+    size = numbers.get(3)
+    if size is None or size > 2**31 - 1:  # an int32, and negative ones come as huge numbers
+        raise ProtocolError("batch: a message's payload_size is missing or negative.")
+    value = _take(data, position, size)
+    is_null = bool(numbers.get(9, 0))
+    message = DecodedMessage(
+        value=None if is_null else value,
+        key=_decode_key(blobs.get(2), is_base64=bool(numbers.get(6, 0))),
+        event_time_ms=numbers.get(5),
+        properties=tuple(properties),
+        ordering_key=blobs.get(7),
+        sequence_id=numbers.get(8),
+    )
+    return message, size
+
+
+def _decode_key(text: bytes | None, *, is_base64: bool) -> str | bytes | None:
+    if text is None:
+        return None
+    if not is_base64:
+        return _decode_text(text)
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ProtocolError("batch: a binary key is not base64.") from None
+
+
+def _decode_property(data: bytes) -> tuple[str, str]:
+    parts = {
+        number: _decode_text(content)
+        for number, content in _fields(data, {1: _BYTES, 2: _BYTES})
+        if isinstance(content, bytes)
+    }
+    if parts.keys() != {1, 2}:
+        raise ProtocolError("batch: a property without a key or a value.")
+    return parts[1], parts[2]
+
+
+def _decode_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("batch: text that is not UTF-8.") from None
+
+
+def _fields(data: bytes, wire_types: dict[int, int]) -> Iterator[tuple[int, int | bytes]]:
+    """The known fields of a protobuf message; the others are checked for their length only."""
+    position = 0
+    while position < len(data):
+        tag, position = _decode_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        if not 1 <= number <= _MAX_FIELD_NUMBER:
+            raise ProtocolError(f"batch: field number {number}.")
+        if wire_types.get(number, wire_type) != wire_type:
+            raise ProtocolError(f"batch: field {number} has wire type {wire_type}.")
+        content: int | bytes
+        if wire_type == _VARINT:
+            content, position = _decode_varint(data, position)
+        elif wire_type == _BYTES:
+            size, position = _decode_varint(data, position)
+            content = _take(data, position, size)
+            position += size
+        elif wire_type in (_FIXED64, _FIXED32):
+            content = _take(data, position, 8 if wire_type == _FIXED64 else 4)
+            position += len(content)
+        else:
+            raise ProtocolError(f"batch: wire type {wire_type}.")
+        if number in wire_types:
+            yield number, content
+
+
+def _decode_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = _take(data, position, 1)[0]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 2**64:
+                break
+            return value, position
+    raise ProtocolError("batch: a varint of more than 64 bits.")
+
+
+def _take(data: bytes, position: int, size: int) -> bytes:
+    part = data[position : position + size]
+    if len(part) != size:
+        raise ProtocolError(f"batch: cut off, {size} bytes wanted, {len(part)} left.")
+    return part

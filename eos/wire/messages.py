@@ -1,0 +1,131 @@
+"""From a typed dataclass to a protobuf message and back.
+
+Each command is declared once, as a frozen dataclass whose fields carry their protobuf number and
+kind. The descriptor that the protobuf library needs is built from that declaration when the module
+is imported, so there is no generated code that would tie us to one protobuf version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final, Self, dataclass_transform
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from eos.errors import ProtocolError
+
+_PACKAGE: Final = "eos.wire"
+_POOL: Final = descriptor_pool.DescriptorPool()
+_FIELD: Final = descriptor_pb2.FieldDescriptorProto
+_KINDS: Final = {
+    "uint64": _FIELD.TYPE_UINT64,
+    "int64": _FIELD.TYPE_INT64,
+    "uint32": _FIELD.TYPE_UINT32,
+    "int32": _FIELD.TYPE_INT32,
+    "bool": _FIELD.TYPE_BOOL,
+    "string": _FIELD.TYPE_STRING,
+    "bytes": _FIELD.TYPE_BYTES,
+}
+
+
+def field(number: int, kind: str | type[Message], *, default: Any = dataclasses.MISSING) -> Any:
+    """Declare one field: its ``number`` and ``kind`` on the wire, its value when absent.
+
+    ``kind`` is a scalar's protobuf name or a message class. Without ``default`` the field is
+    required; with ``default=()`` it is repeated. Enums travel as ``int32``, so that a value which
+    is newer than this code is kept as a number instead of being dropped.
+    """
+    return dataclasses.field(
+        default=default, metadata={"number": number, "kind": kind, "repeated": default == ()}
+    )
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Message:
+    """Base of everything that travels. Subclasses become frozen dataclasses by themselves."""
+
+    _protobuf: Any = None
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        cls._protobuf = _register(cls)
+
+    def encode(self) -> bytes:
+        """The bytes of this message."""
+        return bytes(self.to_protobuf().SerializeToString())
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        """Parse ``data``.
+
+        Raises:
+            ProtocolError: it is not such a message, or a required field is missing.
+        """
+        message = cls._protobuf()
+        try:
+            message.ParseFromString(bytes(data))
+        except (DecodeError, ValueError) as error:
+            raise ProtocolError(f"Malformed {cls.__name__}: {error}.") from error
+        return cls.from_protobuf(message)
+
+    def to_protobuf(self) -> Any:
+        """The protobuf message with the fields that are set; None and () stay absent."""
+        message = type(self)._protobuf()
+        for spec in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, spec.name)
+            if spec.metadata["repeated"]:
+                target = getattr(message, spec.name)
+                target.extend(v.to_protobuf() if isinstance(v, Message) else v for v in value)
+            elif isinstance(value, Message):
+                getattr(message, spec.name).CopyFrom(value.to_protobuf())
+            elif value is not None:
+                setattr(message, spec.name, value)
+        return message
+
+    @classmethod
+    def from_protobuf(cls, message: Any) -> Self:
+        """The typed object of a parsed protobuf message."""
+        values: dict[str, Any] = {}
+        for spec in dataclasses.fields(cls):  # type: ignore[arg-type]
+            kind, name = spec.metadata["kind"], spec.name
+            nested: type[Message] | None = kind if isinstance(kind, type) else None
+            convert = nested.from_protobuf if nested else _plain
+            if spec.metadata["repeated"]:
+                values[name] = tuple(convert(item) for item in getattr(message, name))
+            elif message.HasField(name):
+                values[name] = convert(getattr(message, name))
+            elif spec.default is dataclasses.MISSING:
+                raise ProtocolError(f"{cls.__name__} without {name}.")
+        return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _register(cls: type[Message]) -> Any:
+    """Build the descriptor of one class and return the protobuf class for it."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"eos/wire/{cls.__name__}.proto", package=_PACKAGE, syntax="proto2"
+    )
+    descriptor = file.message_type.add(name=cls.__name__)
+    for spec in dataclasses.fields(cls):  # type: ignore[arg-type]
+        kind = spec.metadata["kind"]
+        proto = descriptor.field.add(
+            name=spec.name,
+            number=spec.metadata["number"],
+            label=_FIELD.LABEL_REPEATED if spec.metadata["repeated"] else _FIELD.LABEL_OPTIONAL,
+        )
+        if isinstance(kind, type):
+            proto.type = _FIELD.TYPE_MESSAGE
+            proto.type_name = f".{_PACKAGE}.{kind.__name__}"
+            file.dependency.append(f"eos/wire/{kind.__name__}.proto")
+        else:
+            proto.type = _KINDS[kind]
+    unique = sorted(set(file.dependency))
+    del file.dependency[:]
+    file.dependency.extend(unique)
+    _POOL.Add(file)
+    found = _POOL.FindMessageTypeByName(f"{_PACKAGE}.{cls.__name__}")
+    return message_factory.GetMessageClass(found)

@@ -1,0 +1,287 @@
+"""One driver at a time: conditional appends, lost replies, and appends that fail for real."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import rivals
+from epochs import FAILED, claim, opened, step
+
+from eos.commit_log import CommitLog
+from eos.commit_log import log as log_module
+from eos.commit_log import table as table_module
+from eos.errors import CommitLogError, Fenced, Retriable
+from eos.transaction import State
+
+DECISIONS, DRIVERS = 60, 4
+write_deltalake = table_module.write_deltalake
+
+
+def test_of_four_processes_exactly_one_wins_each_of_sixty_decisions(root):
+    spawn = multiprocessing.get_context("spawn")
+    barrier, results = spawn.Barrier(DRIVERS, timeout=60), spawn.Queue()
+    processes = [
+        spawn.Process(target=rivals.compete, args=(root, f"d{n}", DECISIONS, barrier, results))
+        for n in range(DRIVERS)
+    ]
+    for process in processes:
+        process.start()
+    outcomes = [results.get(timeout=60) for _ in range(DECISIONS * DRIVERS)]
+    for process in processes:
+        process.join(timeout=60)
+
+    winners = sorted((number, seq, name) for number, name, _, won, seq in outcomes if won == "won")
+    assert [(number, seq) for number, seq, _ in winners] == [(n, n + 1) for n in range(DECISIONS)]
+    records = CommitLog.open_read_only(root, "orders").records()
+    assert [r.run_id for r in records] == [f"{name}-{number}" for number, _, name in winners]
+    assert len({table_id for _, _, table_id, _, _ in outcomes}) == 1
+
+
+def test_of_many_creators_one_creates_and_all_open_the_same_table(root):
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(15):
+            opens = [pool.submit(CommitLog.open, root, f"s{number}") for _ in range(4)]
+            logs = [future.result() for future in opens]
+            assert len({log.log_table_id for log in logs}) == 1
+            assert CommitLog.open_read_only(root, f"s{number}").log_table_id == logs[0].log_table_id
+
+
+def test_a_driver_that_lost_its_claim_is_fenced_for_ever(root, log):
+    claimed = log.history.last_claim
+    first = log.append(opened(claimed, "2"))
+    successor = CommitLog.open(root, "orders")
+    successor.append(claim("run-2"))
+    for _ in range(2):
+        with pytest.raises(Fenced, match="run run-2 has appended CLAIMED at seq 9"):
+            log.append(step(first, State.PREPARED, claimed))
+        log.refresh()
+    assert log.is_fenced
+    assert [record.state for record in successor.records()][-2:] == [State.OPEN, State.CLAIMED]
+
+
+def test_of_commit_and_abort_of_one_transaction_the_first_append_decides(root, log):
+    claimed = log.history.last_claim
+    first = log.append(opened(claimed, "2"))
+    recovery = CommitLog.open(root, "orders")
+    second = recovery.append(claim("run-2"))
+    recovery.append(step(first, State.ABORTING, second, FAILED))
+    with pytest.raises(Fenced):
+        log.append(step(first, State.PREPARED, claimed))
+    assert recovery.records()[-1].state is State.ABORTING
+
+
+def test_refresh_alone_finds_out_about_a_lost_claim(root, log):
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    log.refresh()
+    assert log.is_fenced
+    with pytest.raises(Fenced):
+        log.append(opened(log.history.last_claim, "2"))
+
+
+def test_two_handles_of_one_run_do_not_both_append(root, log):
+    claimed = log.history.last_claim
+    twin = CommitLog.open(root, "orders")
+    log.append(opened(claimed, "2"))
+    with pytest.raises(Fenced):
+        twin.append(opened(claimed, "2"))
+    assert len(log.records()) == 8
+
+
+def test_a_stale_handle_conflicts_even_when_it_was_checked_before_the_other_append(
+    root, log, monkeypatch
+):
+    claimed = log.history.last_claim
+
+    def overtaken(*args, **kwargs):
+        monkeypatch.setattr(table_module, "write_deltalake", write_deltalake)
+        CommitLog.open(root, "orders").append(claim("run-2"))
+        return write_deltalake(*args, **kwargs)
+
+    monkeypatch.setattr(table_module, "write_deltalake", overtaken)
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(claimed, "2"))
+    assert len(log.records()) == 8
+
+
+def failing(monkeypatch, *, commits, error=RuntimeError, also=None):
+    """Let the next write fail: after its commit took effect, or before."""
+
+    def write(*args, **kwargs):
+        monkeypatch.setattr(table_module, "write_deltalake", write_deltalake)
+        if commits:
+            write_deltalake(*args, **kwargs)
+        if also:
+            also()
+        raise error("connection reset")
+
+    monkeypatch.setattr(table_module, "write_deltalake", write)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, OSError, table_module.LostRace])
+def test_an_append_whose_reply_was_lost_is_found_in_the_log(root, log, monkeypatch, error):
+    failing(monkeypatch, commits=True, error=error)
+    record = log.append(opened(log.history.last_claim, "2"))
+    assert record.seq == 8
+    assert log.records()[-1] == record == log.history.last
+    assert log.append(step(record, State.PREPARED, log.history.last_claim)).seq == 9
+
+
+def test_a_claim_whose_reply_was_lost_is_found_in_the_log(root, monkeypatch):
+    log = CommitLog.open(root, "orders")
+    failing(monkeypatch, commits=True)
+    claimed = log.append(claim())
+    assert not log.is_fenced
+    assert log.append(opened(claimed)).seq == 2
+
+
+def test_an_append_that_failed_and_was_overtaken_is_fenced(root, log, monkeypatch):
+    def overtake():
+        CommitLog.open(root, "orders").append(claim("run-2"))
+
+    failing(monkeypatch, commits=False, also=overtake)
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(log.history.last_claim, "2"))
+
+
+def test_a_lost_reply_with_a_successor_behind_it_is_fenced(root, log, monkeypatch):
+    def overtake():
+        CommitLog.open(root, "orders").append(claim("run-2"))
+
+    failing(monkeypatch, commits=True, also=overtake)
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(log.history.last_claim, "2"))
+    assert [record.state for record in log.records()][7:] == [State.OPEN, State.CLAIMED]
+
+
+def test_an_append_that_wrote_nothing_names_the_folder_and_can_be_repeated(log, monkeypatch):
+    failing(monkeypatch, commits=False)
+    record = opened(log.history.last_claim, "2")
+    with pytest.raises(CommitLogError, match=r"commit log/orders: the OPEN record .*not written"):
+        log.append(record)
+    assert log.append(record).seq == 8
+
+
+def test_a_conflict_that_is_not_ours_is_tried_again(log, monkeypatch):
+    failing(monkeypatch, commits=False, error=log_module.CommitFailedError)
+    assert log.append(opened(log.history.last_claim, "2")).seq == 8
+
+
+def test_conflicts_without_end_are_reported_as_retriable(log, monkeypatch):
+    def write(*args, **kwargs):
+        raise log_module.CommitFailedError("protocol changed")
+
+    monkeypatch.setattr(table_module, "write_deltalake", write)
+    with pytest.raises(Retriable, match="protocol changed"):
+        log.append(opened(log.history.last_claim, "2"))
+
+
+def test_an_append_of_unknown_outcome_stops_the_log_until_it_was_read(root, log, monkeypatch):
+    hidden = root / "hidden"
+
+    def hide():
+        (root / "orders").rename(hidden)
+
+    failing(monkeypatch, commits=True, also=hide)
+    record = opened(log.history.last_claim, "2")
+    with pytest.raises(CommitLogError, match="gone"):
+        log.append(record)
+    hidden.rename(root / "orders")
+    with pytest.raises(CommitLogError, match="outcome of an append before is unknown"):
+        log.append(record)
+    log.refresh()
+    assert log.history.last.says_the_same(log.records()[7])
+    assert log.append(step(log.history.last, State.PREPARED, log.history.last_claim)).seq == 9
+
+
+def test_a_record_that_the_disk_did_not_confirm_is_not_taken_for_written(log, monkeypatch):
+    def fsync(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(CommitLogError, match="not known whether .* Input/output error"):
+            log.append(opened(log.history.last_claim, "2"))
+    with pytest.raises(CommitLogError, match="unknown"):
+        log.append(opened(log.history.last_claim, "2"))
+    log.refresh()
+    assert log.history.last_seq == 8
+
+
+def test_each_append_is_flushed_with_its_data_its_commit_and_both_folders(root, log, monkeypatch):
+    flushed, fsync = [], os.fsync
+
+    def spy(descriptor):
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    log.append(opened(log.history.last_claim, "2"))
+    table = root / "orders"
+    newest = max(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    commit = table / "_delta_log" / f"{8:020}.json"
+    assert set(flushed) == {newest, commit, table, table / "_delta_log"}
+    assert flushed.index(newest) < flushed.index(table)
+
+
+def test_a_success_after_a_long_stop_is_believed_only_when_it_is_in_the_log(log, monkeypatch):
+    monkeypatch.setattr(log_module, "_DOUBTFUL_APPEND_S", 0.0)
+    first = log.append(opened(log.history.last_claim, "2"))
+    assert first.seq == 8
+    # A commit to a version whose successors were cleaned away leaves no trace in the table.
+    monkeypatch.setattr(table_module, "write_deltalake", lambda *args, **kwargs: None)
+    with pytest.raises(CommitLogError, match="not written"):
+        log.append(step(first, State.PREPARED, log.history.last_claim))
+
+
+def run(code, *args):
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent.parent / 'transaction')!r})\n" + textwrap.dedent(code)  # fmt: skip
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_the_log_goes_on_when_there_is_room(root, log):
+    done = run(
+        """
+        import resource
+        from epochs import claim
+        from eos.commit_log import CommitLog
+        from eos.errors import CommitLogError
+        log = CommitLog.open(sys.argv[1], "orders")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        try:
+            log.append(claim("run-2"))
+        except CommitLogError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        print("seq", log.append(claim("run-2")).seq)
+        """,
+        str(root),
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"commit log {root}/orders: the CLAIMED record (seq 8) was not written" in done.stdout
+    assert "File too large" in done.stdout
+    assert "free space" in done.stdout
+    assert done.stdout.endswith("seq 8\n")
+
+
+def test_a_killed_writer_leaves_a_log_that_its_successor_reads(root, log):
+    done = run(
+        """
+        import os, signal
+        from epochs import claim
+        from eos.commit_log import CommitLog, table
+        log = CommitLog.open(sys.argv[1], "orders")
+        table.LogTable.make_durable = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+        log.append(claim("run-2"))
+        """,
+        str(root),
+    )
+    assert done.returncode == -9
+    assert CommitLog.open(root, "orders").append(claim("run-3")).seq == 9

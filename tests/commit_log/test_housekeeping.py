@@ -1,0 +1,132 @@
+"""Housekeeping keeps the log small, and is never in anybody's way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from epochs import FIGURES, claim, committed_epoch, opened, step
+
+from eos.commit_log import CommitLog
+from eos.commit_log import log as log_module
+from eos.commit_log.location import Location
+from eos.commit_log.table import LogTable
+from eos.errors import Fenced
+from eos.transaction import State
+
+
+@pytest.fixture
+def interval(monkeypatch):
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 10)
+
+
+def active_files(root):
+    return len(DeltaTable(root / "orders").file_uris())
+
+
+def checkpoints(root):
+    return sorted((root / "orders" / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def table_of(root):
+    return LogTable.create_or_open(Location(root, "orders"), "orders")
+
+
+def commit_epochs(log, claimed, numbers):
+    for number in numbers:
+        for record in committed_epoch(claimed, str(number)):
+            log.append(record)
+
+
+def test_a_long_log_stays_in_few_files_and_says_the_same(root, log, interval):
+    claimed = log.history.last_claim
+    commit_epochs(log, claimed, range(2, 20))
+    assert active_files(root) < 15
+    assert len(checkpoints(root)) >= 4
+    records = log.records()
+    assert [record.seq for record in records] == list(range(1, 62))
+    assert vars(CommitLog.open(root, "orders").history) == vars(log.history)
+
+
+def test_the_fence_holds_after_housekeeping(root, log):
+    successor = CommitLog.open(root, "orders")
+    table_of(root).keep_house()
+    assert active_files(root) == 1
+    successor.append(claim("run-2"))
+    with pytest.raises(Fenced):
+        log.append(opened(log.history.last_claim, "2"))
+
+
+def test_housekeeping_by_somebody_else_fences_nobody(root, log):
+    claimed, stop, rounds = log.history.last_claim, threading.Event(), []
+
+    def keep_house():
+        while not stop.is_set():
+            table_of(root).keep_house()
+            rounds.append(1)
+
+    thread = threading.Thread(target=keep_house)
+    thread.start()
+    try:
+        commit_epochs(log, claimed, range(2, 22))
+    finally:
+        stop.set()
+        thread.join()
+    assert rounds
+    assert log.history.last_seq == 67
+    assert [record.seq for record in log.records()] == list(range(1, 68))
+
+
+def test_housekeeping_waits_for_the_end_of_the_transaction(root, log, interval):
+    claimed = log.history.last_claim
+    commit_epochs(log, claimed, [2])
+    first = log.append(opened(claimed, "3"))
+    prepared = log.append(step(first, State.PREPARED, claimed))
+    before = active_files(root)
+    log.append(step(prepared, State.COMMITTED, claimed))
+    assert (before, active_files(root)) == (2, 1) or (before, active_files(root)) == (3, 1)
+
+
+def test_a_restarted_driver_knows_that_housekeeping_is_due(root, log, monkeypatch):
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    assert active_files(root) == 1
+
+
+def test_an_append_does_not_fail_over_housekeeping(root, log, interval, monkeypatch, caplog):
+    def fail(self):
+        raise RuntimeError("no space left")
+
+    monkeypatch.setattr(LogTable, "keep_house", fail)
+    with caplog.at_level(logging.WARNING):
+        commit_epochs(log, log.history.last_claim, range(2, 6))
+    assert log.history.last_seq == 19
+    # Once, not at each append from then on.
+    assert [record.getMessage() for record in caplog.records] == [
+        f"housekeeping of commit log {root}/orders failed: no space left"
+    ]
+
+
+def test_compaction_that_loses_rows_deletes_nothing(root, log, monkeypatch):
+    DeltaTable(root / "orders").delete("seq = 3")
+    with pytest.raises(Exception, match="6 rows after compaction, but 7 were appended"):
+        LogTable.maybe_open(Location(root, "orders"), "orders").keep_house()
+    assert checkpoints(root) == []
+
+
+def test_sql_finds_big_checksums_after_compaction(root):
+    log = CommitLog.open(root, "orders")
+    claimed = log.append(claim())
+    first = log.append(opened(claimed))
+    log.append(
+        first.advance(
+            State.PREPARED, claim=claimed, receipt_id=(18, 0, -1, -1), partitions=FIGURES[:1]
+        )
+    )
+    table_of(root).keep_house()
+    query = QueryBuilder().register("log", DeltaTable(root / "orders"))
+    rows = query.execute("select seq from log where checksum > 18446744073709551614").read_all()
+    assert pa.table(rows).to_pylist() == [{"seq": 3}]

@@ -1,0 +1,262 @@
+"""A real broker: started, killed, brought back, and gone without a trace."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pulsar
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from eos.errors import BrokerNotReady, ConfigurationError
+from eos.standalone import PulsarStandalone, settings
+from eos.standalone.readiness import Probe
+
+COORDINATOR = "persistent/pulsar/system/transaction_coordinator_assign"
+
+
+def wait_for(condition: Callable[[], bool], deadline_s: float = 15) -> None:
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end_s, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+def get(broker: PulsarStandalone, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(broker.admin_url.removeprefix("http://"), timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, body
+
+
+def client(service_url: str, token: str | None = None) -> pulsar.Client:
+    return pulsar.Client(
+        service_url,
+        authentication=pulsar.AuthenticationToken(token) if token else None,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )
+
+
+def write(service_url: str, topic: str, values: list[bytes], token: str | None = None) -> None:
+    connection = client(service_url, token)
+    producer = connection.create_producer(topic)
+    for value in values:
+        producer.send(value)
+    connection.close()
+
+
+def read(service_url: str, topic: str, count: int) -> list[bytes]:
+    connection = client(service_url)
+    reader = connection.create_reader(topic, pulsar.MessageId.earliest)
+    values = [reader.read_next(20_000).data() for _ in range(count)]
+    connection.close()
+    return values
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/standalone-{uuid.uuid4().hex[:8]}"
+
+
+def test_a_started_broker_answers_and_has_a_coordinator(pulsar_standalone: PulsarStandalone):
+    assert get(pulsar_standalone, "/admin/v2/brokers/health")[0] == 200
+    assert "public/default" in json.loads(get(pulsar_standalone, "/admin/v2/namespaces/public")[1])
+    status, body = get(pulsar_standalone, f"/admin/v2/{COORDINATOR}/partitions")
+    assert status == 200
+    assert json.loads(body)["partitions"] == 1
+    assert pulsar_standalone.start() is pulsar_standalone  # Runs already: nothing happens.
+
+
+def test_data_and_ports_survive_a_kill(pulsar_standalone: PulsarStandalone, topic: str):
+    before = pulsar_standalone.service_url, pulsar_standalone.admin_url
+    pid = pulsar_standalone.pid
+    assert pid is not None
+    write(pulsar_standalone.service_url, topic, [b"1", b"2", b"3"])
+
+    pulsar_standalone.kill()
+    assert not psutil.pid_exists(pid)
+    assert not pulsar_standalone.is_running()
+    assert pulsar_standalone.pid is None
+
+    pulsar_standalone.restart()
+    assert pulsar_standalone.is_running()
+    assert (pulsar_standalone.service_url, pulsar_standalone.admin_url) == before
+    assert read(pulsar_standalone.service_url, topic, 3) == [b"1", b"2", b"3"]
+
+
+def test_the_owners_death_takes_broker_and_folder_along():
+    script = (
+        "from eos.standalone import PulsarStandalone\n"
+        "import os, time\n"
+        "broker = PulsarStandalone().start()\n"
+        "if os.fork() == 0:\n"  # Holds our end of the supervisor's pipe open.
+        "    time.sleep(60)\n"
+        "print(broker.pid, broker.data_dir, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert owner.stdout is not None
+        pid, folder = owner.stdout.readline().split()
+        supervisor = psutil.Process(int(pid)).parent()
+        assert supervisor is not None
+        assert Path(folder, "broker.log").exists()
+
+        owner.kill()
+        wait_for(lambda: not psutil.pid_exists(int(pid)))
+        wait_for(lambda: not Path(folder).exists())
+        wait_for(lambda: not supervisor.is_running())
+    finally:
+        os.killpg(owner.pid, signal.SIGKILL)  # The forked child.
+        owner.wait()
+        owner.stdout.close()
+
+
+def test_a_failed_start_shows_the_brokers_log_and_leaves_nothing():
+    with socket.socket() as occupied:
+        occupied.bind((settings.HOST, 0))
+        occupied.listen()
+        broker = PulsarStandalone(
+            config={"brokerServicePort": str(occupied.getsockname()[1])}, transactions=False
+        )
+        children = set(psutil.Process().children(recursive=True))
+        with pytest.raises(ConfigurationError, match="ended with code") as caught:
+            broker.start()
+    assert "Address already in use" in "".join(caught.value.__notes__)
+    assert set(psutil.Process().children(recursive=True)) <= children
+    with pytest.raises(BrokerNotReady):
+        _ = broker.data_dir
+
+
+def test_a_broker_with_tokens_tls_and_without_transactions(tmp_path: Path, topic: str):
+    secret = os.urandom(32)
+    token = jwt("admin", secret)
+    authority = trustme.CA()
+    certificate = authority.issue_cert(settings.HOST)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "key.pem").write_bytes(pkcs8(certificate.private_key_pem.bytes()))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    config = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "superUserRoles": "admin",
+        "authenticationProviders": (
+            "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+        ),
+        "tokenSecretKey": f"data:;base64,{base64.b64encode(secret).decode()}",
+        "brokerServicePortTls": "0",
+        "tlsCertificateFilePath": str(tmp_path / "cert.pem"),
+        "tlsKeyFilePath": str(tmp_path / "key.pem"),
+        "tlsTrustCertsFilePath": str(tmp_path / "ca.pem"),
+    }
+    with PulsarStandalone(config=config, transactions=False, admin_token=token) as broker:
+        pid, folder = broker.pid, broker.data_dir
+        assert pid is not None
+        assert folder.stat().st_mode & 0o077 == 0
+        write(broker.service_url, topic, [b"x"], token)
+        assert get(broker, "/admin/v2/brokers/health")[0] == 401
+
+        host, port = broker.tls_service_url.removeprefix("pulsar+ssl://").split(":")
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        with (
+            socket.create_connection((host, int(port))) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            assert secure.version() is not None
+
+        # Who has no token takes a refused health check for an answer.
+        ports = [int(url.rsplit(":", 1)[1]) for url in (broker.admin_url, broker.service_url)]
+        Probe(settings.HOST, *ports, token=None, transactions=True).wait(0.0, lambda: None)
+
+    assert not psutil.pid_exists(pid)
+    assert not folder.exists()
+    broker.stop()  # Again: nothing happens.
+
+
+def pkcs8(pem: bytes) -> bytes:
+    """The same key in the one form that Pulsar reads."""
+    return serialization.load_pem_private_key(pem, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def jwt(role: str, secret: bytes) -> str:
+    def part(content: bytes) -> str:
+        return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+    expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    claims = {"sub": role, "exp": int(expires.timestamp())}
+    text = f"{part(json.dumps({'alg': 'HS256'}).encode())}.{part(json.dumps(claims).encode())}"
+    return f"{text}.{part(hmac.digest(secret, text.encode(), hashlib.sha256))}"
+
+
+def test_without_java_and_docker_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("EOS_BROKER", raising=False)
+    with pytest.raises(ConfigurationError, match=r"Install a JDK of version 17 or newer and Maven"):
+        PulsarStandalone().start()
+
+
+def test_a_java_that_is_too_old_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("EOS_BROKER", "maven")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigurationError, match="Java 17"):
+        PulsarStandalone().start()
+
+
+def test_an_unknown_way_of_running_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EOS_BROKER", "podman")
+    with pytest.raises(ConfigurationError, match="docker or maven"):
+        PulsarStandalone().start()
+
+
+@pytest.mark.parametrize(
+    "config", [{"webServicePort": "soon"}, {"maxMessageSize": "1\nx=2"}, {"a=b": "c"}]
+)
+def test_a_setting_that_cannot_be_written_down_is_refused(config: dict[str, str]):
+    with pytest.raises(ConfigurationError):
+        settings.broker_conf(settings.complete(config, transactions=True, token=None))
+
+
+def test_the_pytest_plugin_imports_nothing_heavy():
+    script = (
+        "import sys, pytest\n"
+        "before = set(sys.modules)\n"
+        "import eos.standalone.pytest_plugin\n"
+        "print(*sorted(set(sys.modules) - before))\n"
+    )
+    added = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    ).stdout.split()
+    assert added == ["eos", "eos.standalone", "eos.standalone.pytest_plugin"]

@@ -1,0 +1,199 @@
+"""What a whole log says, and which record may come next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from epochs import (
+    EMPTY,
+    FAILED,
+    QUERY,
+    add,
+    at,
+    claim,
+    committed_epoch,
+    history_of,
+    numbered,
+    opened,
+    step,
+)
+
+from eos.errors import CommitLogError
+from eos.ids import TxnId
+from eos.transaction import History, State
+
+CLAIM = claim()
+SECOND = claim("run-2")
+OPEN = opened(CLAIM)
+PREPARED = step(OPEN, State.PREPARED, CLAIM)
+
+
+def aborted(record, claimed=CLAIM, reason=FAILED):
+    aborting = step(record, State.ABORTING, claimed, reason)
+    end = State.EMPTY if reason is EMPTY else State.ABORTED
+    return [aborting, step(aborting, end, claimed)]
+
+
+def test_an_empty_history_knows_nothing():
+    history = History("orders")
+    assert (history.last_seq, history.last, history.last_claim) == (0, None, None)
+    assert (history.unfinished, history.receipt_topic) == ((), None)
+    assert not history.is_done(QUERY, "0")
+
+
+def test_a_history_tells_the_newest_record_of_each_epoch():
+    history = history_of(CLAIM, *committed_epoch(CLAIM, "0"), opened(CLAIM, "1"))
+    assert history.last_seq == 5
+    assert history.last_claim == at(CLAIM, 1)
+    assert history.newest(QUERY, "0").state is State.COMMITTED
+    assert history.newest(QUERY, "1").state is State.OPEN
+    assert history.newest(QUERY, "2") is None
+    assert history.newest("batch", "0") is None
+    assert history.receipt_topic == CLAIM.receipt_topic
+    assert history.streaming_queries == {QUERY}
+
+
+@pytest.mark.parametrize("seq", [0, 1, 3])
+def test_a_gap_or_a_repetition_is_refused(seq):
+    history = history_of(CLAIM)
+    with pytest.raises(CommitLogError, match="expected seq 2"):
+        history.append(at(OPEN, seq))
+
+
+def test_a_log_begins_with_a_claim():
+    with pytest.raises(CommitLogError, match="no run has claimed"):
+        history_of(OPEN)
+
+
+def test_a_run_that_lost_its_claim_can_not_append():
+    history = history_of(CLAIM, OPEN, SECOND)
+    with pytest.raises(CommitLogError, match="claimed by run run-2"):
+        add(history, PREPARED)
+
+
+def test_a_run_claims_only_once():
+    history = history_of(CLAIM, SECOND)
+    with pytest.raises(CommitLogError, match="run-1 claimed the sink before"):
+        add(history, claim("run-1"))
+
+
+def test_records_of_another_sink_are_refused():
+    with pytest.raises(CommitLogError, match="belongs to sink 'other'"):
+        add(History("orders"), claim(sink_id="other"))
+
+
+def test_the_receipt_topic_never_changes():
+    history = history_of(CLAIM)
+    with pytest.raises(CommitLogError, match="receipt topic"):
+        add(history, replace(SECOND, receipt_topic="persistent://other/default/receipts"))
+
+
+def test_a_record_is_checked_for_itself_and_against_its_epoch():
+    history = history_of(CLAIM, OPEN)
+    with pytest.raises(CommitLogError, match="receipt_id is missing"):
+        add(history, replace(PREPARED, receipt_id=None))
+    with pytest.raises(CommitLogError, match="after OPEN comes"):
+        add(history, step(PREPARED, State.COMMITTED, CLAIM))
+
+
+def test_a_refused_record_changes_nothing():
+    history = history_of(CLAIM, OPEN)
+    with pytest.raises(CommitLogError):
+        add(history, step(PREPARED, State.COMMITTED, CLAIM))
+    assert history.last_seq == 2
+    assert history.newest(QUERY, "0").state is State.OPEN
+    add(history, PREPARED)
+    assert history.unfinished == (at(PREPARED, 3),)
+
+
+def test_unfinished_epochs_come_in_the_order_of_the_log():
+    first, second = opened(CLAIM, "a", query_id="batch"), opened(CLAIM, "b", query_id="batch")
+    history = history_of(CLAIM, second, first, step(second, State.ABORTING, CLAIM, FAILED))
+    assert [(r.epoch, r.state) for r in history.unfinished] == [
+        ("a", State.OPEN),
+        ("b", State.ABORTING),
+    ]
+
+
+@pytest.mark.parametrize("reason", [FAILED, EMPTY])
+def test_an_ended_epoch_is_no_longer_unfinished(reason):
+    history = history_of(CLAIM, OPEN, *aborted(OPEN, reason=reason))
+    assert history.unfinished == ()
+    assert history.is_done(QUERY, "0") == (reason is EMPTY)
+
+
+def test_the_last_committed_epoch_compares_as_a_number_and_counts_empty_ones():
+    history = history_of(CLAIM, *committed_epoch(CLAIM, "9"))
+    tenth = opened(CLAIM, "10")
+    for record in (tenth, *aborted(tenth, reason=EMPTY)):
+        add(history, record)
+    assert history.last_committed_epoch(QUERY) == 10
+    assert history.last_committed_epoch("other") is None
+
+
+def test_an_epoch_below_the_last_committed_one_is_done_even_without_its_record():
+    history = history_of(CLAIM, *committed_epoch(CLAIM, "9"))
+    assert history.is_done(QUERY, "8")
+    assert history.is_done(QUERY, "9")
+    assert not history.is_done(QUERY, "10")
+    assert not history.is_done("other-query", "8")
+
+
+def test_an_epoch_below_the_last_committed_one_is_never_opened_again():
+    history = history_of(CLAIM, *committed_epoch(CLAIM, "9"))
+    with pytest.raises(CommitLogError, match="epoch 9 of the query is committed"):
+        add(history, opened(CLAIM, "8"))
+
+
+def test_an_aborted_epoch_that_was_overtaken_is_not_taken_for_done():
+    history = history_of(CLAIM, OPEN, *aborted(OPEN), *committed_epoch(CLAIM, "1"))
+    assert not history.is_done(QUERY, "0")
+
+
+def test_batch_keys_are_equal_or_not_and_nothing_else():
+    history = history_of(CLAIM, *committed_epoch(CLAIM, "9", query_id="batch"))
+    assert history.is_done("batch", "9")
+    assert not history.is_done("batch", "8")
+    assert not history.is_done("batch", "09")
+    assert history.streaming_queries == frozenset()
+    assert history.last_committed_epoch("batch") is None
+    add(history, opened(CLAIM, "8", query_id="batch"))
+
+
+def test_an_epoch_of_the_next_run_waits_until_every_transaction_is_ended():
+    left = opened(CLAIM, "key", query_id="batch")
+    history = history_of(CLAIM, left, SECOND)
+    with pytest.raises(CommitLogError, match="epoch key of an earlier run is unfinished"):
+        add(history, opened(SECOND))
+    for record in (*aborted(left, SECOND), opened(SECOND)):
+        add(history, record)
+
+
+def test_a_query_has_one_transaction_at_a_time():
+    history = history_of(CLAIM, OPEN, PREPARED)
+    with pytest.raises(CommitLogError, match="epoch 0 of the query is unfinished"):
+        add(history, opened(CLAIM, "1"))
+
+
+def test_recovery_by_a_later_run_ends_what_an_earlier_one_left():
+    history = history_of(CLAIM, OPEN, PREPARED, SECOND)
+    add(history, step(PREPARED, State.COMMITTED, SECOND))
+    assert history.is_done(QUERY, "0")
+    assert history.newest(QUERY, "0").run_id == "run-2"
+
+
+def test_every_coordinator_that_the_log_names_is_known():
+    other = replace(opened(CLAIM, "1"), txn=TxnId(5, 0))
+    history = history_of(CLAIM, *committed_epoch(CLAIM, "0"), other)
+    assert history.coordinators == {3, 5}
+
+
+def test_a_history_built_at_once_equals_one_grown_record_by_record():
+    records = numbered([CLAIM, OPEN, *aborted(OPEN), opened(CLAIM, attempt=2), SECOND])
+    grown = History("orders")
+    for record in records:
+        grown.append(record)
+    built = History.of("orders", iter(records))
+    assert vars(built) == vars(grown)
+    assert [record.attempt for record in built.unfinished] == [2]
