@@ -1,1 +1,1 @@
-
+"""Faults and their checks: for tests and for the demo; nothing of the product imports it."""

@@ -1,1 +1,1 @@
-
+"""Bringing a sink to a decided state without Spark."""

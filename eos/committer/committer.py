@@ -112,6 +112,7 @@ class Committer:
         self._deadline_s = deadline_s
         self._ending = Ending(log, half, deadline_s)
         self._claim: LogRecord | None = None
+        self._is_ready = False
         self._called: set[tuple[str, str, str]] = set()
 
     def check_lineage(self, query_id: str, on_new_query: Literal["refuse", "continue"]) -> None:
@@ -129,6 +130,8 @@ class Committer:
             Fenced: another driver claimed the sink at the same moment.
             InDoubt: a transaction of an earlier run can't be ended now.
         """
+        if self._claim is not None and self._is_ready:
+            return self._claim
         if self._claim is None:
             topic = self._log.history.receipt_topic or self._half.receipt_topic(
                 self._log.log_table_id
@@ -148,6 +151,7 @@ class Committer:
         for attempt in attempts(self._deadline_s):
             with attempt:
                 self._half.ensure_witness(first=not self._log.history.coordinators)
+        self._is_ready = True
         failpoints.reached(Step.CLAIM)
         return self._claim
 
@@ -176,7 +180,7 @@ class Committer:
                 query_id=query_id,
                 epoch=epoch,
             )
-        claim = self._claim or self.claim()
+        claim = self.claim()
         self._finish_all(claim)
         result: EpochResult | None = None
         for attempt in reruns(self._max_attempts):

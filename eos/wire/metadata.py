@@ -97,9 +97,11 @@ def _encode_fields(
     head.varint(values.lengths)
     if rows.event_time_ms is not None:
         has_time = _valid(rows.event_time_ms)
-        times = rows.event_time_ms.fill_null(0).to_numpy(zero_copy_only=False)
+        times = rows.event_time_ms
+        if has_time is not None:
+            times = times.fill_null(0)
         head.byte(_EVENT_TIME, has_time)
-        head.varint(times, has_time)
+        head.varint(times.to_numpy(zero_copy_only=False), has_time)
     if rows.key is not None and rows.key.type in BINARY_TYPES:
         head.byte(_KEY_IS_BASE64, has_key)
         head.byte(1, has_key)

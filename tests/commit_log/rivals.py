@@ -5,17 +5,25 @@ from __future__ import annotations
 from epochs import claim
 
 from eos.commit_log import CommitLog
+from eos.commit_log import log as log_module
 from eos.errors import Fenced
 
 
 def compete(root, name, rounds, barrier, results):
-    """In each round open the log, wait for the others, append a claim; tell who won."""
+    """In each round open the log, wait for the others, append a claim; tell who won.
+
+    Housekeeping comes often, so that decisions fall before, during and after it.
+    """
+    log_module.HOUSEKEEPING_INTERVAL = 7
+    log = None
     for number in range(rounds):
         barrier.wait()
-        log = CommitLog.open(root, "orders")
+        # The winner goes on with its handle; whoever was fenced has to open the log again.
+        log = log or CommitLog.open(root, "orders")
         barrier.wait()
         try:
             outcome = "won", log.append(claim(f"{name}-{number}")).seq
         except Fenced:
             outcome = "fenced", None
         results.put((number, name, log.log_table_id, *outcome))
+        log = None if log.is_fenced else log

@@ -166,7 +166,7 @@ def test_a_checksum_above_two_to_the_63_is_found_by_sql(root):
     log = CommitLog.open(root, "orders")
     claimed = log.append(claim())
     first = log.append(opened(claimed))
-    log.append(first.advance(State.PREPARED, claim=claimed, receipt_id=(18, 0, -1, -1), partitions=FIGURES[:1]))  # fmt: skip
+    log.append(step(first, State.PREPARED, claimed, partitions=FIGURES[:1]))
     query = QueryBuilder().register("log", DeltaTable(root / "orders"))
     sql = "select seq from log where checksum > 18446744073709551614"
     assert pa.table(query.execute(sql).read_all()).to_pylist() == [{"seq": 3}]

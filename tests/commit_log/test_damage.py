@@ -189,11 +189,10 @@ def test_a_log_that_has_seen_more_than_it_finds_was_rolled_back(root, log, tmp_p
     draft = opened(log.history.last_claim, "2")
     first = log.append(draft)
     roll_back(root, backup)
+    aborting = first.advance(State.ABORTING, claim=log.history.last_claim, reason=FAILED)
+    args = [aborting] if act == "append" else []
     with pytest.raises(CommitLogError, match=r"rolled back: seq 8 was there \(OPEN\)"):
-        if act == "refresh":
-            log.refresh()
-        else:
-            log.append(first.advance(State.ABORTING, claim=log.history.last_claim, reason=FAILED))
+        getattr(log, act)(*args)
 
 
 def test_a_log_that_was_rolled_back_and_continued_by_another_is_noticed(root, log, tmp_path):

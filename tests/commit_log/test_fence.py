@@ -207,7 +207,7 @@ def test_a_record_that_the_disk_did_not_confirm_is_not_taken_for_written(log, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
-        with pytest.raises(CommitLogError, match="not known whether .* Input/output error"):
+        with pytest.raises(CommitLogError, match=r"not known whether .* Input/output error"):
             log.append(opened(log.history.last_claim, "2"))
     with pytest.raises(CommitLogError, match="unknown"):
         log.append(opened(log.history.last_claim, "2"))
@@ -242,8 +242,13 @@ def test_a_success_after_a_long_stop_is_believed_only_when_it_is_in_the_log(log,
 
 
 def run(code, *args):
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent.parent / 'transaction')!r})\n" + textwrap.dedent(code)  # fmt: skip
-    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+    builders = Path(__file__).parent.parent / "transaction"
+    return subprocess.run(
+        [sys.executable, "-c", "import sys\n" + textwrap.dedent(code), *args],
+        env={**os.environ, "PYTHONPATH": str(builders)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_full_disk_is_a_clear_error_and_the_log_goes_on_when_there_is_room(root, log):

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-import pulsar
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
+from messages import read, write
 
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import PulsarStandalone, settings
@@ -46,30 +46,6 @@ def get(broker: PulsarStandalone, path: str) -> tuple[int, bytes]:
     body = response.read()
     connection.close()
     return response.status, body
-
-
-def client(service_url: str, token: str | None = None) -> pulsar.Client:
-    return pulsar.Client(
-        service_url,
-        authentication=pulsar.AuthenticationToken(token) if token else None,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
-    )
-
-
-def write(service_url: str, topic: str, values: list[bytes], token: str | None = None) -> None:
-    connection = client(service_url, token)
-    producer = connection.create_producer(topic)
-    for value in values:
-        producer.send(value)
-    connection.close()
-
-
-def read(service_url: str, topic: str, count: int) -> list[bytes]:
-    connection = client(service_url)
-    reader = connection.create_reader(topic, pulsar.MessageId.earliest)
-    values = [reader.read_next(20_000).data() for _ in range(count)]
-    connection.close()
-    return values
 
 
 @pytest.fixture

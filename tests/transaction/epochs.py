@@ -65,9 +65,17 @@ def opened(
     )
 
 
-def step(record: LogRecord, state: State, claimed: LogRecord, reason: Reason | None = None):
+def step(
+    record: LogRecord,
+    state: State,
+    claimed: LogRecord,
+    reason: Reason | None = None,
+    *,
+    partitions: tuple[PartitionFigures, ...] = FIGURES,
+) -> LogRecord:
+    """The next record of the same attempt."""
     if state is State.PREPARED:
-        return record.advance(state, claim=claimed, receipt_id=RECEIPT_ID, partitions=FIGURES)
+        return record.advance(state, claim=claimed, receipt_id=RECEIPT_ID, partitions=partitions)
     return record.advance(state, claim=claimed, reason=reason)
 
 

@@ -149,6 +149,14 @@ def test_a_message_never_exceeds_the_bound_of_its_size(rows: Rows) -> None:
     assert (np.diff(rows.size_bounds()) >= message_sizes(rows)).all()
 
 
+def test_the_bound_holds_for_many_long_properties_and_a_long_binary_key() -> None:
+    properties = {"k" * 200 + str(i): "v" * 200 for i in range(200)}
+    message = Message(b"", b"k" * 100_000, 2**63 - 1, properties, b"o" * 100_000)
+    rows = rows_from_messages([message])
+    (size,) = message_sizes(rows)
+    assert size <= rows.size_bounds()[-1] < size + 2000
+
+
 def test_no_rows_make_no_batch() -> None:
     assert list(encode_batches(Rows(pa.array([], pa.binary())))) == []
     empty = Rows(pa.array([b"a"]), pa.array(["k"]), pa.array([1]), pa.array([[]], MAP))

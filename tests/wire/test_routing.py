@@ -89,16 +89,14 @@ def test_the_keyless_partition_has_to_exist() -> None:
         partitions_for_keys(pa.array(["a"]), 4, keyless_partition=4)
 
 
-@given(st.lists(st.integers(0, 5)), st.sampled_from([0, 70_000]))
-def test_splitting_keeps_every_row_and_the_order_in_each_partition(
-    numbers: list[int], offset: int
-) -> None:
+@given(st.lists(st.integers(0, 5) | st.integers(65_534, 65_538)))
+def test_splitting_keeps_every_row_and_the_order_in_each_partition(numbers: list[int]) -> None:
     messages = [
         Message(b"%d" % i, f"key-{i}", i, {"row": str(i)} if i % 2 else None)
         for i in range(len(numbers))
     ]
     rows = rows_from_messages(messages)
-    partitions = np.array(numbers, np.int32) + np.int32(offset)
+    partitions = np.array(numbers, np.int32)
     split = dict(split_by_partition(rows, partitions))
     assert list(split) == sorted(set(partitions.tolist()))
     for partition, part in split.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_standalone import read, write
+from messages import read, write
 from typer.testing import CliRunner
 
 from eos.standalone import PulsarStandalone, class_archive, maven

@@ -1,0 +1,149 @@
+"""The options of ``PulsarSink``: one model, and one clear error for each wrong value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
+
+from eos.client.coordinators import MAX_TTL_MS
+from eos.errors import ConfigurationError
+from eos.ids import TopicName, check_sink_id
+from eos.transport.address import parse_service_url
+from eos.transport.security import Security
+
+Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+T = TypeVar("T")
+_SECRET = {"token", "storage_options"}
+
+
+class PulsarSinkOptions(BaseModel):
+    """What a ``PulsarSink`` is made of.
+
+    Attributes:
+        sink_id: your stable name for this output; everything that is recorded hangs on it.
+        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
+        topic: where the rows go; partitioned or not.
+        commit_log: root folder, or URL as ``s3://bucket/prefix``, of the commit logs.
+        admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
+        create_topics: create an unknown topic (unpartitioned) instead of refusing it.
+        on_new_query: what to do about a new checkpoint under a known sink.
+        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
+        transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
+        max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
+        request_timeout_s: deadline of each request and of each receipt.
+        resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
+        max_batch_bytes: size of an entry; the broker's limit, when that is lower.
+        max_pending_bytes: bytes in flight for each task and topic partition.
+        storage_options: for a commit log in an object store, as ``deltalake`` takes them.
+        token, token_file: authentication by token; a string or function, or a file.
+        tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
+        tls_certificate_file, tls_private_key_file: authentication by client certificate.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    sink_id: Text
+    service_url: Text
+    topic: Text
+    commit_log: Text
+    admin_url: Text | None = None
+    create_topics: bool = False
+    on_new_query: Literal["refuse", "continue"] = "refuse"
+    receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
+    transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
+    storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
+    token: str | Callable[[], str] | None = Field(default=None, repr=False)
+    token_file: Text | None = None
+    tls_trust_certs_file: Text | None = None
+    tls_certificate_file: Text | None = None
+    tls_private_key_file: Text | None = None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Check ``values``.
+
+        Raises:
+            ConfigurationError: names each wrong option and says what is allowed; never repeats a
+                secret.
+        """
+        try:
+            options = cls(**values)
+        except ValidationError as error:
+            raise ConfigurationError("; ".join(_explain(e) for e in error.errors()) + ".") from None
+        options.security  # noqa: B018 - half a key pair is refused here, not on an executor
+        return options
+
+    @field_validator("sink_id")
+    @classmethod
+    def _sink_id(cls, value: str) -> str:
+        return _allowed(check_sink_id, value)
+
+    @field_validator("topic")
+    @classmethod
+    def _topic(cls, value: str) -> str:
+        return str(_allowed(TopicName.parse, value))
+
+    @field_validator("service_url")
+    @classmethod
+    def _service_url(cls, value: str) -> str:
+        _allowed(parse_service_url, value)
+        return value
+
+    @field_validator("admin_url")
+    @classmethod
+    def _admin_url(cls, value: str | None) -> str | None:
+        if value is not None and (not value.startswith(("http://", "https://")) or "@" in value):
+            raise ValueError("must be http://host:port or https://host:port, without credentials")
+        return value
+
+    @property
+    def security(self) -> Security:
+        """Authentication and TLS, as the client takes them."""
+        return Security(
+            token=self.token,
+            token_file=self.token_file,
+            tls_trust_certs_file=self.tls_trust_certs_file,
+            tls_certificate_file=self.tls_certificate_file,
+            tls_private_key_file=self.tls_private_key_file,
+        )
+
+    @property
+    def topic_name(self) -> TopicName:
+        """The topic, parsed."""
+        return TopicName.parse(self.topic)
+
+
+def _allowed(check: Callable[[str], T], value: str) -> T:
+    try:
+        return check(value)
+    except ConfigurationError as error:
+        raise ValueError(error.message) from None
+
+
+def _explain(error: Any) -> str:
+    name = str(error["loc"][0]) if error["loc"] else "options"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    match error["type"]:
+        case "missing":
+            return f"option {name!r} is required"
+        case "extra_forbidden":
+            known = ", ".join(sorted(PulsarSinkOptions.model_fields))
+            return f"there is no option {name!r}; options are: {known}"
+        case _ if name in _SECRET:
+            return f"option {name!r} has the wrong type"
+        case _:
+            return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"

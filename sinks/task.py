@@ -1,0 +1,151 @@
+"""What one Spark task does on an executor: send its rows inside the epoch's transaction.
+
+Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends everything
+once or reports why not; it never raises what Spark would only answer with another attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from eos.client import Producer, PulsarClient, Transaction
+from eos.errors import EosError, TransactionPoisoned
+from eos.ids import MessageId, TxnId
+from eos.summary import PartitionFigures, TaskError, TaskSummary
+from eos.transport.security import Security
+from eos.wire.batch import EncodedBatch, Rows, check_rows, encode_batches
+from eos.wire.routing import partitions_for_keys, split_by_partition
+
+SUMMARY_SCHEMA = "summary string"
+"""What a task gives back to Spark: one row, ``TaskSummary`` as JSON."""
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """The function that ``mapInArrow`` runs; travels to the executors.
+
+    ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch.
+    """
+
+    service_url: str
+    security: Security
+    txn: TxnId
+    topics: tuple[str, ...]
+    max_batch_bytes: int
+    max_pending_bytes: int
+    timeout_s: float
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send ``batches`` and yield the summary."""
+        context = TaskContext.get()
+        assert context is not None
+        spark_partition = context.partitionId()
+        figures: tuple[PartitionFigures, ...] = ()
+        registered: tuple[str, ...] = ()
+        error: TaskError | None = None
+        try:
+            if context.attemptNumber() > 0:
+                raise TransactionPoisoned(
+                    f"attempt {context.attemptNumber()} of a task: the rows of an earlier attempt "
+                    "may be in the transaction"
+                )
+            figures, registered = self._write(batches, spark_partition)
+        except EosError as failure:
+            error = TaskError(type(failure).__name__, failure.message, failure.hint)
+        summary = TaskSummary(
+            spark_partition=spark_partition,
+            stage_id=context.stageId(),
+            attempt_number=context.attemptNumber(),
+            registered=registered,
+            partitions=figures,
+            error=error,
+        )
+        yield pa.RecordBatch.from_pydict({"summary": [summary.to_json()]})
+
+    def _write(
+        self, batches: Iterable[pa.RecordBatch], spark_partition: int
+    ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...]]:
+        with PulsarClient(
+            self.service_url,
+            security=self.security,
+            timeout_s=self.timeout_s,
+            max_pending_bytes=self.max_pending_bytes,
+        ) as client:
+            txn = client.join(self.txn)
+            writers: dict[int, _PartitionWriter] = {}
+            # From epoch to epoch the tasks move on, so that no partition is always left out.
+            keyless = (self.txn.least + spark_partition) % len(self.topics)
+            for batch in batches:
+                parts = list(_split(_rows(batch), len(self.topics), keyless))
+                txn.register(self.topics[index] for index, _ in parts)
+                for index, rows in parts:
+                    if index not in writers:
+                        writers[index] = _PartitionWriter(client.producer(self.topics[index]), txn)
+                    writers[index].write(rows, self.max_batch_bytes)
+            # Closed before the summary goes out: nothing of this task is under way then (I3).
+            figures = tuple(writers[index].close() for index in sorted(writers))
+            txn.check()
+            return figures, txn.registered
+
+
+def _rows(batch: pa.RecordBatch) -> Rows:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return Rows(
+        value=columns["value"],
+        key=columns.get("key"),
+        event_time_ms=columns.get("event_time"),
+        properties=columns.get("properties"),
+    )
+
+
+def _split(rows: Rows, partition_count: int, keyless: int) -> Iterator[tuple[int, Rows]]:
+    """Rows by topic partition: those with a key by its hash, the others stay together."""
+    if not len(rows):
+        return
+    if rows.key is None or partition_count == 1:
+        yield keyless, rows
+        return
+    partitions = partitions_for_keys(rows.key, partition_count, keyless_partition=keyless)
+    yield from split_by_partition(rows, partitions)
+
+
+@dataclass
+class _PartitionWriter:
+    """Sends to one topic partition and adds up what it sent."""
+
+    producer: Producer
+    txn: Transaction
+    records: int = 0
+    bytes: int = 0
+    checksum: int = 0
+    receipts: list[Future[MessageId]] = field(default_factory=list)
+
+    def write(self, rows: Rows, max_batch_bytes: int) -> None:
+        check_rows(rows, self.producer.max_batch_bytes)
+        for batch in encode_batches(rows, min(max_batch_bytes, self.producer.max_batch_bytes)):
+            self.receipts.append(self.producer.send_batch(batch, txn=self.txn))
+            self._count(batch)
+
+    def _count(self, batch: EncodedBatch) -> None:
+        self.records += batch.num_messages
+        self.bytes += batch.value_and_key_bytes
+        self.checksum = (self.checksum + batch.checksum) % 2**64
+
+    def close(self) -> PartitionFigures:
+        """Wait for every receipt, close the producer, and say what was sent."""
+        self.producer.close()
+        ids = [receipt.result(timeout=0) for receipt in self.receipts]
+        return PartitionFigures(
+            topic=self.producer.topic,
+            producers=(self.producer.name,),
+            records=self.records,
+            bytes=self.bytes,
+            checksum=self.checksum,
+            first_id=min(ids),
+            last_id=max(ids),
+        )

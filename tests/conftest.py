@@ -1,0 +1,54 @@
+"""Fixtures of the whole suite: one broker, one Spark session, names of their own for each test.
+
+The broker comes from the package's own plugin (``pulsar_standalone``), as users get it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
+
+# Before anything of Spark is imported: executors have to find the driver, and the right Python.
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses, for topics and sinks."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def client(pulsar_standalone: PulsarStandalone) -> Iterator[PulsarClient]:
+    """Our own client, connected to the session's broker."""
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=20) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """A local Spark session with two cores, for everything that kills nothing."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("eos-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "1g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

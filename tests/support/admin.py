@@ -1,0 +1,28 @@
+"""The admin calls that tests make: plain HTTP, no code of ours."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+
+def call(admin_url: str, method: str, path: str, body: object = None) -> Any:
+    """One call of ``/admin/v2`` or ``/admin/v3``; the parsed answer, None for an empty one."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{admin_url}/admin{path}", data=data, method=method)
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=30) as response:
+        text = response.read()
+    return json.loads(text) if text else None
+
+
+def create_partitioned(admin_url: str, topic: str, partitions: int) -> None:
+    """Create ``public/default/<topic>`` with ``partitions`` partitions."""
+    call(admin_url, "PUT", f"/v2/persistent/public/default/{topic}/partitions", partitions)
+
+
+def delete_topic(admin_url: str, topic: str) -> None:
+    """Delete ``tenant/namespace/topic`` with its subscriptions."""
+    call(admin_url, "DELETE", f"/v2/persistent/{topic}?force=true")

@@ -1,0 +1,89 @@
+"""The judge: a plain ``pulsar-client`` reader that drains a topic to a sentinel.
+
+Never our own code: what it sees is what any consumer in any language sees.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import dataclass
+
+import pulsar
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One message as the judge saw it."""
+
+    topic: str
+    value: bytes
+    key: str
+    properties: dict[str, str]
+    event_time_ms: int
+    producer: str
+    position: tuple[int, int, int]
+
+
+def quiet_client(service_url: str) -> pulsar.Client:
+    """A client whose log lines go nowhere."""
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+    return pulsar.Client(service_url, logger=logger, operation_timeout_seconds=30)
+
+
+def drain(service_url: str, topic: str, *, timeout_s: float = 60.0) -> list[Seen]:
+    """Everything that is readable in all partitions of ``topic``, in each one's order.
+
+    A sentinel is sent behind it, and read: so nothing before it can have been overlooked, and
+    everything before it is visible or never will be.
+
+    Raises:
+        TimeoutError: a sentinel was not readable in time: the topic is stuck.
+    """
+    client = quiet_client(service_url)
+    try:
+        partitions = client.get_topic_partitions(topic)
+        return [seen for name in partitions for seen in _drain_one(client, name, timeout_s)]
+    finally:
+        client.close()
+
+
+def _drain_one(client: pulsar.Client, topic: str, timeout_s: float) -> list[Seen]:
+    sentinel = str(uuid.uuid4())
+    producer = client.create_producer(topic)
+    producer.send(b"", properties={"judge": sentinel})
+    producer.close()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
+    deadline = time.monotonic() + timeout_s
+    seen: list[Seen] = []
+    try:
+        while time.monotonic() < deadline:
+            try:
+                message = reader.read_next(timeout_millis=500)
+            except pulsar.Timeout:
+                continue
+            properties = dict(message.properties())
+            if properties.get("judge") == sentinel:
+                return seen
+            if "judge" in properties:
+                continue
+            message_id = message.message_id()
+            seen.append(
+                Seen(
+                    topic=topic,
+                    value=message.data(),
+                    key=message.partition_key(),
+                    properties=properties,
+                    event_time_ms=message.event_timestamp(),
+                    producer=message.producer_name(),
+                    position=(
+                        message_id.ledger_id(),
+                        message_id.entry_id(),
+                        message_id.batch_index(),
+                    ),
+                )
+            )
+    finally:
+        reader.close()
+    raise TimeoutError(f"{topic} is stuck: no sentinel within {timeout_s} s, {len(seen)} before")
