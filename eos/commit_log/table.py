@@ -46,10 +46,12 @@ BROKEN_HINT: Final = (
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
     "delta.dataSkippingStatsColumns": "seq",
-    # Files that compaction and checkpoints have replaced. A day is long for any reader of so
-    # small a table, and short enough for folders that stay quick to list.
-    "delta.deletedFileRetentionDuration": "interval 1 days",
-    "delta.logRetentionDuration": "interval 1 days",
+    # Kept for readers that opened the table before: an hour is long for so small a table. Until
+    # then each replaced file costs a line in every checkpoint.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    # Commits older than the last checkpoint. An append lists their folder: measured 17 ms with few
+    # files in it, 35 ms with 5,000, 86 ms with 20,000. Far more than _DOUBTFUL_APPEND_S of the log.
+    "delta.logRetentionDuration": "interval 10 minutes",
 }
 # Checkpoints and clean-up are housekeeping's: an append that took effect must not fail over them.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)

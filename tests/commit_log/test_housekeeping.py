@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -115,6 +117,40 @@ def test_compaction_that_loses_rows_deletes_nothing(root, log, monkeypatch):
     with pytest.raises(Exception, match="6 rows after compaction, but 7 were appended"):
         LogTable.maybe_open(Location(root, "orders"), "orders").keep_house()
     assert checkpoints(root) == []
+
+
+def test_commits_before_the_checkpoint_are_deleted_after_ten_minutes(root, log):
+    folder = root / "orders" / "_delta_log"
+    for age_min, version in ((11, 2), (9, 3)):
+        for path in folder.glob("*.json"):
+            if int(path.stem) >= version or age_min == 11:
+                os.utime(path, (time.time() - age_min * 60,) * 2)
+    table_of(root).keep_house()
+    assert [path.name for path in sorted(folder.glob("*.json"))][0] == f"{3:020}.json"
+    assert CommitLog.open(root, "orders").records() == log.records()
+    assert log.append(opened(log.history.last_claim, "2")).seq == 8
+
+
+def test_a_stale_driver_is_fenced_when_the_commits_that_it_missed_are_gone(root, log):
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    for path in (root / "orders" / "_delta_log").glob("*.json"):
+        os.utime(path, (time.time() - 3600,) * 2)
+    table_of(root).keep_house()
+    assert not (root / "orders" / "_delta_log" / f"{8:020}.json").exists()
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(log.history.last_claim, "2"))
+    assert len(CommitLog.open(root, "orders").records()) == 8
+
+
+def test_files_that_compaction_replaced_are_deleted_in_the_end_and_not_before(root, log):
+    table = DeltaTable(root / "orders")
+    table_of(root).keep_house()
+    assert len(list((root / "orders").glob("*.parquet"))) == 8
+    table.update_incremental()
+    table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    table_of(root).keep_house()
+    assert len(list((root / "orders").glob("*.parquet"))) == 1
+    assert len(log.records()) == 7
 
 
 def test_sql_finds_big_checksums_after_compaction(root):
