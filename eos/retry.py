@@ -13,7 +13,6 @@ from typing import Any, Final
 from tenacity import (
     RetryCallState,
     Retrying,
-    before_sleep_log,
     retry_if_exception_type,
     stop_after_attempt,
     stop_after_delay,
@@ -46,7 +45,6 @@ def attempts(
         retry=retry_if_exception_type(retry_on),
         stop=stop_after_delay(deadline_s),
         wait=_BACKOFF,
-        before_sleep=before_sleep_log(logger, logging.DEBUG),
         reraise=True,
     )
 
@@ -57,9 +55,14 @@ def reruns(max_attempts: int) -> Retrying:
         retry=retry_if_exception_type(Retriable),
         stop=stop_after_attempt(max_attempts),
         wait=wait_random_exponential(multiplier=0.5, max=30.0),
-        before_sleep=before_sleep_log(logger, logging.WARNING),
+        before_sleep=_log_rerun,
         reraise=True,
     )
+
+
+def _log_rerun(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    logger.warning("the epoch runs again in %.1f s: %s", state.upcoming_sleep, error)
 
 
 class Patience:

@@ -1,4 +1,7 @@
-"""Finding the broken file of a log. Slow and thorough: it runs only after a read has failed."""
+"""A log that can't be relied on: finding the file to blame, and saying so.
+
+Slow and thorough: it runs only after a read has failed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +17,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from eos.commit_log.location import LOG_FOLDER, Location
+from eos.errors import CommitLogError
+
+BROKEN_HINT: Final = (
+    "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
+    "it from a copy that holds everything up to the last driver's stop, then start again."
+)
 
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint.*\.parquet")
@@ -53,9 +63,8 @@ def find(location: Location, table: DeltaTable | None) -> str | None:
     for finding in _broken_commits(location):
         return finding
     for path, size in _active_files(table):
-        finding_or_none = _broken_data(location, path, size)
-        if finding_or_none:
-            return finding_or_none
+        for finding in _unreadable_parquet(location, path, size):
+            return finding
     return None
 
 
@@ -65,7 +74,7 @@ def _broken_commits(location: Location) -> Iterator[str]:
     newest = max((int(match[1]) for match in checkpoints), default=-1)
     for match in checkpoints:
         if int(match[1]) == newest:
-            yield from _unreadable(location, f"{LOG_FOLDER}/{match[0]}")
+            yield from _unreadable_parquet(location, f"{LOG_FOLDER}/{match[0]}")
     versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
     expected = newest + 1
     for version in sorted(version for version in versions if version > newest):
@@ -87,13 +96,7 @@ def _active_files(table: DeltaTable | None) -> list[tuple[str, int]]:
     return [(action["path"], action["size_bytes"]) for action in actions]
 
 
-def _broken_data(location: Location, path: str, size: int) -> str | None:
-    for finding in _unreadable(location, path, size):
-        return finding
-    return None
-
-
-def _unreadable(location: Location, path: str, size: int | None = None) -> Iterator[str]:
+def _unreadable_parquet(location: Location, path: str, size: int | None = None) -> Iterator[str]:
     content = location.read(path)
     if content is None:
         yield f"{path} is missing"
@@ -104,3 +107,49 @@ def _unreadable(location: Location, path: str, size: int | None = None) -> Itera
             pq.ParquetFile(io.BytesIO(content)).read(use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
             yield f"{path} can't be read ({location.clean(error)})"
+
+
+def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None) -> CommitLogError:
+    """The error for a log that can't be relied on, with the file that is to blame."""
+    finding, obstacle = _search(location, table)
+    about = finding or obstacle
+    blame = f" ({about})" if about and about not in what else ""
+    return CommitLogError(
+        f"commit log {location.uri} is broken: {what}{blame}.", hint=BROKEN_HINT, sink_id=sink_id
+    )
+
+
+def unreadable(
+    location: Location, sink_id: str, error: Exception, table: DeltaTable | None
+) -> CommitLogError:
+    """For an error of the store: only a file that is found broken makes the log a broken one."""
+    finding, obstacle = _search(location, table)
+    text = location.clean(error)
+    if finding:
+        return broken(location, sink_id, finding if finding in text else text, table)
+    about = f" ({obstacle})" if obstacle else ""
+    return CommitLogError(
+        f"commit log {location.uri} can't be read: {text}{about}.",
+        hint="Check that the folder or bucket can be reached and read by this user.",
+        sink_id=sink_id,
+    )
+
+
+def _search(location: Location, table: DeltaTable | None) -> tuple[str | None, str | None]:
+    """What is broken, if anything; and what kept us from looking, if anything."""
+    try:
+        with panics_as_errors():
+            return find(location, table), None
+    except Exception as error:
+        return None, location.clean(error)
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """A panic of the Rust library is no ``Exception``, but no reason to stop the process."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise RuntimeError(f"deltalake panicked: {error}") from error
+        raise

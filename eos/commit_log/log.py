@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from deltalake.exceptions import CommitFailedError
 
+from eos.commit_log.damage import BROKEN_HINT
 from eos.commit_log.disk import NotDurable
 from eos.commit_log.location import Location
 from eos.commit_log.reading import read_history
-from eos.commit_log.table import BROKEN_HINT, LogTable
+from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, ConfigurationError, EosError, Fenced, Retriable
 from eos.transaction import UNFINISHED, History, LogRecord, State
 

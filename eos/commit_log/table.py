@@ -18,8 +18,7 @@ nobody. Four facts of ``deltalake`` 1.6 shape the code:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,15 +33,11 @@ from deltalake import (
 from deltalake.exceptions import TableNotFoundError
 
 from eos.commit_log import damage, disk
+from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import SCHEMA, to_table
 from eos.errors import CommitLogError
 from eos.transaction import LogRecord
-
-BROKEN_HINT: Final = (
-    "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
-    "it from a copy that holds everything up to the last driver's stop, then start again."
-)
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
     "delta.dataSkippingStatsColumns": "seq",
@@ -105,17 +100,18 @@ class LogTable:
         """
         for attempt in range(2):
             try:
-                with _panics_as_errors():
+                with panics_as_errors():
                     return cls(location, sink_id, _open(location))
             except TableNotFoundError:
                 # Remains may be a table that somebody is creating just now: look twice.
                 if not _remains(location):
                     return None
                 if attempt:
-                    raise _broken(location, sink_id, "data without a Delta log", None) from None
+                    raise damage.broken(
+                        location, sink_id, "data without a Delta log", None
+                    ) from None
             except Exception as error:
-                text = location.clean(error)
-                raise _broken(location, sink_id, text, None) from location.cause(error)
+                raise damage.unreadable(location, sink_id, error, None) from location.cause(error)
         raise AssertionError
 
     @property
@@ -136,7 +132,10 @@ class LogTable:
         """
         try:
             self._walk_to_newest_append()
-            with _panics_as_errors():
+        except ValueError as error:
+            raise self.broken(str(error)) from None
+        try:
+            with panics_as_errors():
                 query = QueryBuilder().register("log", self._table)
                 rows: list[dict[str, Any]] = pa.table(
                     query.execute("select * from log").read_all()
@@ -146,7 +145,8 @@ class LogTable:
         except KeyError:
             raise self.broken("this is no commit log: it has no column seq") from None
         except Exception as error:
-            raise self.broken(self.location.clean(error)) from self.location.cause(error)
+            cause = self.location.cause(error)
+            raise damage.unreadable(self.location, self.sink_id, error, self._table) from cause
         if last != self._position():
             raise self.broken(
                 f"the rows end at seq {last}, but {self._position()} were appended: "
@@ -162,7 +162,7 @@ class LogTable:
             Exception: anything else, from a lost race to a full disk; the record may be in the
                 table or not. Only reading it again tells.
         """
-        with _panics_as_errors():
+        with panics_as_errors():
             self._table.update_incremental()
             if self._position() != record.seq - 1:
                 raise LostRace(f"the log stands at seq {self._position()}")
@@ -203,7 +203,7 @@ class LogTable:
 
     def broken(self, what: str) -> CommitLogError:
         """The error for a log that can't be relied on; looks for the file that is to blame."""
-        return _broken(self.location, self.sink_id, what, self._table)
+        return damage.broken(self.location, self.sink_id, what, self._table)
 
     def keep_house(self) -> None:
         """Join small files, delete long replaced ones, write a checkpoint.
@@ -213,7 +213,7 @@ class LogTable:
         Raises:
             Exception: something failed; the table is as good as before.
         """
-        with _panics_as_errors():
+        with panics_as_errors():
             table = _open(self.location)
             start = table.version()
             table.optimize.compact()
@@ -263,7 +263,7 @@ def _open(location: Location) -> DeltaTable:
 
 
 def _create(location: Location) -> None:
-    with _panics_as_errors():
+    with panics_as_errors():
         DeltaTable.create(
             location.uri,
             schema=SCHEMA,
@@ -282,28 +282,3 @@ def _create(location: Location) -> None:
 def _remains(location: Location) -> bool:
     names: Sequence[str] = [*location.names(), *location.names(LOG_FOLDER)]
     return any(name.endswith((".parquet", ".json")) for name in names)
-
-
-def _broken(
-    location: Location, sink_id: str, what: str, table: DeltaTable | None
-) -> CommitLogError:
-    try:
-        with _panics_as_errors():
-            finding = damage.find(location, table)
-    except Exception as error:
-        finding = f"no file could be singled out: {location.clean(error)}"
-    blame = f" ({finding})" if finding and finding not in what else ""
-    return CommitLogError(
-        f"commit log {location.uri} is broken: {what}{blame}.", hint=BROKEN_HINT, sink_id=sink_id
-    )
-
-
-@contextmanager
-def _panics_as_errors() -> Iterator[None]:
-    """A panic of the Rust library is no ``Exception``, but no reason to stop the process."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":
-            raise RuntimeError(f"deltalake panicked: {error}") from error
-        raise

@@ -54,6 +54,7 @@ class PulsarHalf:
     ) -> None:
         self.client = PulsarClient(service_url, security=security, timeout_s=timeout_s)
         self._sink_id = sink_id
+        self._timeout_s = timeout_s
         self._namespace = receipt_namespace
         self._reading = Reading(service_url, security, timeout_s=timeout_s)
         self._pins = Pins(self.client, admin_url, security, timeout_s=timeout_s)
@@ -106,7 +107,9 @@ class PulsarHalf:
         assert record.txn is not None
         action = TxnAction.COMMIT if commit else TxnAction.ABORT
         try:
-            self.client.coordinators.end(record.txn, action, timeout_s=timeout_s)
+            # Several tries fit into one deadline: an answer that was lost is asked for again.
+            one_try_s = min(timeout_s, self._timeout_s)
+            self.client.coordinators.end(record.txn, action, timeout_s=one_try_s)
         except (TransactionNotFound, InvalidTransactionStatus):
             return EndAnswer.ENDED
         except EosError as error:

@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from epochs import FAILED, at, claim, opened
 
 from eos.commit_log import SCHEMA, CommitLog
+from eos.commit_log import table as table_module
 from eos.commit_log.schema import to_row
 from eos.errors import CommitLogError
 from eos.transaction import State
@@ -58,6 +59,7 @@ def refused(root, name):
     with pytest.raises(CommitLogError) as caught:
         CommitLog.open(root, "orders")
     assert name in str(caught.value)
+    assert "is broken" in caught.value.message or "newer release" in caught.value.message
     assert str(root / "orders") in caught.value.message
     assert caught.value.hint
     assert caught.value.context["sink_id"] == "orders"
@@ -175,7 +177,17 @@ def test_a_record_of_a_newer_release_asks_for_an_upgrade(root, log):
 
 def test_a_table_of_something_else_is_no_commit_log(root):
     write_deltalake(root / "orders", pa.table({"x": [1]}))
-    refused(root, "broken")
+    refused(root, "a write of somebody else")
+
+
+def test_a_store_that_can_not_be_reached_does_not_make_the_log_a_broken_one(root, log, monkeypatch):
+    def unreachable(location):
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(table_module, "_open", unreachable)
+    with pytest.raises(CommitLogError, match="can't be read: connection refused") as caught:
+        CommitLog.open(root, "orders")
+    assert "restore" not in str(caught.value)
 
 
 def roll_back(root, backup):

@@ -111,6 +111,15 @@ def test_a_stale_handle_conflicts_even_when_it_was_checked_before_the_other_appe
     assert len(log.records()) == 8
 
 
+def test_a_driver_that_was_overtaken_does_not_even_try_to_commit(root, log, monkeypatch):
+    claimed, tried = log.history.last_claim, []
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    monkeypatch.setattr(table_module, "write_deltalake", lambda *a, **k: tried.append(a))
+    with pytest.raises(Fenced):
+        log.append(opened(claimed, "2"))
+    assert tried == []
+
+
 def failing(monkeypatch, *, commits, error=RuntimeError, also=None):
     """Let the next write fail: after its commit took effect, or before."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -197,3 +199,14 @@ def test_a_history_built_at_once_equals_one_grown_record_by_record():
     built = History.of("orders", iter(records))
     assert vars(built) == vars(grown)
     assert [record.attempt for record in built.unfinished] == [2]
+
+
+def test_records_need_no_delta_no_arrow_and_no_broker():
+    code = (
+        "import sys\n"
+        "for name in ('deltalake', 'pyarrow', 'pydantic', 'pulsar', 'pyspark', 'numpy'):\n"
+        "    sys.modules[name] = None\n"
+        "import eos.transaction"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,189 @@
+"""A broker that dies, a receipt topic that is damaged, a cluster that is not the one it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pulsar
+import pytest
+
+from chaos.proxy import FaultProxy
+from eos import failpoints
+from eos.client import PulsarClient
+from eos.errors import InDoubt
+from eos.standalone import PulsarStandalone
+from eos.steps import Step
+from eos.wire import commands
+from tests.support import admin
+from tests.support.judge import drain, quiet_client
+from tests.support.plain_driver import PlainDriver, rows_of
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PulsarStandalone]:
+    """A broker of this module's own: it gets killed."""
+    with PulsarStandalone() as running:
+        yield running
+
+
+@pytest.fixture
+def sink(broker: PulsarStandalone, tmp_path, name: str):
+    """Makes drivers of one sink; ``.topic`` exists."""
+    topic = f"persistent://public/default/{name}"
+    with PulsarClient(broker.service_url) as client:
+        client.producer(topic, create=True).close()
+    drivers: list[PlainDriver] = []
+
+    def make(**options) -> PlainDriver:
+        options.setdefault("service_url", broker.service_url)
+        drivers.append(PlainDriver(commit_log=tmp_path / "log", sink_id=name, topic=topic, **options))
+        return drivers[-1]
+
+    make.topic = topic
+    yield make
+    for driver in drivers:
+        driver.close()
+
+
+def values(broker: PulsarStandalone, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(broker.service_url, topic)]
+
+
+class Interrupted(BaseException):
+    """Leaves the epoch as it is."""
+
+
+def leave_behind(driver: PlainDriver, step: Step) -> None:
+    """Run epoch 0 up to ``step``; what comes after does not happen, not even an abort."""
+
+    def interrupt() -> None:
+        driver.committer._abort = lambda *_: None
+        raise Interrupted
+
+    with failpoints.armed(step, interrupt), pytest.raises(Interrupted):
+        driver.run("0")
+
+
+@pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE, Step.RECEIPT, Step.PREPARE, Step.END])
+def test_a_broker_killed_behind_a_step_comes_back_and_nothing_is_lost_or_doubled(
+    broker, sink, step
+):
+    driver = sink(deadline_s=60.0, timeout_s=10.0)
+    driver.committer.claim()
+    killed = []
+
+    def kill_once() -> None:
+        if not killed:
+            killed.append(broker.kill())
+            broker.restart()
+
+    with failpoints.armed(step, kill_once):
+        driver.run("0")
+    assert killed
+    driver.run("1")
+    assert values(broker, sink.topic) == rows_of("0") + rows_of("1")
+    assert driver.states("0")[-1] == driver.states("1")[-1] == "COMMITTED"
+
+
+def test_a_broker_killed_just_after_end_txn_left_is_asked_again(broker, sink):
+    with FaultProxy(broker.service_url) as proxy:
+        driver = sink(service_url=proxy.service_url, deadline_s=60.0, timeout_s=10.0)
+        driver.committer.claim()
+
+        def kill(_: commands.EndTxnResponse):
+            broker.kill()
+            broker.restart()
+            return commands.EndTxnResponse(request_id=0)
+
+        with proxy.fault(commands.EndTxnResponse, kill) as fault:
+            driver.run("0")
+        assert fault.count == 1
+    assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(broker, sink.topic) == rows_of("0")
+
+
+def trim(broker: PulsarStandalone, topic: str) -> None:
+    """Cut the topic's history off: everything acknowledged, a new ledger, the old one trimmed."""
+    path = f"/v2/persistent/{topic.split('://')[1]}"
+    client = quiet_client(broker.service_url)
+    try:
+        producer = client.create_producer(topic)
+        admin.call(broker.admin_url, "POST", f"{path}/subscription/eos-receipts/skip_all")
+        admin.call(broker.admin_url, "PUT", f"{path}/unload")
+        producer.send(b"in a new ledger")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            admin.call(broker.admin_url, "POST", f"{path}/trim")
+            reader = client.create_reader(topic, pulsar.MessageId.earliest)
+            first = reader.read_next(timeout_millis=5000).data()
+            reader.close()
+            if first == b"in a new ledger":
+                return
+    finally:
+        client.close()
+    raise AssertionError("the receipt topic was not trimmed")
+
+
+def delete_and_recreate(broker: PulsarStandalone, topic: str) -> None:
+    admin.delete_topic(broker.admin_url, topic.split("://")[1])
+    client = quiet_client(broker.service_url)
+    client.create_producer(topic).close()
+    client.close()
+
+
+def delete(broker: PulsarStandalone, topic: str) -> None:
+    admin.delete_topic(broker.admin_url, topic.split("://")[1])
+
+
+@pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
+@pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
+def test_without_the_mark_nothing_is_ended_by_number_and_nothing_is_written_again(
+    broker, sink, damage, step
+):
+    first = sink()
+    leave_behind(first, step)
+    first.close()
+    damage(broker, first.records()[-1].receipt_topic)
+    before = first.states("0")
+    ended = []
+    with FaultProxy(broker.service_url) as proxy:
+
+        def note(command: commands.EndTxn):
+            ended.append(command)
+            return commands.EndTxnResponse(request_id=command.request_id)
+
+        second = sink(service_url=proxy.service_url, deadline_s=10.0)
+        with proxy.fault(commands.EndTxn, note), pytest.raises(InDoubt, match="mark is not in"):
+            second.run("0")
+        with pytest.raises(InDoubt):
+            second.run("0")
+    assert ended == []
+    # An orphan that was OPEN is never committed any more; one that was PREPARED is still undecided.
+    assert second.states("0") == (before if step is Step.PREPARE else ["OPEN", "ABORTING"])
+
+
+@pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
+def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
+    topic = f"persistent://public/default/{name}"
+    strangers: list[bytes] = []
+    with PulsarStandalone() as old, PulsarClient(old.service_url) as client:
+        client.producer(topic, create=True).close()
+        driver = PlainDriver(old.service_url, tmp_path / "log", name, topic)
+        leave_behind(driver, step)
+        txn = driver.records()[-1].txn
+        driver.close()
+    with PulsarStandalone() as fresh, PulsarClient(fresh.service_url) as client:
+        # A stranger's transaction gets the very number that our log holds.
+        stranger = client.transaction(timeout_s=300)
+        while stranger.id.least < txn.least:
+            stranger = client.transaction(timeout_s=300)
+        assert stranger.id == txn
+        client.producer(topic, create=True).send(b"the stranger's", txn=stranger)
+        second = PlainDriver(fresh.service_url, tmp_path / "log", name, topic, deadline_s=3.0)
+        with pytest.raises(InDoubt):
+            second.run("0")
+        second.close()
+        stranger.commit()
+        strangers = [seen.value for seen in drain(fresh.service_url, topic)]
+    assert strangers == [b"the stranger's"]

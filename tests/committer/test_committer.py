@@ -1,0 +1,261 @@
+"""The ten steps on a real broker and a real log: what is committed, skipped, ended, refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos import failpoints
+from eos.client import PulsarClient
+from eos.coordinator import StageFacts
+from eos.errors import (
+    ConfigurationError,
+    DuplicateEpochCall,
+    Fenced,
+    InputError,
+    NewLineage,
+    TransactionPoisoned,
+)
+from eos.steps import Step
+from eos.summary import TaskError, TaskSummary
+from eos.transaction import BATCH
+from eos.committer import Written
+from tests.support.judge import drain
+from tests.support.plain_driver import QUERY, rows_of
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt: what can be undone in passing is. (SIGKILL: tests/test_failpoints.py)"""
+
+
+def interrupt() -> None:
+    raise Interrupted
+
+
+def values(pulsar_standalone, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(pulsar_standalone.service_url, topic)]
+
+
+def test_an_epoch_is_written_once_and_readable_whole(pulsar_standalone, make_driver, topic):
+    driver = make_driver()
+    result = driver.run("0")
+    assert (result.status, result.records, result.bytes) == ("written", 10, 30)
+    assert values(pulsar_standalone, topic) == rows_of("0")
+    assert [r.state for r in driver.records()] == ["CLAIMED", "OPEN", "PREPARED", "COMMITTED"]
+
+
+def test_a_later_run_skips_what_is_committed(pulsar_standalone, make_driver, topic):
+    first = make_driver().run("0")
+    again = make_driver().run("0")
+    assert (again.status, again.records, again.txn) == ("skipped", 10, first.txn)
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_an_older_epoch_of_a_stream_is_skipped_although_it_has_no_record(make_driver):
+    driver = make_driver()
+    driver.run("5")
+    assert driver.run("4").status == "skipped"
+    assert driver.states("4") == []
+
+
+def test_batch_keys_are_not_compared_as_numbers(make_driver):
+    driver = make_driver()
+    driver.run("5", query_id=BATCH)
+    assert driver.run("4", query_id=BATCH).status == "written"
+
+
+def test_an_epoch_without_records_ends_as_empty_and_counts_as_done(
+    pulsar_standalone, make_driver, topic
+):
+    driver = make_driver()
+    assert driver.run("0", count=0).records == 0
+    assert driver.states("0") == ["OPEN", "ABORTING", "EMPTY"]
+    assert make_driver().run("0").status == "skipped"
+    assert values(pulsar_standalone, topic) == []
+
+
+def test_the_same_epoch_twice_in_one_run_is_an_error_and_loses_nothing(
+    pulsar_standalone, make_driver, topic
+):
+    driver = make_driver()
+    driver.run("0")
+    with pytest.raises(DuplicateEpochCall, match="called twice"):
+        driver.run("0")
+    assert values(pulsar_standalone, topic) == rows_of("0")
+    assert driver.run("1").status == "written"
+
+
+def test_an_epoch_that_failed_may_be_called_again_in_the_same_run(make_driver):
+    driver = make_driver()
+
+    def refuse(_):
+        raise ValueError("the user's query failed")
+
+    driver.during_write = refuse
+    with pytest.raises(ValueError, match="user's query"):
+        driver.run("0")
+    driver.during_write = lambda _: None
+    assert driver.run("0").status == "written"
+    assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert str(driver.records()[2].reason) == "FAILED: ValueError: the user's query failed"
+
+
+@pytest.mark.parametrize("step", list(Step), ids=lambda step: step.name.lower())
+def test_a_run_that_is_interrupted_behind_any_step_is_finished_by_the_next(
+    pulsar_standalone, make_driver, topic, step
+):
+    first = make_driver()
+    with failpoints.armed(step, interrupt), pytest.raises(Interrupted):
+        first.run("0")
+    second = make_driver()
+    second.run("0")
+    assert values(pulsar_standalone, topic) == rows_of("0")
+    assert second.states("0")[-1] == "COMMITTED"
+    assert second.states("0").count("COMMITTED") == 1
+    third = make_driver()
+    third.committer.claim()
+    assert third.states("0") == second.states("0")
+
+
+def test_recovery_changes_nothing_when_it_runs_again(pulsar_standalone, make_driver, topic):
+    with failpoints.armed(Step.PREPARE, interrupt), pytest.raises(Interrupted):
+        make_driver().run("0")
+    make_driver().committer.claim()
+    once = make_driver().states("0")
+    make_driver().committer.claim()
+    assert make_driver().states("0") == once == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_recovery_ends_every_unfinished_transaction_not_only_the_epoch_asked_for(
+    pulsar_standalone, make_driver, topic
+):
+    with failpoints.armed(Step.PREPARE, interrupt), pytest.raises(Interrupted):
+        make_driver().run("a", query_id=BATCH)
+    driver = make_driver()
+    driver.run("b", query_id=BATCH)
+    assert driver.states("a") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("a") + rows_of("b")
+
+
+def test_a_second_driver_fences_the_first(pulsar_standalone, make_driver, topic):
+    first = make_driver()
+    first.run("0")
+    second = make_driver()
+    second.run("1")
+    with pytest.raises(Fenced):
+        first.run("2")
+    with pytest.raises(Fenced):
+        first.run("3")
+    assert second.run("2").status == "written"
+    assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1") + rows_of("2")
+
+
+@pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE, Step.CHECK, Step.RECEIPT])
+def test_a_driver_that_is_overtaken_before_it_decided_can_not_commit(
+    pulsar_standalone, make_driver, topic, step
+):
+    first, second = make_driver(), make_driver()
+    first.committer.claim()
+
+    def overtake() -> None:
+        second.log.refresh()
+        second.committer.claim()
+
+    with failpoints.armed(step, overtake), pytest.raises(Fenced):
+        first.run("0")
+    assert second.states("0") == ["OPEN", "ABORTING", "ABORTED"]
+    second.run("0")
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_a_driver_that_is_overtaken_after_it_decided_changes_nothing_more(
+    pulsar_standalone, make_driver, topic
+):
+    first, second = make_driver(), make_driver()
+    first.committer.claim()
+
+    def overtake() -> None:
+        second.log.refresh()
+        second.committer.claim()
+
+    with failpoints.armed(Step.PREPARE, overtake), pytest.raises(Fenced):
+        first.run("0")
+    assert second.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert second.run("0").status == "skipped"
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def summary(index: int = 0, **changes) -> TaskSummary:
+    parts = {"spark_partition": index, "stage_id": 7, "attempt_number": 0}
+    return TaskSummary(**{**parts, "registered": (), "partitions": (), **changes})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        Written([summary()], None),
+        Written([summary()], StageFacts(attempt_id=1, num_tasks=1)),
+        Written([summary()], StageFacts(attempt_id=0, num_tasks=2)),
+        Written([summary(attempt_number=1)], StageFacts(attempt_id=0, num_tasks=1)),
+        Written([summary(registered=("x",))], StageFacts(attempt_id=0, num_tasks=1)),
+    ],
+    ids=["stage unknown", "stage ran twice", "summary missing", "attempt 1", "not sent"],
+)
+def test_what_a_task_or_the_stage_did_twice_is_never_committed(
+    pulsar_standalone, make_driver, topic, client: PulsarClient, written
+):
+    driver = make_driver(max_attempts=2)
+
+    def write(txn_id):
+        producer = client.producer(topic)
+        producer.send(b"never readable", txn=client.join(txn_id))
+        producer.close()
+        return written
+
+    with pytest.raises(TransactionPoisoned):
+        driver.committer.run_epoch(QUERY, "0", write)
+    assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"] * 2
+    assert str(driver.records()[-1].reason).startswith("POISONED: ")
+    assert values(pulsar_standalone, topic) == []
+
+
+def test_what_a_task_reports_is_raised_in_its_own_class_and_logged(make_driver):
+    driver = make_driver()
+    error = TaskError("InputError", "column 'value' is null in row 3", "Filter it out.")
+    written = Written([summary(error=error)], StageFacts(attempt_id=0, num_tasks=1))
+    with pytest.raises(InputError, match=r"row 3.*Filter it out"):
+        driver.committer.run_epoch(QUERY, "0", lambda _: written)
+    assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
+    assert "row 3" in str(driver.records()[-1].reason)
+
+
+def test_a_poisoned_epoch_runs_again_in_a_new_transaction(pulsar_standalone, make_driver, topic):
+    driver = make_driver()
+    calls = []
+
+    def fail_once(txn_id) -> None:
+        calls.append(txn_id)
+        if len(calls) == 1:
+            raise TransactionPoisoned("a send was in doubt")
+
+    driver.during_write = fail_once
+    result = driver.run("0")
+    assert result.txn == calls[1] != calls[0]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_a_new_query_under_a_known_sink_is_refused_before_anything_is_claimed(make_driver):
+    driver = make_driver()
+    driver.run("0")
+    other = make_driver()
+    with pytest.raises(NewLineage, match="on_new_query"):
+        other.committer.check_lineage("another-query", "refuse")
+    other.committer.check_lineage("another-query", "continue")
+    other.committer.check_lineage(BATCH, "refuse")
+    assert driver.run("1").status == "written"
+
+
+@pytest.mark.parametrize(("query_id", "epoch"), [(QUERY, "01"), (QUERY, "x"), (BATCH, "")])
+def test_a_malformed_epoch_is_refused(make_driver, query_id, epoch):
+    with pytest.raises(ConfigurationError, match="epoch"):
+        make_driver().run(epoch, query_id=query_id)

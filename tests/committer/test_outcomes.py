@@ -1,0 +1,248 @@
+"""Lost replies, expiry and other answers of the broker: the outcome is looked up, never guessed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from chaos.proxy import FaultProxy, Verdict
+from eos import failpoints
+from eos.client import PulsarClient
+from eos.coordinator import WitnessAnswer
+from eos.errors import InDoubt, TransactionNotFound
+from eos.steps import Step
+from eos.wire import commands
+from tests.support import admin
+from tests.support.judge import drain
+from tests.support.plain_driver import rows_of
+
+
+@pytest.fixture
+def proxy(pulsar_standalone):
+    with FaultProxy(pulsar_standalone.service_url) as running:
+        yield running
+
+
+@pytest.fixture
+def witness(monkeypatch):
+    """Counts how often the witness was asked."""
+    from eos.committer.pulsar import PulsarHalf
+
+    asked: list[WitnessAnswer] = []
+    ask = PulsarHalf.ask_witness
+
+    def counting(self, record, *, timeout_s):
+        asked.append(ask(self, record, timeout_s=timeout_s))
+        return asked[-1]
+
+    monkeypatch.setattr(PulsarHalf, "ask_witness", counting)
+    return asked
+
+
+def values(pulsar_standalone, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(pulsar_standalone.service_url, topic)]
+
+
+def await_expiry(client: PulsarClient, driver) -> None:
+    """Until the broker has forgotten the driver's newest transaction."""
+    txn = driver.records()[-1].txn
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            client.coordinators.add_partitions(txn, ["persistent://public/default/none"])
+        except TransactionNotFound:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the transaction did not expire")
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DROP, Verdict.CUT], ids=["reply lost", "cut"])
+def test_a_lost_reply_of_a_commit_that_took_effect_is_settled_by_the_witness(
+    pulsar_standalone, make_driver, topic, proxy, witness, verdict
+):
+    driver = make_driver(service_url=proxy.service_url, timeout_s=2.0)
+    driver.committer.claim()
+    with proxy.fault(commands.EndTxnResponse, verdict) as fault:
+        driver.run("0")
+    assert fault.count == 1
+    assert witness == [WitnessAnswer.READABLE]
+    assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 6, 20, 22, 23, 99])
+def test_another_error_of_end_txn_is_answered_by_repeating_it_never_by_the_witness(
+    pulsar_standalone, make_driver, topic, proxy, witness, code
+):
+    driver = make_driver(service_url=proxy.service_url)
+    driver.committer.claim()
+    refused = []
+
+    def refuse(command: commands.EndTxn):
+        refused.append(command.action)
+        return commands.EndTxnResponse(request_id=command.request_id, error=code, message="no")
+
+    with proxy.fault(commands.EndTxn, refuse, times=2):
+        driver.run("0")
+    assert refused == [commands.TxnAction.COMMIT] * 2
+    assert witness == []
+    assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_end_txn_without_a_usable_answer_stays_in_doubt_and_is_finished_later(
+    pulsar_standalone, make_driver, topic, proxy, witness
+):
+    driver = make_driver(service_url=proxy.service_url, deadline_s=1.0)
+    driver.committer.claim()
+    error = commands.EndTxnResponse(request_id=0, error=1)
+
+    def refuse(command: commands.EndTxn):
+        return commands.EndTxnResponse(request_id=command.request_id, error=error.error)
+
+    with proxy.fault(commands.EndTxn, refuse, times=1000), pytest.raises(InDoubt) as caught:
+        driver.run("0")
+    assert "gave no usable answer" in str(caught.value)
+    assert witness == []
+    assert driver.states("0") == ["OPEN", "PREPARED"]
+    make_driver().committer.claim()
+    assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_a_transaction_that_expires_before_prepared_runs_again_and_lives_longer(
+    pulsar_standalone, make_driver, topic, client
+):
+    driver = make_driver(ttl_ms=1000)
+    waited = []
+
+    def outlive_the_first(_) -> None:
+        if not waited:
+            waited.append(await_expiry(client, driver))
+
+    driver.during_write = outlive_the_first
+    driver.run("0")
+    assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    records = [record for record in driver.records() if record.epoch == "0"]
+    assert str(records[2].reason).startswith("EXPIRED: ")
+    assert (records[0].ttl_ms, records[3].ttl_ms) == (1000, 2000)
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_a_transaction_that_expires_after_prepared_is_proved_absent_and_runs_again(
+    pulsar_standalone, make_driver, topic, client, witness
+):
+    driver = make_driver(ttl_ms=1500)
+    waited = []
+
+    def outlive_the_first() -> None:
+        if not waited:
+            waited.append(await_expiry(client, driver))
+
+    with failpoints.armed(Step.PREPARE, outlive_the_first):
+        driver.run("0")
+    assert witness == [WitnessAnswer.PROVED_ABSENT]
+    assert driver.states("0") == ["OPEN", "PREPARED", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_a_send_that_is_in_doubt_runs_the_epoch_again(
+    pulsar_standalone, make_driver, topic, proxy
+):
+    driver = make_driver(service_url=proxy.service_url, timeout_s=2.0)
+    driver.run("0")
+    is_in_transaction = lambda send: (  # noqa: E731
+        Verdict.CUT if send.txnid_least is not None else Verdict.PASS
+    )
+    with proxy.fault(commands.Send, is_in_transaction) as fault:
+        driver.run("1")
+    assert fault.count == 1
+    assert driver.states("1") == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
+
+
+def test_a_receipt_that_is_in_doubt_runs_the_epoch_again(
+    pulsar_standalone, make_driver, topic, proxy
+):
+    driver = make_driver(service_url=proxy.service_url, timeout_s=2.0)
+    driver.run("0")
+    with contextlib.ExitStack() as stack:
+        lost = []
+
+        def lose_the_next() -> None:
+            if not lost:
+                lost.append(stack.enter_context(proxy.fault(commands.SendReceipt, Verdict.DROP)))
+
+        stack.enter_context(failpoints.armed(Step.CHECK, lose_the_next))
+        driver.run("1")
+    assert lost[0].count == 1
+    assert driver.states("1") == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
+
+
+def test_a_partition_pinned_by_an_aborted_transaction_is_found_and_healed(
+    pulsar_standalone, make_driver, name, client, caplog
+):
+    """The late first send of a task that the abort overtook, on a fresh partition (facts)."""
+    admin.create_partitioned(pulsar_standalone.admin_url, f"{name}-p", 2)
+    driver = make_driver()
+    driver.topic = f"persistent://public/default/{name}-p"
+    driver.run("0", count=1)  # reaches partition 0 only
+    fresh = f"{driver.topic}-partition-1"
+    zombies = []
+
+    def leave_a_zombie(txn_id) -> None:
+        zombie = client.join(txn_id)
+        zombie.register([fresh])
+        zombies.append((zombie, client.producer(fresh)))
+        raise ValueError("the job failed")
+
+    driver.during_write = leave_a_zombie
+
+    def wake_the_zombie() -> None:
+        zombie, producer = zombies.pop()
+        producer.send(b"too late", txn=zombie).result(timeout=10)
+
+    with (
+        failpoints.armed(Step.END, wake_the_zombie),
+        pytest.raises(ValueError, match="job failed"),
+    ):
+        driver.run("1", count=1)
+    assert not zombies
+    assert "pins the readers" in caplog.text
+    assert "pins nothing any more" in caplog.text
+    driver.during_write = lambda _: None
+    driver.run("1", count=1)
+    driver.run("2", count=2)
+    assert sorted(values(pulsar_standalone, driver.topic)) == sorted(
+        [b"0/0", b"1/0", *rows_of("2", 2)]
+    )
+
+
+def test_without_admin_url_a_possible_pin_is_reported(make_driver, caplog):
+    driver = make_driver(admin_url=None)
+
+    def fail(_) -> None:
+        raise ValueError("the job failed")
+
+    driver.during_write = fail
+    with pytest.raises(ValueError, match="job failed"):
+        driver.run("0")
+    assert "Set admin_url" in caplog.text
+
+
+def test_a_terminated_topic_is_reported_as_committed_and_not_visible(
+    pulsar_standalone, make_driver, name, topic
+):
+    driver = make_driver(deadline_s=2.0, timeout_s=1.0)
+
+    def terminate() -> None:
+        path = f"/v2/persistent/public/default/{name}/terminate"
+        admin.call(pulsar_standalone.admin_url, "POST", path)
+
+    with failpoints.armed(Step.PREPARE, terminate), pytest.raises(InDoubt) as caught:
+        driver.run("0")
+    assert f"committed, and not visible on {topic}" in str(caught.value)
+    assert driver.states("0") == ["OPEN", "PREPARED"]

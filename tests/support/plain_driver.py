@@ -1,0 +1,128 @@
+"""A driver without Spark: the production committer, and a writing half of a few lines.
+
+It writes numbered rows straight through the client, one "task" for each topic partition, and so
+reaches every commit step within milliseconds, in this process or, as a script, in one that dies::
+
+    python -m tests.support.plain_driver SERVICE_URL COMMIT_LOG SINK TOPIC EPOCHS
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos.client import PulsarClient
+from eos.commit_log import CommitLog
+from eos.committer import Committer, EpochResult, PulsarHalf, Written
+from eos.coordinator import StageFacts
+from eos.ids import TopicName, TxnId
+from eos.summary import PartitionFigures, TaskSummary
+from eos.transaction import LogRecord
+from eos.transport.security import Security
+from eos.wire.batch import Message, encode_batches, rows_from_messages
+
+QUERY = "11111111-2222-3333-4444-555555555555"
+ROWS = 10
+
+
+def rows_of(epoch: str, count: int = ROWS) -> list[bytes]:
+    """The values of an epoch: ``<epoch>/<n>``."""
+    return [f"{epoch}/{n}".encode() for n in range(count)]
+
+
+@dataclass
+class PlainDriver:
+    """One life of a driver process for ``sink_id``."""
+
+    service_url: str
+    commit_log: Path | str
+    sink_id: str
+    topic: str
+    admin_url: str | None = None
+    ttl_ms: int = 60_000
+    deadline_s: float = 30.0
+    timeout_s: float = 5.0
+    max_attempts: int = 3
+    during_write: Callable[[TxnId], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.log = CommitLog.open(self.commit_log, self.sink_id)
+        self.half = PulsarHalf(
+            self.sink_id,
+            self.service_url,
+            Security(),
+            receipt_namespace="public/default",
+            admin_url=self.admin_url,
+            timeout_s=self.timeout_s,
+        )
+        self.committer = Committer(
+            self.log,
+            self.half,
+            service_url=self.service_url,
+            ttl_ms=self.ttl_ms,
+            max_attempts=self.max_attempts,
+            deadline_s=self.deadline_s,
+        )
+
+    def run(self, epoch: str, *, query_id: str = QUERY, count: int = ROWS) -> EpochResult:
+        """Write one epoch of ``count`` rows."""
+        return self.committer.run_epoch(
+            query_id, epoch, lambda txn: self._write(txn, rows_of(epoch, count))
+        )
+
+    def records(self) -> list[LogRecord]:
+        """The commit log as it is now, read afresh."""
+        return CommitLog.open_read_only(self.commit_log, self.sink_id).records()
+
+    def states(self, epoch: str) -> list[str]:
+        """The states of an epoch in the log, in order."""
+        return [record.state.value for record in self.records() if record.epoch == epoch]
+
+    def close(self) -> None:
+        """Free connections."""
+        self.half.close()
+
+    def _write(self, txn_id: TxnId, values: list[bytes]) -> Written:
+        with PulsarClient(self.service_url, timeout_s=self.timeout_s) as client:
+            count = client.partition_count(self.topic)
+            topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
+            self.half.touches(topics)
+            summaries = [
+                _send(client, txn_id, topic, index, values[index :: len(topics)])
+                for index, topic in enumerate(topics)
+            ]
+        self.during_write(txn_id)
+        return Written(summaries, StageFacts(attempt_id=0, num_tasks=len(summaries)))
+
+
+def _send(
+    client: PulsarClient, txn_id: TxnId, topic: str, index: int, values: list[bytes]
+) -> TaskSummary:
+    figures: tuple[PartitionFigures, ...] = ()
+    txn = client.join(txn_id)
+    if values:
+        producer = client.producer(topic)
+        (batch,) = encode_batches(rows_from_messages([Message(value) for value in values]))
+        receipt = producer.send_batch(batch, txn=txn)
+        producer.close()
+        at = receipt.result(timeout=0)
+        size, checksum = batch.value_and_key_bytes, batch.checksum
+        figures = (
+            PartitionFigures(topic, (producer.name,), len(values), size, checksum, at, at),
+        )
+    return TaskSummary(index, 0, 0, txn.registered, figures)
+
+
+def main() -> None:
+    """Run epochs 0 to EPOCHS - 1, then print how each one ended."""
+    service_url, commit_log, sink_id, topic, epochs = sys.argv[1:]
+    driver = PlainDriver(service_url, commit_log, sink_id, topic)
+    for epoch in range(int(epochs)):
+        print(epoch, driver.run(str(epoch)).status, flush=True)
+    driver.close()
+
+
+if __name__ == "__main__":
+    main()
