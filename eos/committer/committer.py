@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from eos import errors, failpoints
+from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.ending import Ending
 from eos.committer.half import TransactionalHalf
+from eos.committer.reasons import raise_task_error, reason_of
 from eos.coordinator import (
     Answers,
     MarkAnswer,
@@ -31,11 +32,9 @@ from eos.errors import (
     ConfigurationError,
     DuplicateEpochCall,
     EosError,
-    Fatal,
     Fenced,
     Indeterminate,
     InDoubt,
-    InputError,
     Retriable,
     TransactionExpired,
     TransactionPoisoned,
@@ -243,7 +242,7 @@ class Committer:
         assert record.txn is not None
         written = write(record.txn)
         failpoints.reached(Step.WRITE)
-        _raise_task_error(written.summaries)
+        raise_task_error(written.summaries)
         poison = find_poison(written.summaries, written.stage)
         if poison is not None:
             raise TransactionPoisoned(f"Transaction {record.txn} is poisoned: {poison}.")
@@ -261,7 +260,7 @@ class Committer:
     def _abort(self, claim: LogRecord, record: LogRecord, error: BaseException) -> None:
         """End what failed. Should that fail too, a failure that would be retried gives way."""
         try:
-            last = self._ending.finish(record, claim, reason=_reason(error))
+            last = self._ending.finish(record, claim, reason=reason_of(error))
         except EosError as failure:
             if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
                 raise failure from error
@@ -286,38 +285,6 @@ def _check_epoch(query_id: str, epoch: str) -> None:
             epoch_number(query_id, epoch)
     except ValueError as error:
         raise ConfigurationError(f"epoch: {error}.") from None
-
-
-def _raise_task_error(summaries: Sequence[TaskSummary]) -> None:
-    """Raise what a task reports, in its own class; bad input before what bad luck caused."""
-    raised = [_task_error(summary) for summary in summaries if summary.error is not None]
-    for error in sorted(raised, key=lambda error: not isinstance(error, Fatal)):
-        raise error
-
-
-def _task_error(summary: TaskSummary) -> EosError:
-    assert summary.error is not None
-    cls = getattr(errors, summary.error.kind, None)
-    if not (isinstance(cls, type) and issubclass(cls, EosError)):
-        cls = TransactionPoisoned
-    where = f"(Spark partition {summary.spark_partition})"
-    return cls(f"{summary.error.message} {where}", hint=summary.error.hint)
-
-
-def _reason(error: BaseException) -> Reason:
-    text = error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
-    match error:
-        case TransactionExpired():
-            kind = ReasonKind.EXPIRED
-        case TransactionPoisoned():
-            kind = ReasonKind.POISONED
-        case InputError():
-            kind = ReasonKind.INPUT
-        case EosError():
-            kind = ReasonKind.BROKER
-        case _:
-            kind = ReasonKind.FAILED
-    return Reason(kind, text)
 
 
 def _result(status: Literal["written", "skipped"], record: LogRecord | None) -> EpochResult:

@@ -1,0 +1,43 @@
+# Every target sets up what it needs: a virtual environment in .venv, and the broker's jars.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check mutants setup wheel clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: setup ## The main job on real input, with kills: the table, the picture, under 4 minutes
+	$(BIN)/python -m examples.flights
+
+test: setup ## All tests, on a real broker and real Spark
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## Formatting, lint, types, and the rules of the house
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
+	$(BIN)/python -m tests.mutants
+
+setup: $(STAMP) ## Only set up: packages and the broker's jars
+	@$(BIN)/eos-broker fetch
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eos needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --progress-bar off -e '.[spark,test,demo]'
+	@touch $@
+
+wheel: $(STAMP) ## Build the wheel into dist/
+	$(BIN)/python -m build --wheel
+
+clean: ## Remove what was built; the jars in the user's cache stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

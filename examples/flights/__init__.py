@@ -1,0 +1,1 @@
+"""The demo: a year of flights written to Pulsar twice, under the same kills."""

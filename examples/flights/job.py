@@ -1,0 +1,144 @@
+"""The driver program: a stream of flight events from files to a Pulsar topic, written either way.
+
+Run by the demo as a process of its own, because it gets killed. What it does with Spark is what
+any job does; the rest tells the demo, as JSON lines through a pipe, how far it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from examples.flights.data import FILES_PER_EPOCH
+
+Way = Literal["today", "eos"]
+Write = Callable[[DataFrame, int], None]
+
+SINK_ID = "flights"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one driver program is told.
+
+    Attributes:
+        way: with ``pulsar-client`` as written today, or with ``PulsarSink``.
+        input_dir: folder of the Parquet files.
+        scratch_dir: for everything temporary of Spark.
+        checkpoint: of the streaming query; the same after a restart.
+        commit_log: root folder, for ``PulsarSink``.
+        dies_after: epoch after whose last row the job, written as today, kills itself: its rows
+            are sent, but Spark has not noted so. (``PulsarSink`` has a failpoint for that.)
+    """
+
+    way: Way
+    input_dir: str
+    scratch_dir: str
+    checkpoint: str
+    service_url: str
+    admin_url: str
+    topic: str
+    commit_log: str
+    dies_after: int | None = None
+
+    def to_json(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of ``to_json``."""
+        return cls(**json.loads(text))
+
+
+def main(job: Job, events_fd: int) -> None:
+    """Run the stream to its end."""
+    _end_with_parent()
+    with os.fdopen(events_fd, "w", buffering=1) as events:
+
+        def tell(event: str, epoch: int = -1) -> None:
+            events.write(json.dumps({"event": event, "epoch": epoch, "at": time.time()}) + "\n")
+
+        spark = _session(job)
+        tell("started")
+        write = _writer(job)
+
+        def write_epoch(df: DataFrame, epoch: int) -> None:
+            tell("begin", epoch)
+            write(df, epoch)
+            tell("end", epoch)
+            if epoch == job.dies_after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        flights = spark.readStream.schema(spark.read.parquet(job.input_dir).schema)
+        query = (
+            flights.option("maxFilesPerTrigger", FILES_PER_EPOCH)
+            .parquet(job.input_dir)
+            .selectExpr(
+                "to_json(struct(*)) AS value", "tailnum AS key", "time_hour AS event_time"
+            )
+            .writeStream.foreachBatch(write_epoch)
+            .option("checkpointLocation", job.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        tell("finished")
+        spark.stop()
+
+
+def _writer(job: Job) -> Write:
+    if job.way == "today":
+        from examples.flights.today import write_with_pulsar_client
+
+        return write_with_pulsar_client(job.service_url, job.topic)
+    from sinks import PulsarSink
+
+    return PulsarSink(
+        sink_id=SINK_ID,
+        service_url=job.service_url,
+        topic=job.topic,
+        commit_log=job.commit_log,
+        admin_url=job.admin_url,
+    )
+
+
+def _session(job: Job) -> SparkSession:
+    temporary = f"-Djava.io.tmpdir={job.scratch_dir}"
+    return (
+        SparkSession.builder.master("local-cluster[2,1,1024]")
+        .appName(f"flights-{job.way}")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", temporary)
+        .config("spark.executor.extraJavaOptions", temporary)
+        .config("spark.local.dir", job.scratch_dir)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", f"{job.scratch_dir}/warehouse")
+        # Rows go out in small steps: so a kill meets an epoch that is half sent.
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+
+
+def _end_with_parent() -> None:
+    """End when the demo does, however it ends: its end of our stdin closes then."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(Job.from_json(sys.argv[1]), int(sys.argv[2]))

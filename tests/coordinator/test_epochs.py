@@ -1,0 +1,130 @@
+"""Skip or run, as which attempt, with which time to live; and who may use a sink."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from eos.coordinator import Run, Skip, check_lineage, decide_epoch
+from eos.errors import NewLineage
+from eos.ids import MessageId, TxnId
+from eos.summary import PartitionFigures
+from eos.transaction import (
+    BATCH,
+    MAX_TTL_MS,
+    History,
+    LogRecord,
+    Reason,
+    ReasonKind,
+    State,
+)
+from tests.transaction.epochs import NOW, QUERY
+
+FIGURES = (PartitionFigures("t-partition-0", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),)
+
+
+class Log:
+    """Builds a history record by record."""
+
+    def __init__(self) -> None:
+        self.history = History("s")
+        self.claim = self._add(
+            LogRecord.claimed(
+                sink_id="s",
+                run_id="r",
+                service_url="pulsar://b:6650",
+                receipt_topic="persistent://public/default/r",
+            )
+        )
+
+    def _add(self, record: LogRecord) -> LogRecord:
+        record = replace(record, seq=self.history.last_seq + 1, written_at=NOW)
+        self.history.append(record)
+        return record
+
+    def open(self, epoch: str, attempt: int = 1, *, query: str = QUERY, ttl_ms: int = 1000):
+        return self._add(
+            LogRecord.opened(
+                self.claim,
+                query_id=query,
+                epoch=epoch,
+                attempt=attempt,
+                txn=TxnId(0, self.history.last_seq),
+                ttl_ms=ttl_ms,
+                opened_at=NOW,
+                mark_id=MessageId(1, 1),
+                mark_uuid=str(uuid.uuid4()),
+            )
+        )
+
+    def abort(self, record: LogRecord, kind: ReasonKind):
+        aborting = self._add(
+            record.advance(State.ABORTING, claim=self.claim, reason=Reason(kind, "why"))
+        )
+        return self._add(aborting.advance(State.ABORTED, claim=self.claim))
+
+    def commit(self, record: LogRecord):
+        prepared = self._add(
+            record.advance(
+                State.PREPARED, claim=self.claim, receipt_id=MessageId(1, 2), partitions=FIGURES
+            )
+        )
+        return self._add(prepared.advance(State.COMMITTED, claim=self.claim))
+
+
+def test_the_first_attempt_is_number_one():
+    assert decide_epoch(Log().history, QUERY, "0", ttl_ms=1000) == Run(1, 1000)
+
+
+def test_a_committed_epoch_is_skipped_with_its_record():
+    log = Log()
+    done = log.commit(log.open("3"))
+    assert decide_epoch(log.history, QUERY, "3", ttl_ms=1000) == Skip(done)
+
+
+def test_an_epoch_at_or_below_the_last_committed_one_is_skipped_without_a_record():
+    log = Log()
+    log.commit(log.open("10"))
+    assert decide_epoch(log.history, QUERY, "9", ttl_ms=1000) == Skip(None)
+    assert decide_epoch(log.history, QUERY, "11", ttl_ms=1000) == Run(1, 1000)
+
+
+def test_an_aborted_epoch_runs_as_the_next_attempt_with_the_same_time_to_live():
+    log = Log()
+    log.abort(log.open("0"), ReasonKind.POISONED)
+    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(2, 1000)
+
+
+def test_each_expiry_doubles_the_time_to_live_up_to_24_hours():
+    log = Log()
+    log.abort(log.open("0", ttl_ms=1000), ReasonKind.EXPIRED)
+    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(2, 2000)
+    log.abort(log.open("0", 2, ttl_ms=2000), ReasonKind.POISONED)
+    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(3, 2000)
+    log.abort(log.open("0", 3, ttl_ms=MAX_TTL_MS), ReasonKind.EXPIRED)
+    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(4, MAX_TTL_MS)
+
+
+def test_an_unfinished_epoch_has_to_be_ended_first():
+    log = Log()
+    log.open("0")
+    with pytest.raises(ValueError, match="unfinished"):
+        decide_epoch(log.history, QUERY, "0", ttl_ms=1000)
+
+
+def test_a_new_streaming_query_is_refused_with_the_ways_out():
+    log = Log()
+    log.commit(log.open("0"))
+    with pytest.raises(NewLineage, match=r"old checkpoint.*new sink_id.*continue"):
+        check_lineage(log.history, "another", "refuse")
+    check_lineage(log.history, "another", "continue")
+    check_lineage(log.history, QUERY, "refuse")
+    check_lineage(log.history, BATCH, "refuse")
+
+
+def test_a_streaming_query_may_follow_batch_writes():
+    log = Log()
+    log.commit(log.open("a key", query=BATCH))
+    check_lineage(log.history, QUERY, "refuse")

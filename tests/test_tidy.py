@@ -1,0 +1,162 @@
+"""The house rules, as tests: direction of imports, size of rooms, docstrings, docs in step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from eos.steps import Step
+from eos.transaction import diagram
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = ("eos", "sinks", "recovery", "chaos", "examples")
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+
+# Room -> the rooms of eos that it may import. What is not listed here fails.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "steps": set(),
+    "ids": {"errors"},
+    "summary": {"ids"},
+    "retry": {"errors"},
+    "failpoints": {"errors", "steps"},
+    "wire": {"errors", "ids"},
+    "transport": {"errors", "wire"},
+    "client": {"errors", "ids", "retry", "transport", "wire"},
+    "transaction": {"errors", "ids", "summary"},
+    "commit_log": {"errors", "ids", "summary", "transaction"},
+    "coordinator": {"errors", "ids", "summary", "transaction"},
+    "committer": {
+        "client", "commit_log", "coordinator", "errors", "failpoints", "ids", "retry", "steps",
+        "summary", "transaction", "transport", "wire",
+    },
+    "standalone": {"errors"},
+}  # fmt: skip
+# The only importers of pyspark; and what may import the kill-and-check tools.
+MAY_IMPORT_PYSPARK = ("sinks", "examples", "tests")
+MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
+NO_IO = ("eos/wire", "eos/coordinator", "eos/transaction")
+IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}
+# Longer than a screen for a reason; a name that no longer needs to be here fails the test.
+LONG_FILES: set[str] = set()
+LONG_FUNCTIONS: set[str] = set()
+
+
+def files(*tops: str) -> list[Path]:
+    return [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of the modules that ``path`` imports, wherever in the file it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT / "eos").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", files("eos"), ids=name_of)
+def test_imports_in_eos_go_one_way(path):
+    if path.name == "__init__.py" and path.parent.name == "eos":
+        return
+    room = room_of(path)
+    allowed = MAY_IMPORT[room] | {room}
+    parts = {name.split(".")[1] for name in imports(path) if name.startswith("eos.")}
+    rooms = {part for part in parts if part in MAY_IMPORT}
+    assert rooms <= allowed
+
+
+def test_only_sinks_import_pyspark_and_only_tests_and_the_demo_import_chaos():
+    for path in files(*PRODUCT, "tests"):
+        tops = {name.split(".")[0] for name in imports(path)}
+        top = path.relative_to(ROOT).parts[0]
+        assert top in MAY_IMPORT_PYSPARK or "pyspark" not in tops, path
+        assert top in MAY_IMPORT_CHAOS or "chaos" not in tops, path
+        assert top not in ("eos", "sinks") or not tops & {"tests", "examples", "recovery"}, path
+
+
+def test_the_pure_rooms_do_no_input_or_output_and_have_no_clock():
+    for path in files(*NO_IO):
+        assert not {name.split(".")[0] for name in imports(path)} & IO_MODULES, path
+
+
+def test_a_file_is_a_room():
+    long = {name_of(p) for p in files(*PRODUCT) if len(p.read_text().splitlines()) > MAX_FILE_LINES}
+    assert long == LONG_FILES
+
+
+def test_a_function_fits_a_screen():
+    long = set()
+    for path in files(*PRODUCT):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                if node.end_lineno - node.lineno >= MAX_FUNCTION_LINES:
+                    long.add(f"{name_of(path)}:{node.name}")
+    assert long == LONG_FUNCTIONS
+
+
+def undocumented(path: Path) -> list[str]:
+    """Public classes and functions without a docstring; message classes speak by their fields."""
+    tree = ast.parse(path.read_text())
+    missing = [] if ast.get_docstring(tree) else ["the module"]
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if node.name.startswith("_"):
+            continue
+        bases = {base.id for base in getattr(node, "bases", []) if isinstance(base, ast.Name)}
+        if isinstance(node, ast.ClassDef):
+            todo += node.body
+        stub = len(node.body) == 1 and isinstance(node.body[0], ast.Expr | ast.Pass)
+        if not ast.get_docstring(node) and "Message" not in bases and not stub:
+            missing.append(node.name)
+    return missing
+
+
+@pytest.mark.parametrize("path", files(*PRODUCT), ids=name_of)
+def test_what_is_public_has_a_docstring(path):
+    assert undocumented(path) == []
+
+
+def test_a_folders_init_only_says_what_it_is_and_re_exports():
+    for path in files(*PRODUCT):
+        if path.name != "__init__.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            assert not isinstance(node, ast.ClassDef), path
+            if isinstance(node, ast.FunctionDef):
+                assert node.name in ("__getattr__", "__dir__"), path
+
+
+def test_no_unpickling_and_no_evaluation():
+    for path in files(*PRODUCT):
+        assert not imports(path) & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, path
+        assert not re.search(r"(?<![\w.])(eval|exec)\(", path.read_text()), path
+
+
+def test_the_diagram_of_the_states_in_architecture_is_the_table():
+    assert diagram() in (ROOT / "ARCHITECTURE.md").read_text()
+
+
+def test_the_steps_in_architecture_are_those_of_the_code():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for step in Step:
+        assert f"| {step.number} | `{step.name}` | {step.text} |" in text
