@@ -24,6 +24,8 @@ from eos.wire.routing import partitions_for_keys, split_by_partition
 SUMMARY_SCHEMA = "summary string"
 """What a task gives back to Spark: one row, ``TaskSummary`` as JSON."""
 
+GATHER_BYTES = 8 * 1024 * 1024
+
 
 @dataclass(frozen=True)
 class WriteTask:
@@ -80,7 +82,7 @@ class WriteTask:
             writers: dict[int, _PartitionWriter] = {}
             # From epoch to epoch the tasks move on, so that no partition is always left out.
             keyless = (self.txn.least + spark_partition) % len(self.topics)
-            for batch in batches:
+            for batch in gathered(batches):
                 parts = list(_split(_rows(batch), len(self.topics), keyless))
                 txn.register(self.topics[index] for index, _ in parts)
                 for index, rows in parts:
@@ -91,6 +93,30 @@ class WriteTask:
             figures = tuple(writers[index].close() for index in sorted(writers))
             txn.check()
             return figures, txn.registered
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], at_least_bytes: int = GATHER_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """``batches``, small ones joined, in order, until they hold ``at_least_bytes``.
+
+    Spark hands over 10,000 rows at a time; cut up by key over many partitions these would make
+    tiny entries. A batch that is large enough passes as it is, without a copy.
+    """
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= at_least_bytes:
+            yield _joined(held)
+            held, held_bytes = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _rows(batch: pa.RecordBatch) -> Rows:

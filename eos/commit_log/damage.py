@@ -15,9 +15,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log.location import LOG_FOLDER, Location
-from eos.errors import CommitLogError
+from eos.errors import CommitLogError, EosError, Retriable
+from eos.transaction import LogRecord
 
 BROKEN_HINT: Final = (
     "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
@@ -132,6 +134,30 @@ def unreadable(
         f"commit log {location.uri} can't be read: {text}{about}.",
         hint="Check that the folder or bucket can be reached and read by this user.",
         sink_id=sink_id,
+    )
+
+
+def not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
+    """The error for a record that was looked for after a failed append and is not there.
+
+    ``CommitLogError`` for a local folder, which a person has to look at; ``Retriable`` for an
+    object store and for commits that only met other commits too often.
+    """
+    text = location.clean(cause) if cause else "it took too long"
+    may_pass = location.folder is None or isinstance(cause, CommitFailedError)
+    advice = (
+        "Check that the store can be reached, and try again."
+        if may_pass
+        else "Check the folder's free space, quota and permissions."
+    )
+    return (Retriable if may_pass else CommitLogError)(
+        f"commit log {location.uri}: the {record.state.value} record (seq {record.seq}) "
+        f"was not written: {text}.",
+        hint=f"The log is as it was. {advice}",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn,
     )
 
 

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deltalake.exceptions import CommitFailedError
 
+from eos.commit_log import damage
 from eos.commit_log.damage import BROKEN_HINT
 from eos.commit_log.disk import NotDurable
 from eos.commit_log.location import Location
 from eos.commit_log.reading import read_history
 from eos.commit_log.table import LogTable
-from eos.errors import CommitLogError, ConfigurationError, EosError, Fenced, Retriable
+from eos.errors import CommitLogError, ConfigurationError, Fenced
 from eos.transaction import UNFINISHED, History, LogRecord, State
 
 Clock = Callable[[], datetime]
@@ -216,7 +217,9 @@ class CommitLog:
                 return found
             if not isinstance(cause, CommitFailedError):
                 break
-        raise self._not_written(record, cause)
+        where = self._table.location
+        shown = where.cause(cause) if cause else None
+        raise damage.not_written(where, record, cause) from shown
 
     def _settle(self, record: LogRecord) -> LogRecord | None:
         """Look what stands at the record's place: itself, nothing (None), or another's."""
@@ -277,24 +280,6 @@ class CommitLog:
                 f"({record.written_at})."
             )
         return Fenced(self._fenced, sink_id=self.sink_id)
-
-    def _not_written(self, record: LogRecord, cause: Exception | None) -> EosError:
-        text = self._table.location.clean(cause) if cause else "it took too long"
-        message = (
-            f"commit log {self.uri}: the {record.state.value} record (seq {record.seq}) "
-            f"was not written: {text}."
-        )
-        context: dict[str, Any] = {"sink_id": self.sink_id, "epoch": record.epoch}
-        context |= {"query_id": record.query_id, "txn_id": record.txn}
-        if self._table.location.folder is None or isinstance(cause, CommitFailedError):
-            hint = "The log is as it was. Check that the store can be reached, and try again."
-            error: EosError = Retriable(message, hint=hint, **context)
-        else:
-            hint = "The log is as it was. Check the folder's free space, quota and permissions."
-            error = CommitLogError(message, hint=hint, **context)
-        error.__cause__ = self._table.location.cause(cause) if cause else None
-        error.__suppress_context__ = True
-        return error
 
     def _keep_house(self) -> None:
         try:

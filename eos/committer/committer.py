@@ -135,6 +135,9 @@ class Committer:
             topic = self._log.history.receipt_topic or self._half.receipt_topic(
                 self._log.log_table_id
             )
+            for attempt in attempts(self._deadline_s):
+                with attempt:  # whoever can't write must not fence the one who can
+                    self._half.check(topic)
             self._claim = self._log.append(
                 LogRecord.claimed(
                     sink_id=self._log.sink_id,

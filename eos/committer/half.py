@@ -30,6 +30,9 @@ class TransactionalHalf(Protocol):
     def receipt_topic(self, log_table_id: str) -> str:
         """Full name of the topic for this sink's receipts, as a new log shall record it."""
 
+    def check(self, receipt_topic: str) -> None:
+        """Before a claim: is the cluster there, with transactions, and a place for receipts?"""
+
     def attach(self, receipt_topic: str, coordinators: Iterable[int]) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names."""
 

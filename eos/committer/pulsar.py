@@ -70,6 +70,24 @@ class PulsarHalf:
         """Full name of the topic for this sink's receipts, as a new log shall record it."""
         return str(receipt_topic_name(self._namespace, self._sink_id, log_table_id))
 
+    def check(self, receipt_topic: str) -> None:
+        """Before a claim: is the cluster there, with transactions, and a place for receipts?
+
+        Raises:
+            ConnectionLost, TransactionsDisabled, Unauthorized: as they say.
+            TopicNotFound: the namespace for the receipts does not exist. Looking a topic up
+                creates nothing.
+        """
+        self.client.coordinators.count()
+        try:
+            self.client.lookup.broker_of(receipt_topic)
+        except TopicNotFound as error:
+            error.hint = (
+                "Create the namespace (pulsar-admin namespaces create ...), or name one that "
+                "exists with receipt_namespace."
+            )
+            raise
+
     def attach(self, receipt_topic: str, coordinators: Iterable[int]) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names.
 
@@ -77,7 +95,6 @@ class PulsarHalf:
         client connects (measured).
         """
         self._receipts = ReceiptTopic(self.client, self._reading, TopicName.parse(receipt_topic))
-        self.client.coordinators.count()
         for tc_id in coordinators:
             self.client.coordinators.connect(tc_id)
 

@@ -7,13 +7,20 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pulsar
 
-from eos.errors import ConnectionLost, EosError
+from eos.errors import ConnectionLost, EosError, TopicNotFound, Unauthorized
 from eos.ids import MessageId
 from eos.transport.security import Security
+
+_KNOWN: Final[dict[str, type[EosError]]] = {
+    "AuthenticationError": Unauthorized,
+    "AuthorizationError": Unauthorized,
+    "TopicNotFound": TopicNotFound,
+}
+"""The exceptions of pulsar-client that trying again does not help, by name."""
 
 
 class ReceivedMessage(Protocol):
@@ -45,7 +52,7 @@ class Reading:
             ConnectionLost: the broker can't be reached, or refuses.
         """
         first = pulsar.MessageId(start.partition, start.ledger, start.entry, -1)
-        with _as_connection_lost(f"Reading {topic}"):
+        with _as_eos_errors(f"Reading {topic}"):
             reader = self._opened().create_reader(topic, first, start_message_id_inclusive=True)
         try:
             yield reader
@@ -61,7 +68,7 @@ class Reading:
         Raises:
             ConnectionLost: the broker can't be reached, or another consumer is attached.
         """
-        with _as_connection_lost(f"Subscribing to {topic}"):
+        with _as_eos_errors(f"Subscribing to {topic}"):
             consumer = self._opened().subscribe(
                 topic,
                 name,
@@ -118,10 +125,11 @@ def read_until(reader: Any, deadline: float) -> Iterator[ReceivedMessage]:
 
 
 @contextmanager
-def _as_connection_lost(doing: str) -> Iterator[None]:
+def _as_eos_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except EosError:
         raise
     except Exception as error:  # pulsar-client's exceptions have no useful tree
-        raise ConnectionLost(f"{doing}: {type(error).__name__}: {error}.") from None
+        cls = _KNOWN.get(type(error).__name__, ConnectionLost)
+        raise cls(f"{doing}: {type(error).__name__}: {error}.") from None

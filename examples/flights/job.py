@@ -83,9 +83,7 @@ def main(job: Job, events_fd: int) -> None:
         query = (
             flights.option("maxFilesPerTrigger", FILES_PER_EPOCH)
             .parquet(job.input_dir)
-            .selectExpr(
-                "to_json(struct(*)) AS value", "tailnum AS key", "time_hour AS event_time"
-            )
+            .selectExpr("to_json(struct(*)) AS value", "tailnum AS key", "time_hour AS event_time")
             .writeStream.foreachBatch(write_epoch)
             .option("checkpointLocation", job.checkpoint)
             .trigger(availableNow=True)

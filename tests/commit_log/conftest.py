@@ -1,17 +1,11 @@
-"""The builders of records are shared with the tests of eos.transaction."""
+"""A root, and a log with a little history in it."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "transaction"))
-
-from epochs import claim, committed_epoch
-
 from eos.commit_log import CommitLog
+from tests.transaction.epochs import claim, committed_epoch
 
 
 @pytest.fixture

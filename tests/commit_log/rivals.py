@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from epochs import claim
-
 from eos.commit_log import CommitLog
 from eos.commit_log import log as log_module
 from eos.errors import Fenced
+from tests.transaction.epochs import claim
 
 
 def compete(root, name, rounds, barrier, results):

@@ -12,12 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from epochs import EMPTY, EXPIRED, FAILED, FIGURES, QUERY, claim, committed_epoch, opened, step
 
 from eos.commit_log import SCHEMA, CommitLog, sinks
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, ConfigurationError
 from eos.transaction import State
+from tests.transaction.epochs import (
+    EMPTY,
+    EXPIRED,
+    FAILED,
+    FIGURES,
+    QUERY,
+    claim,
+    committed_epoch,
+    opened,
+    step,
+)
 
 
 def test_what_was_appended_is_read_back_the_same(root):

@@ -8,13 +8,13 @@ import shutil
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from epochs import FAILED, at, claim, opened
 
 from eos.commit_log import SCHEMA, CommitLog
 from eos.commit_log import table as table_module
 from eos.commit_log.schema import to_row
 from eos.errors import CommitLogError
 from eos.transaction import State
+from tests.transaction.epochs import FAILED, at, claim, opened
 
 
 def data_file(root, seq):

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import rivals
-from epochs import FAILED, claim, opened, step
 
 from eos.commit_log import CommitLog
 from eos.commit_log import log as log_module
 from eos.commit_log import table as table_module
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.transaction import State
+from tests.commit_log import rivals
+from tests.transaction.epochs import FAILED, claim, opened, step
 
 DECISIONS, DRIVERS = 60, 4
 write_deltalake = table_module.write_deltalake
@@ -251,10 +251,10 @@ def test_a_success_after_a_long_stop_is_believed_only_when_it_is_in_the_log(log,
 
 
 def run(code, *args):
-    builders = Path(__file__).parent.parent / "transaction"
+    root = Path(__file__).parent.parent.parent
     return subprocess.run(
         [sys.executable, "-c", "import sys\n" + textwrap.dedent(code), *args],
-        env={**os.environ, "PYTHONPATH": str(builders)},
+        env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
     )
@@ -264,7 +264,7 @@ def test_a_full_disk_is_a_clear_error_and_the_log_goes_on_when_there_is_room(roo
     done = run(
         """
         import resource
-        from epochs import claim
+        from tests.transaction.epochs import claim
         from eos.commit_log import CommitLog
         from eos.errors import CommitLogError
         log = CommitLog.open(sys.argv[1], "orders")
@@ -289,7 +289,7 @@ def test_a_killed_writer_leaves_a_log_that_its_successor_reads(root, log):
     done = run(
         """
         import os, signal
-        from epochs import claim
+        from tests.transaction.epochs import claim
         from eos.commit_log import CommitLog, table
         log = CommitLog.open(sys.argv[1], "orders")
         table.LogTable.make_durable = lambda self: os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,6 @@ import time
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from epochs import FIGURES, claim, committed_epoch, opened, step
 
 from eos.commit_log import CommitLog
 from eos.commit_log import log as log_module
@@ -18,6 +17,7 @@ from eos.commit_log.location import Location
 from eos.commit_log.table import LogTable
 from eos.errors import Fenced
 from eos.transaction import State
+from tests.transaction.epochs import FIGURES, claim, committed_epoch, opened, step
 
 
 @pytest.fixture

@@ -37,7 +37,9 @@ def sink(broker: PulsarStandalone, tmp_path, name: str):
 
     def make(**options) -> PlainDriver:
         options.setdefault("service_url", broker.service_url)
-        drivers.append(PlainDriver(commit_log=tmp_path / "log", sink_id=name, topic=topic, **options))
+        drivers.append(
+            PlainDriver(commit_log=tmp_path / "log", sink_id=name, topic=topic, **options)
+        )
         return drivers[-1]
 
     make.topic = topic

@@ -6,6 +6,7 @@ import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
+from eos.committer import Written
 from eos.coordinator import StageFacts
 from eos.errors import (
     ConfigurationError,
@@ -18,13 +19,13 @@ from eos.errors import (
 from eos.steps import Step
 from eos.summary import TaskError, TaskSummary
 from eos.transaction import BATCH
-from eos.committer import Written
+from tests.support.admin import create_partitioned
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, rows_of
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt: what can be undone in passing is. (SIGKILL: tests/test_failpoints.py)"""
+    """As KeyboardInterrupt: what can be undone in passing, is (SIGKILL: test_failpoints.py)."""
 
 
 def interrupt() -> None:
@@ -259,3 +260,39 @@ def test_a_new_query_under_a_known_sink_is_refused_before_anything_is_claimed(ma
 def test_a_malformed_epoch_is_refused(make_driver, query_id, epoch):
     with pytest.raises(ConfigurationError, match="epoch"):
         make_driver().run(epoch, query_id=query_id)
+
+
+@pytest.mark.parametrize(
+    ("step", "newest"),
+    [
+        (Step.CLAIM, "CLAIMED"),
+        (Step.DECIDE, "CLAIMED"),
+        (Step.BEGIN, "CLAIMED"),
+        (Step.OPEN, "OPEN"),
+        (Step.WRITE, "OPEN"),
+        (Step.CHECK, "OPEN"),
+        (Step.RECEIPT, "OPEN"),
+        (Step.PREPARE, "PREPARED"),
+        (Step.END, "PREPARED"),
+        (Step.FINISH, "COMMITTED"),
+    ],
+    ids=lambda value: getattr(value, "name", value).lower(),
+)
+def test_at_each_step_the_log_says_what_the_protocol_says(make_driver, step, newest):
+    driver = make_driver()
+    seen = []
+    with failpoints.armed(step, lambda: seen.append(driver.records()[-1].state)):
+        driver.run("0")
+    assert seen == [newest]
+
+
+def test_a_partitioned_topic_is_written_under_exact_names(pulsar_standalone, make_driver, name):
+    create_partitioned(pulsar_standalone.admin_url, f"{name}-p", 3)
+    driver = make_driver()
+    driver.topic = f"persistent://public/default/{name}-p"
+    driver.run("0")
+    assert sorted(values(pulsar_standalone, driver.topic)) == rows_of("0")
+    figures = driver.records()[-1].partitions
+    assert [part.topic for part in figures] == [f"{driver.topic}-partition-{n}" for n in range(3)]
+    by_producer = {seen.producer for seen in drain(pulsar_standalone.service_url, driver.topic)}
+    assert by_producer == {producer for part in figures for producer in part.producers}

@@ -148,9 +148,7 @@ def test_a_transaction_that_expires_after_prepared_is_proved_absent_and_runs_aga
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
-def test_a_send_that_is_in_doubt_runs_the_epoch_again(
-    pulsar_standalone, make_driver, topic, proxy
-):
+def test_a_send_that_is_in_doubt_runs_the_epoch_again(pulsar_standalone, make_driver, topic, proxy):
     driver = make_driver(service_url=proxy.service_url, timeout_s=2.0)
     driver.run("0")
     is_in_transaction = lambda send: (  # noqa: E731

@@ -13,8 +13,8 @@ from eos.coordinator import (
     AskWitness,
     EndAnswer,
     EndTransaction,
-    Finished,
     FindMark,
+    Finished,
     MarkAnswer,
     StayInDoubt,
     WitnessAnswer,
@@ -23,13 +23,19 @@ from eos.coordinator import (
 from eos.transaction import LogRecord, Reason, ReasonKind, State
 
 ALL_ANSWERS = [
-    Answers(*parts) for parts in itertools.product(MarkAnswer, EndAnswer, WitnessAnswer, (False, True))
+    Answers(*parts)
+    for parts in itertools.product(MarkAnswer, EndAnswer, WitnessAnswer, (False, True))
 ]
 
 
 def record(state: State, reason: Reason | None = None) -> LogRecord:
     return LogRecord(
-        sink_id="s", state=state, run_id="r", service_url="pulsar://b", receipt_topic="t", reason=reason
+        sink_id="s",
+        state=state,
+        run_id="r",
+        service_url="pulsar://b",
+        receipt_topic="t",
+        reason=reason,
     )
 
 
@@ -66,8 +72,7 @@ def test_expired_is_appended_only_when_the_receipt_is_proved_absent():
     expired = [
         answers
         for state, answers in where(AppendState)
-        if state is State.PREPARED
-        and next_action(record(state), answers).state is State.ABORTED
+        if state is State.PREPARED and next_action(record(state), answers).state is State.ABORTED
     ]
     assert expired
     for answers in expired:

@@ -23,11 +23,11 @@ import psutil
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from messages import read, write
 
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import PulsarStandalone, settings
 from eos.standalone.readiness import Probe
+from tests.standalone.messages import read, write
 
 COORDINATOR = "persistent/pulsar/system/transaction_coordinator_assign"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from messages import read, write
 from typer.testing import CliRunner
 
 from eos.standalone import PulsarStandalone, class_archive, maven
 from eos.standalone.cli import app
+from tests.standalone.messages import read, write
 
 TOPIC = "persistent://public/default/kept"
 runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})

@@ -109,9 +109,7 @@ def _send(
         producer.close()
         at = receipt.result(timeout=0)
         size, checksum = batch.value_and_key_bytes, batch.checksum
-        figures = (
-            PartitionFigures(topic, (producer.name,), len(values), size, checksum, at, at),
-        )
+        figures = (PartitionFigures(topic, (producer.name,), len(values), size, checksum, at, at),)
     return TaskSummary(index, 0, 0, txn.registered, figures)
 
 

@@ -7,7 +7,11 @@ import sys
 from dataclasses import replace
 
 import pytest
-from epochs import (
+
+from eos.errors import CommitLogError
+from eos.ids import TxnId
+from eos.transaction import History, State
+from tests.transaction.epochs import (
     EMPTY,
     FAILED,
     QUERY,
@@ -20,10 +24,6 @@ from epochs import (
     opened,
     step,
 )
-
-from eos.errors import CommitLogError
-from eos.ids import TxnId
-from eos.transaction import History, State
 
 CLAIM = claim()
 SECOND = claim("run-2")

@@ -5,13 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-import epochs
 import pytest
-from epochs import EMPTY, EXPIRED, FAILED, FIGURES, MARK_ID, NOW, at, claim, opened, step
 
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
 from eos.transaction import Reason, ReasonKind, State, check_record, check_successor
+from tests.transaction import epochs
+from tests.transaction.epochs import (
+    EMPTY,
+    EXPIRED,
+    FAILED,
+    FIGURES,
+    MARK_ID,
+    NOW,
+    at,
+    claim,
+    opened,
+    step,
+)
 
 CLAIM = claim()
 OPEN = opened(CLAIM)

@@ -1,0 +1,144 @@
+"""``make mutants``: apply each patch to a copy of the tree; the test that it names must turn red.
+
+A patch begins with two lines, ``Breaks:`` (an invariant I1-I8, or step 1-10, and in words what is
+taken away) and ``Killed-by:`` (the pytest id of the test that must notice). First all those tests
+have to pass on the tree as it is. Exit code 0: every mutant was killed; 1: one survived, a patch
+does not apply, or a named test does not even run; the table says which.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from eos.steps import Step
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+COPIED = ("eos", "sinks", "recovery", "chaos", "examples", "tests", "pyproject.toml")
+TEST_TIMEOUT_S = 240
+TESTS_FAILED = 1  # pytest's exit code for "ran, and failed"; 2 to 5 mean that it could not run
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One patch: what it breaks, and the test that must notice."""
+
+    path: Path
+    breaks: str
+    killed_by: str
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+def read_mutants() -> list[Mutant]:
+    """All patches beside this file.
+
+    Raises:
+        ValueError: a header is missing, or an invariant or a step has no mutant.
+    """
+    mutants = []
+    for path in sorted(HERE.glob("*.patch")):
+        text = path.read_text()
+        breaks = re.search(r"^Breaks: (.+)$", text, re.MULTILINE)
+        killed_by = re.search(r"^Killed-by: (.+)$", text, re.MULTILINE)
+        if not breaks or not killed_by:
+            raise ValueError(f"{path.name}: needs the lines 'Breaks:' and 'Killed-by:'")
+        mutants.append(Mutant(path, breaks[1], killed_by[1]))
+    needed = [f"I{n}" for n in range(1, 9)] + [f"step {step.number}" for step in Step]
+    for what in needed:
+        if not any(re.match(rf"{what}\b", mutant.breaks) for mutant in mutants):
+            raise ValueError(f"no mutant breaks {what}")
+    return mutants
+
+
+def copy_tree(target: Path) -> None:
+    """Copy what the tests need, without what is built."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=ignore)
+        else:
+            shutil.copy(source, target / name)
+
+
+def run_tests(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run ``tests`` in ``tree``; its own modules come before any installed ones."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command,
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TEST_TIMEOUT_S * len(tests),
+        check=False,
+    )
+
+
+def try_mutant(mutant: Mutant) -> str:
+    """``killed``, or what went wrong."""
+    with tempfile.TemporaryDirectory(prefix="eos-mutant-") as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        applied = subprocess.run(
+            ["git", "apply", "--unidiff-zero", str(mutant.path)],
+            cwd=tree,
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if applied.returncode:
+            return f"does not apply: {applied.stderr.strip()}"
+        try:
+            result = run_tests(tree, [mutant.killed_by])
+        except subprocess.TimeoutExpired:
+            return "survived (the test did not end)"
+    if result.returncode == TESTS_FAILED and re.search(r"\d+ failed", result.stdout):
+        return "killed"
+    if result.returncode == 0:
+        return "SURVIVED"
+    return f"the test did not run: {result.stdout[-500:]}"
+
+
+def main() -> int:
+    """Run all mutants, or those whose names are given; print the table."""
+    console = Console()
+    chosen = [m for m in read_mutants() if not sys.argv[1:] or m.name in sys.argv[1:]]
+    tests = sorted({mutant.killed_by for mutant in chosen})
+    console.print(f"{len(chosen)} mutants; first their {len(tests)} tests on the tree as it is")
+    baseline = run_tests(ROOT, tests)
+    if baseline.returncode:
+        console.print(baseline.stdout[-3000:], markup=False)
+        return 1
+    table = Table("mutant", "breaks", "test", "", title="mutants")
+    survivors = 0
+    for number, mutant in enumerate(chosen, 1):
+        started = time.monotonic()
+        outcome = try_mutant(mutant)
+        survivors += outcome != "killed"
+        took_s = time.monotonic() - started
+        console.print(f"{number}/{len(chosen)} {mutant.name}: {outcome} ({took_s:.0f} s)")
+        table.add_row(mutant.name, mutant.breaks, mutant.killed_by.split("::")[-1], outcome)
+    console.print(table)
+    console.print(f"{len(chosen) - survivors} killed, {survivors} not")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

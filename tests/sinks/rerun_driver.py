@@ -1,0 +1,156 @@
+"""A driver on ``local-cluster`` whose tasks and executors die: run by test_reruns.py.
+
+    python -m tests.sinks.rerun_driver SERVICE_URL ADMIN_URL FOLDER SCENARIO...
+
+Prints a line of JSON for each scenario; the sink, its topic and its epoch bear the scenario's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from sinks import PulsarSink
+
+ROWS = 160_000
+Batches = Iterable[pa.RecordBatch]
+
+
+def once(marker: Path) -> bool:
+    """True for the first caller of all processes."""
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def await_rows(admin_url: str, topic: str) -> None:
+    """Until the broker has taken rows for ``topic``, inside the transaction or not."""
+    url = f"{admin_url}/admin/v2/persistent/public/default/{topic}/stats"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(url) as response:
+            if json.load(response)["msgInCounter"] > 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("no rows were sent")
+
+
+def own_executor() -> psutil.Process:
+    """The executor's JVM that this Python worker belongs to."""
+    return next(p for p in psutil.Process().parents() if "java" in p.name())
+
+
+def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
+    """The first task of partition 1 fails when rows of it were sent."""
+
+    def function(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if TaskContext.get().partitionId() == 1 and once(marker):
+                await_rows(admin_url, topic)
+                raise RuntimeError("the user's code fails once")
+
+    return function
+
+
+def kill_executor_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
+    """The executor of partition 1 dies when rows of it were sent."""
+
+    def function(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if TaskContext.get().partitionId() == 1 and once(marker):
+                await_rows(admin_url, topic)
+                os.kill(own_executor().pid, signal.SIGKILL)
+
+    return function
+
+
+def kill_others_once(
+    marker: Path, admin_url: str, topic: str, driver_pid: int
+) -> Callable[[Batches], Iterator]:
+    """While the one sink task reads its shuffle, the executors that hold the rest of it die."""
+
+    def function(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if once(marker):
+                await_rows(admin_url, topic)
+                own = own_executor().pid
+                for process in psutil.Process(driver_pid).children(recursive=True):
+                    command = " ".join(process.cmdline())
+                    if "CoarseGrainedExecutorBackend" in command and process.pid != own:
+                        os.kill(process.pid, signal.SIGKILL)
+
+    return function
+
+
+def source(spark: SparkSession, partitions: int) -> DataFrame:
+    """Rows of about 100 bytes, each with a number of its own."""
+    df = spark.range(0, ROWS, 1, partitions)
+    return df.selectExpr("concat(lpad(id, 8, '0'), repeat('x', 92)) AS value")
+
+
+def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: PulsarSink) -> dict:
+    """Write one epoch under the scenario's fault."""
+    args = (folder / f"{scenario}.marker", admin_url, scenario)
+    match scenario.split("-")[0]:
+        case "task":
+            df = source(spark, 2).mapInArrow(fail_once(*args), "value string")
+        case "executor":
+            df = source(spark, 2).mapInArrow(kill_executor_once(*args), "value string")
+        case "fetch":
+            shuffled = source(spark, 8).repartition(1)
+            df = shuffled.mapInArrow(kill_others_once(*args, os.getpid()), "value string")
+        case other:
+            raise ValueError(other)
+    result = sink.write(df, epoch=scenario)
+    return {"scenario": scenario, "status": result.status, "records": result.records}
+
+
+def main() -> None:
+    """Run the scenarios in one session."""
+    service_url, admin_url, where, *scenarios = sys.argv[1:]
+    folder = Path(where)
+    spark = (
+        SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.adaptive.enabled", "false")
+        # One block at a time, so that the sink still reads when the others die.
+        .config("spark.reducer.maxReqsInFlight", "1")
+        .config("spark.reducer.maxBlocksInFlightPerAddress", "1")
+        .config("spark.shuffle.io.maxRetries", "1")
+        .config("spark.shuffle.io.retryWait", "200ms")
+        .config("spark.locality.wait", "0s")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    for scenario in scenarios:
+        sink = PulsarSink(
+            sink_id=scenario,
+            service_url=service_url,
+            admin_url=admin_url,
+            topic=scenario,
+            commit_log=str(folder / "log"),
+            create_topics=True,
+        )
+        print(json.dumps(run(spark, scenario, folder, admin_url, sink)), flush=True)
+        sink.close()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Bad input and bad surroundings: one clear error each, nothing readable, and the log says why."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from eos.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    InputError,
+    MessageTooLarge,
+    TopicNotFound,
+    TransactionsDisabled,
+)
+from eos.standalone import PulsarStandalone
+from sinks.jobs import spark_context
+from tests.support.judge import drain
+
+BAD = {
+    "no value": ("'x' AS body", InputError, "no column 'value'"),
+    "value of a wrong type": ("1 AS value", InputError, "'value' is int"),
+    "key of a wrong type": ("'x' AS value, 1 AS key", InputError, "'key' is int"),
+    "an unknown column": ("'x' AS value, 1 AS colour", InputError, "'colour' would not be"),
+    "null value": ("CAST(NULL AS STRING) AS value", InputError, "'value' is null in row 0"),
+    "too large": ("repeat('x', 6000000) AS value", MessageTooLarge, "row 0 takes 6000"),
+    "time without zone": (
+        "'x' AS value, TIMESTAMP_NTZ '2026-01-01 00:00:00' AS event_time",
+        InputError,
+        "without time zone",
+    ),
+    "time of a wrong type": ("'x' AS value, 'now' AS event_time", InputError, "'event_time' is"),
+    "time before 1970": ("'x' AS value, -1L AS event_time", InputError, "event_time"),
+    "properties of a wrong type": (
+        "'x' AS value, map('a', 1) AS properties",
+        InputError,
+        "'properties' is map<string,int>",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows_are_refused_with_the_transaction_aborted_and_the_reason_logged(
+    spark, make_sink, log, case, pulsar_standalone, name
+):
+    columns, error, text = BAD[case]
+    with pytest.raises(error) as caught:
+        make_sink().write(spark.sql(f"SELECT {columns}"), epoch="a")
+    assert text in str(caught.value)
+    records = [record for record in log() if record.epoch]
+    assert [record.state for record in records] == ["OPEN", "ABORTING", "ABORTED"]
+    assert str(records[-1].reason).startswith("INPUT: ")
+    assert text in str(records[-1].reason)
+
+
+def test_of_many_good_rows_and_one_bad_none_is_readable(spark, make_sink, pulsar_standalone, name):
+    df = spark.range(50000).selectExpr("IF(id = 49999, NULL, cast(id as string)) AS value")
+    with pytest.raises(InputError, match="Spark partition 1"):
+        make_sink().write(df, epoch="a")
+    assert drain(pulsar_standalone.service_url, f"persistent://public/default/{name}") == []
+
+
+def test_an_unknown_topic_is_refused_and_not_created(spark, make_sink, log, client, name):
+    sink = make_sink(create_topics=False)
+    with pytest.raises(TopicNotFound, match="create_topics=True"):
+        sink.write(spark.sql("SELECT 'x' AS value"), epoch="a")
+    with pytest.raises(TopicNotFound):
+        client.partition_count(name)
+    assert [r.state for r in log() if r.epoch] == ["OPEN", "ABORTING", "ABORTED"]
+    assert make_sink().write(spark.sql("SELECT 'x' AS value"), epoch="a").records == 1
+
+
+def test_a_missing_namespace_is_named(spark, make_sink):
+    sink = make_sink(topic="persistent://public/nowhere/t")
+    with pytest.raises(TopicNotFound, match=r"public/nowhere"):
+        sink.write(spark.sql("SELECT 'x' AS value"), epoch="a")
+
+
+def test_a_broker_without_transactions_is_told_how_to_get_them(spark, make_sink):
+    with PulsarStandalone(transactions=False) as broker:
+        sink = make_sink(service_url=broker.service_url, resolve_timeout_s=5)
+        with pytest.raises(TransactionsDisabled, match="transactionCoordinatorEnabled=true"):
+            sink.write(spark.sql("SELECT 'x' AS value"), epoch="a")
+
+
+def test_an_unreachable_broker_is_reported_in_bounded_time(spark, make_sink):
+    sink = make_sink(service_url="pulsar://127.0.0.1:1", resolve_timeout_s=2)
+    started = time.monotonic()
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1.*service URL"):
+        sink.write(spark.sql("SELECT 'x' AS value"), epoch="a")
+    assert time.monotonic() - started < 20
+
+
+def test_speculation_is_refused(spark):
+    conf = SimpleNamespace(get=lambda key, default: "true" if "speculation" in key else default)
+    context = SimpleNamespace(getConf=lambda: conf)
+    df = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+    with pytest.raises(ConfigurationError, match=r"spark\.speculation=false"):
+        spark_context(df)
+
+
+def test_spark_connect_is_refused():
+    class Connected:
+        @property
+        def sparkSession(self):  # noqa: N802 - Spark's name
+            return SimpleNamespace()
+
+    with pytest.raises(ConfigurationError, match="Spark Connect"):
+        spark_context(Connected())
+
+
+def test_a_call_outside_of_a_stream_is_told_about_write(spark, make_sink):
+    with pytest.raises(ConfigurationError, match=r"sink\.write"):
+        make_sink()(spark.sql("SELECT 'x' AS value"), 0)

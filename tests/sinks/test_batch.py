@@ -1,0 +1,115 @@
+"""Batch writes through real Spark: columns, routing, keys of epochs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+
+from eos.errors import DuplicateEpochCall
+from eos.wire.routing import partitions_for_keys
+from tests.support.admin import create_partitioned
+from tests.support.judge import drain
+
+
+@pytest.fixture
+def seen(pulsar_standalone, name):
+    return lambda: drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")
+
+
+def test_rows_are_written_once_and_a_rerun_of_the_key_is_skipped(spark, make_sink, seen, log):
+    df = spark.range(1000).selectExpr("cast(id as string) AS value")
+    first = make_sink().write(df, epoch="2026-11-20")
+    again = make_sink().write(df, epoch="2026-11-20")
+    assert (first.status, first.records, first.bytes) == ("written", 1000, 2890)
+    assert (again.status, again.records, again.txn) == ("skipped", 1000, first.txn)
+    assert sorted(int(m.value) for m in seen()) == list(range(1000))
+    assert [r.state for r in log() if r.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
+
+
+def test_the_same_key_twice_in_one_run_is_an_error_and_the_rows_stay(spark, make_sink, seen):
+    df = spark.range(10).selectExpr("cast(id as string) AS value")
+    sink = make_sink()
+    sink.write(df, epoch="a")
+    with pytest.raises(DuplicateEpochCall, match=r"called twice.*key of its own"):
+        sink.write(df, epoch="a")
+    assert len(seen()) == 10
+
+
+def test_every_column_arrives_as_it_was(spark, make_sink, seen):
+    df = spark.sql(
+        """SELECT * FROM VALUES
+        (X'00FF', 'k1', TIMESTAMP '2026-11-20 12:00:00.123', map('a', '1', 'b', '')),
+        (X'', CAST(NULL AS STRING), CAST(NULL AS TIMESTAMP), CAST(NULL AS MAP<STRING,STRING>))
+        AS t(value, key, event_time, properties)"""
+    )
+    make_sink().write(df, epoch="a")
+    full, bare = sorted(seen(), key=lambda m: m.value, reverse=True)
+    assert (full.value, full.key, full.properties) == (b"\x00\xff", "k1", {"a": "1", "b": ""})
+    assert full.event_time_ms == 1795176000123
+    assert (bare.value, bare.key, bare.properties, bare.event_time_ms) == (b"", "", {}, 0)
+
+
+def test_a_timestamp_means_the_moment_that_the_sessions_time_zone_says(spark, make_sink, seen):
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        df = spark.sql("SELECT 'x' AS value, TIMESTAMP '2026-11-20 21:00:00' AS event_time")
+        make_sink().write(df, epoch="a")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [m.event_time_ms for m in seen()] == [1795176000000]
+
+
+def test_milliseconds_are_taken_as_they_are(spark, make_sink, seen):
+    make_sink().write(spark.sql("SELECT 'x' AS value, 1234567890123L AS event_time"), epoch="a")
+    assert [m.event_time_ms for m in seen()] == [1234567890123]
+
+
+def test_keys_go_where_the_java_client_sends_them_and_keep_their_order(
+    spark, make_sink, seen, pulsar_standalone, name
+):
+    create_partitioned(pulsar_standalone.admin_url, name, 5)
+    df = spark.range(0, 2000, 1, 2).selectExpr("concat('k', id % 97) AS key", "string(id) AS value")
+    make_sink().write(df, epoch="a")
+    messages = seen()
+    assert sorted(int(m.value) for m in messages) == list(range(2000))
+    expected = partitions_for_keys(pa.array([m.key for m in messages]), 5)
+    assert [int(m.topic.rsplit("-", 1)[1]) for m in messages] == list(expected)
+    # One Spark partition's rows of a key come in their order; partition 0 holds ids below 1000.
+    by_key_and_task = defaultdict(list)
+    for m in messages:
+        by_key_and_task[m.key, int(m.value) < 1000].append(int(m.value))
+    assert all(ids == sorted(ids) for ids in by_key_and_task.values())
+
+
+def test_rows_without_a_key_stay_together_and_tasks_are_spread(
+    spark, make_sink, seen, pulsar_standalone, name, log
+):
+    create_partitioned(pulsar_standalone.admin_url, name, 4)
+    df = spark.range(0, 400, 1, 4).selectExpr("cast(id as string) AS value")
+    make_sink().write(df, epoch="a")
+    by_topic = defaultdict(set)
+    for m in seen():
+        by_topic[m.topic].add(int(m.value) // 100)
+    assert sorted(by_topic.values(), key=min) == [{0}, {1}, {2}, {3}]
+    assert [p.records for p in log()[-1].partitions] == [100] * 4
+
+
+@pytest.mark.parametrize("rows", ["value = 'none'", "false"], ids=["all filtered", "no plan"])
+def test_an_epoch_without_rows_ends_as_empty(spark, make_sink, log, rows):
+    df = spark.range(10).selectExpr("cast(id as string) AS value").where(rows)
+    assert make_sink().write(df, epoch="a").records == 0
+    assert [r.state for r in log() if r.epoch] == ["OPEN", "ABORTING", "EMPTY"]
+    assert make_sink().write(df, epoch="a").status == "skipped"
+
+
+def test_figures_in_the_log_are_those_of_what_a_reader_sees(spark, make_sink, seen, log):
+    df = spark.range(300).selectExpr("cast(id as string) AS value", "concat('k', id) AS key")
+    make_sink().write(df, epoch="a")
+    record, messages = log()[-1], seen()
+    assert record.records == len(messages)
+    assert record.bytes == sum(len(m.value) + len(m.key) for m in messages)
+    assert {m.producer for m in messages} == {
+        p for part in record.partitions for p in part.producers
+    }

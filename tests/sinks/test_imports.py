@@ -1,0 +1,45 @@
+"""What each place needs to have installed, proved by blocking the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
+ON_EXECUTORS = """
+import sinks.task, eos.summary, pyarrow as pa
+from eos.wire.batch import Rows, encode_batches
+assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]
+from eos.client import PulsarClient
+"""
+EVERYTHING_BUT_SINKS = """
+import importlib, pkgutil, eos, recovery, chaos
+for package in (eos, recovery, chaos):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if module.name != "eos.standalone.container":
+            importlib.import_module(module.name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "blocked"),
+    [
+        (
+            ON_EXECUTORS,
+            ["deltalake", "pydantic", "tenacity", "pulsar", "typer", "rich", "testcontainers"],
+        ),
+        (EVERYTHING_BUT_SINKS, ["pyspark", "py4j", "delta", "testcontainers"]),
+    ],
+    ids=["executor code", "all but sinks"],
+)
+def test_imports_work_without_what_is_not_needed(code, blocked):
+    result = subprocess.run(
+        [sys.executable, "-c", BLOCK.format(names=blocked) + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr

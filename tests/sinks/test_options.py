@@ -1,0 +1,64 @@
+"""Options: each wrong value is named, with what is allowed; secrets never show."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import ConfigurationError
+from sinks import PulsarSink
+
+GOOD = {
+    "sink_id": "orders",
+    "service_url": "pulsar://localhost:6650",
+    "topic": "persistent://public/default/orders",
+    "commit_log": "/data/eos",
+}
+SECRET = "hunter2-hunter2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("sink_id", "a/b", "letters, digits"),
+        ("sink_id", "", "at least 1 character"),
+        ("service_url", "http://localhost", "pulsar://"),
+        ("service_url", "pulsar://me:pw@localhost", "must not carry a user or password"),
+        ("service_url", "pulsar://localhost:0", "host:port"),
+        ("topic", "non-persistent://public/default/t", "persistent://"),
+        ("topic", "a/b", "persistent://tenant/namespace/topic"),
+        ("admin_url", "ftp://localhost", "http://host:port"),
+        ("on_new_query", "maybe", "'refuse' or 'continue'"),
+        ("receipt_namespace", "public", "pattern"),
+        ("transaction_ttl_s", 0.5, "greater than or equal to 1"),
+        ("transaction_ttl_s", 90000, "less than or equal to 86400"),
+        ("max_attempts", 0, "greater than or equal to 1"),
+        ("max_batch_bytes", "many", "integer"),
+        ("create_topics", "perhaps", "boolean"),
+        ("colour", "red", "options are: "),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(name, value, allowed):
+    with pytest.raises(ConfigurationError) as caught:
+        PulsarSink(**{**GOOD, name: value})
+    assert repr(name) in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_all_wrong_options_are_named_at_once():
+    with pytest.raises(ConfigurationError, match=r"'sink_id' is required.*'max_attempts'"):
+        PulsarSink(**{**{k: v for k, v in GOOD.items() if k != "sink_id"}, "max_attempts": 0})
+
+
+def test_half_a_key_pair_is_refused_at_once():
+    with pytest.raises(ConfigurationError, match="go together"):
+        PulsarSink(**GOOD, tls_certificate_file="/c.pem")
+
+
+def test_secrets_show_nowhere():
+    options = {"token": SECRET, "storage_options": {"secret": SECRET}}
+    sink = PulsarSink(**GOOD, **options)
+    shown = [repr(sink), repr(sink.options), str(sink.options), repr(sink.options.security)]
+    with pytest.raises(ConfigurationError) as caught:
+        PulsarSink(**GOOD, token=[SECRET], storage_options=SECRET)
+    shown += [str(caught.value), repr(caught.value)]
+    assert not [text for text in shown if SECRET in text]

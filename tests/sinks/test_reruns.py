@@ -1,0 +1,48 @@
+"""Tasks, executors and stages that run twice, on real executors: never a row twice."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from eos.commit_log import CommitLog
+from tests.support.judge import drain
+from tests.support.processes import driver
+
+TAG = uuid.uuid4().hex[:8]
+REASONS = {
+    f"task-{TAG}": "attempt 1 of a task",
+    f"executor-{TAG}": "attempt 1 of a task",
+    # No attempt number shows it: only the stage's own counter does.
+    f"fetch-{TAG}": "the stage ran 2 times",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(pulsar_standalone, tmp_path_factory):
+    """Runs all scenarios in one driver; the folder with their commit logs."""
+    folder = tmp_path_factory.mktemp("reruns")
+    urls = (pulsar_standalone.service_url, pulsar_standalone.admin_url)
+    with driver("tests.sinks.rerun_driver", *urls, str(folder), *REASONS) as process:
+        out, err = process.communicate(timeout=170)
+    assert process.returncode == 0, err[-3000:]
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert [line["scenario"] for line in lines] == list(REASONS)
+    assert {(line["status"], line["records"]) for line in lines} == {("written", 160_000)}
+    return folder
+
+
+@pytest.mark.parametrize("scenario", REASONS, ids=lambda s: s.split("-")[0])
+def test_what_ran_twice_is_aborted_and_written_once_in_a_new_transaction(
+    folder, pulsar_standalone, scenario
+):
+    records = [r for r in CommitLog.open_read_only(folder / "log", scenario).records() if r.epoch]
+    states = [record.state.value for record in records]
+    assert states == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert str(records[2].reason).startswith("POISONED: ")
+    assert REASONS[scenario] in str(records[2].reason)
+    topic = f"persistent://public/default/{scenario}"
+    seen = drain(pulsar_standalone.service_url, topic)
+    assert sorted(int(m.value[:8]) for m in seen) == list(range(160_000))

@@ -1,0 +1,107 @@
+"""foreachBatch on real Spark: epochs, restarts, lineage, and the log as others read it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.support.judge import drain
+
+
+class Source:
+    """A file stream of one text column; each ``add`` is an epoch's input."""
+
+    def __init__(self, spark, folder) -> None:
+        self.spark = spark
+        self.folder = folder / "source"
+        self.folder.mkdir()
+        self.count = 0
+
+    def add(self, *values: str) -> None:
+        (self.folder / f"{self.count:04}.txt").write_text("\n".join(values))
+        self.count += 1
+
+    def run(self, function, checkpoint) -> None:
+        """Write all that is there, one file an epoch, with ``function``; then stop."""
+        stream = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
+        query = (
+            stream.writeStream.foreachBatch(function)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        assert not query.isActive
+
+
+@pytest.fixture
+def source(spark, tmp_path):
+    return Source(spark, tmp_path)
+
+
+@pytest.fixture
+def values(pulsar_standalone, name):
+    url = pulsar_standalone.service_url
+    return lambda: [m.value.decode() for m in drain(url, f"persistent://public/default/{name}")]
+
+
+def states(log):
+    return [(r.epoch, r.state.value) for r in log() if r.state in ("COMMITTED", "EMPTY")]
+
+
+def test_each_epoch_is_written_once_over_restarts(source, make_sink, values, log, tmp_path):
+    sink = make_sink()
+    source.add("a", "b")
+    source.add("c")
+    source.run(sink, tmp_path / "checkpoint")
+    source.add("d")
+    source.run(sink, tmp_path / "checkpoint")  # the same object, a new run of the query
+    source.add("e")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    assert values() == ["a", "b", "c", "d", "e"]
+    assert states(log) == [(str(n), "COMMITTED") for n in range(4)]
+
+
+def test_an_epoch_that_spark_runs_again_after_its_commit_is_skipped(
+    source, make_sink, values, log, tmp_path
+):
+    source.add("a")
+
+    def write_then_fail(df, epoch) -> None:
+        make_sink()(df, epoch)
+        raise RuntimeError("after the commit, before the checkpoint")
+
+    with pytest.raises(StreamingQueryException, match="before the checkpoint"):
+        source.run(write_then_fail, tmp_path / "checkpoint")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    assert values() == ["a"]
+    assert states(log) == [("0", "COMMITTED")]
+
+
+def test_two_calls_in_one_epoch_are_a_clear_error_and_nothing_is_lost(
+    source, make_sink, values, tmp_path
+):
+    source.add("a")
+    sink = make_sink()
+
+    def twice(df, epoch) -> None:
+        sink(df, epoch)
+        sink(df, epoch)
+
+    with pytest.raises(StreamingQueryException, match="called twice for one epoch"):
+        source.run(twice, tmp_path / "checkpoint")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    assert values() == ["a"]
+
+
+def test_a_new_checkpoint_is_refused_unless_told_to_continue(
+    source, make_sink, values, log, tmp_path
+):
+    source.add("a")
+    source.run(make_sink(), tmp_path / "old")
+    with pytest.raises(StreamingQueryException, match=r"NewLineage.*on_new_query"):
+        source.run(make_sink(), tmp_path / "new")
+    assert values() == ["a"]
+    source.run(make_sink(on_new_query="continue"), tmp_path / "new")
+    assert values() == ["a", "a"]
+    assert len({r.query_id for r in log() if r.epoch}) == 2
