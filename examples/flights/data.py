@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import zipfile
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,10 @@ class Flights:
     def ids(self, epoch: int) -> range:
         """The flight ids of one epoch."""
         return range(self.bounds[epoch], self.bounds[epoch + 1])
+
+    def epoch_of(self, flight: int) -> int:
+        """The epoch that a flight id belongs to."""
+        return bisect_right(self.bounds, flight) - 1
 
     def written(self) -> dict[str, range]:
         """The flight ids of each epoch, as ``chaos.checker`` takes them."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from chaos.nemesis import executors, kill_all
 from sinks import PulsarSink
 
 ROWS = 160_000
@@ -89,11 +90,8 @@ def kill_others_once(
             yield batch
             if once(marker):
                 await_rows(admin_url, topic)
-                own = own_executor().pid
-                for process in psutil.Process(driver_pid).children(recursive=True):
-                    command = " ".join(process.cmdline())
-                    if "CoarseGrainedExecutorBackend" in command and process.pid != own:
-                        os.kill(process.pid, signal.SIGKILL)
+                own = own_executor()
+                kill_all([other for other in executors(driver_pid) if other != own])
 
     return function
 

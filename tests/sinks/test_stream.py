@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -18,7 +20,9 @@ class Source:
         self.count = 0
 
     def add(self, *values: str) -> None:
-        (self.folder / f"{self.count:04}.txt").write_text("\n".join(values))
+        file = self.folder / f"{self.count:04}.txt"
+        file.write_text("\n".join(values))
+        os.utime(file, (self.count, self.count))  # Spark takes the oldest file first
         self.count += 1
 
     def run(self, function, checkpoint) -> None:

@@ -1,0 +1,98 @@
+"""What readers see: one that watches while the job runs, and one that drains at the end.
+
+Plain ``pulsar-client``, as any consumer would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pulsar
+
+
+def open_client(service_url: str) -> pulsar.Client:
+    """A client whose log lines go nowhere."""
+    return pulsar.Client(
+        service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+    )
+
+
+def flight_id(message: Any) -> int:
+    """The unique id in a flight event."""
+    return int(json.loads(message.data())["id"])
+
+
+@dataclass
+class Watcher:
+    """Reads a topic from its first message on, in a thread; a context manager.
+
+    ``seen``: (time, flight id) of each message, in the order of reading; ``time.time()`` seconds.
+    """
+
+    service_url: str
+    topic: str
+    seen: list[tuple[float, int]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=30)
+
+    def _watch(self) -> None:
+        client = open_client(self.service_url)
+        reader = client.create_reader(
+            self.topic, pulsar.MessageId.earliest, receiver_queue_size=5000
+        )
+        while not self._stop.is_set():
+            try:
+                message = reader.read_next(timeout_millis=200)
+            except pulsar.Timeout:
+                continue
+            if message.data():
+                self.seen.append((time.time(), flight_id(message)))
+        client.close()
+
+
+def drain(service_url: str, topic: str, *, timeout_s: float = 90.0) -> list[int]:
+    """The flight ids of everything that is readable, read to a sentinel in each partition.
+
+    Raises:
+        TimeoutError: a sentinel can't be read: the topic is stuck.
+    """
+    client = open_client(service_url)
+    try:
+        partitions = client.get_topic_partitions(topic)
+        return [flight for name in partitions for flight in _drain(client, name, timeout_s)]
+    finally:
+        client.close()
+
+
+def _drain(client: pulsar.Client, topic: str, timeout_s: float) -> list[int]:
+    sentinel = str(uuid.uuid4())
+    producer = client.create_producer(topic)
+    producer.send(b"", properties={"sentinel": sentinel})
+    producer.close()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
+    deadline = time.monotonic() + timeout_s
+    flights: list[int] = []
+    while time.monotonic() < deadline:
+        try:
+            message = reader.read_next(timeout_millis=500)
+        except pulsar.Timeout:
+            continue
+        if message.properties().get("sentinel") == sentinel:
+            return flights
+        if message.data():
+            flights.append(flight_id(message))
+    raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s} s")
