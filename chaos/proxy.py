@@ -33,7 +33,14 @@ class Verdict(Enum):
     CUT_WITHIN = "pass half of it on, then cut the connection"
 
 
-Rule = Callable[[Any], "Verdict | Message"]
+@dataclass(frozen=True)
+class Replace:
+    """Pass ``command`` on in the place of what was caught."""
+
+    command: Message
+
+
+Rule = Callable[[Any], "Verdict | Replace | Message"]
 """Sees the command; a verdict, or a command that answers its sender in the receiver's place."""
 
 
@@ -70,7 +77,7 @@ class FaultProxy:
 
     @contextmanager
     def fault(
-        self, kind: type[Message], rule: Rule | Verdict | Message, *, times: int = 1
+        self, kind: type[Message], rule: Rule | Verdict | Replace | Message, *, times: int = 1
     ) -> Iterator[Fault]:
         """Let ``rule`` decide about the next ``times`` commands of ``kind``, either way."""
         decide: Rule = rule if callable(rule) else lambda _: rule
@@ -145,6 +152,9 @@ class FaultProxy:
         if isinstance(verdict, Message):
             source.sendall(encode_frame(verdict))
             return True
+        if isinstance(verdict, Replace):
+            target.sendall(encode_frame(verdict.command))
+            return True
         if isinstance(command, commands.LookupResponse):
             frame = encode_frame(replace(command, proxy_through_service_url=True))
         if verdict is Verdict.CUT_WITHIN:
@@ -153,7 +163,7 @@ class FaultProxy:
             target.sendall(frame)
         return verdict in (Verdict.PASS, Verdict.DROP)
 
-    def _judge(self, command: object) -> Verdict | Message:
+    def _judge(self, command: object) -> Verdict | Replace | Message:
         with self._lock:
             faults = [f for f in self._faults if isinstance(command, f.kind) and f.count < f.times]
         for fault in faults:

@@ -56,9 +56,11 @@ class TaskSummary:
 
     @property
     def records(self) -> int:
+        """Messages sent by the task."""
         return sum(partition.records for partition in self.partitions)
 
     def to_json(self) -> str:
+        """One line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -24,7 +24,8 @@ from eos.wire.routing import partitions_for_keys, split_by_partition
 SUMMARY_SCHEMA = "summary string"
 """What a task gives back to Spark: one row, ``TaskSummary`` as JSON."""
 
-GATHER_BYTES = 8 * 1024 * 1024
+MAX_GATHERED_BATCHES = 16
+"""At most so many entries' worth of rows are held back to be cut up by key."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class WriteTask:
             writers: dict[int, _PartitionWriter] = {}
             # From epoch to epoch the tasks move on, so that no partition is always left out.
             keyless = (self.txn.least + spark_partition) % len(self.topics)
-            for batch in gathered(batches):
+            entries = min(len(self.topics), MAX_GATHERED_BATCHES)
+            for batch in gathered(batches, self.max_batch_bytes * entries):
                 parts = list(_split(_rows(batch), len(self.topics), keyless))
                 txn.register(self.topics[index] for index, _ in parts)
                 for index, rows in parts:
@@ -95,9 +97,7 @@ class WriteTask:
             return figures, txn.registered
 
 
-def gathered(
-    batches: Iterable[pa.RecordBatch], at_least_bytes: int = GATHER_BYTES
-) -> Iterator[pa.RecordBatch]:
+def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator[pa.RecordBatch]:
     """``batches``, small ones joined, in order, until they hold ``at_least_bytes``.
 
     Spark hands over 10,000 rows at a time; cut up by key over many partitions these would make

@@ -42,7 +42,7 @@ MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
 NO_IO = ("eos/wire", "eos/coordinator", "eos/transaction")
 IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}
 # Longer than a screen for a reason; a name that no longer needs to be here fails the test.
-LONG_FILES: set[str] = set()
+LONG_FILES: set[str] = {"eos/wire/commands.py"}  # one table, that of the protocol
 LONG_FUNCTIONS: set[str] = set()
 
 

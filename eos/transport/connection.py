@@ -14,11 +14,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from importlib.metadata import PackageNotFoundError, version
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport.address import Address
+from eos.transport.greeting import auth_response, connect_command
+from eos.transport.listener import ProducerListener
 from eos.transport.security import Security
 from eos.transport.stream import Stream, open_stream
 from eos.wire import commands
@@ -34,21 +35,6 @@ SEND_STALL_S: Final = 30.0
 """How long the broker may take no bytes at all before the connection counts as lost."""
 
 AnswerT = TypeVar("AnswerT", bound=Message)
-
-
-def _client_version() -> str:
-    try:
-        return f"eos-python-{version('eos')}"
-    except PackageNotFoundError:  # run from a source tree or a zip
-        return "eos-python"
-
-
-class ProducerListener(Protocol):
-    """What a producer hears from its connection, always from the reading thread."""
-
-    def on_receipt(self, receipt: commands.SendReceipt) -> None: ...
-    def on_send_error(self, error: commands.SendError) -> None: ...
-    def on_closed(self, reason: EosError) -> None: ...
 
 
 class Connection:
@@ -96,19 +82,7 @@ class Connection:
         return connection
 
     def _handshake(self, timeout_s: float, proxy_to: str | None) -> None:
-        method = self._security.method_name
-        self._write(
-            commands.Connect(
-                client_version=_client_version(),
-                protocol_version=commands.PROTOCOL_VERSION,
-                auth_method_name=method,
-                auth_data=self._security.auth_data() if method else None,
-                proxy_to_broker_url=proxy_to,
-                feature_flags=commands.FeatureFlags(
-                    supports_auth_refresh=True, supports_metadata_without_auto_creation=True
-                ),
-            )
-        )
+        self._write(connect_command(self._security, proxy_to))
         answer = self._await(self._connected, "CONNECT", timeout_s)
         connected = _expect(answer, commands.Connected)
         self.server_version = connected.server_version
@@ -234,22 +208,13 @@ class Connection:
             case commands.Ping():
                 self._write(commands.Pong())
             case commands.AuthChallenge():
-                self._write(self._auth_response())
+                self._write(auth_response(self._security))
             case commands.Connected():
                 self._settle(self._connected, command)
             case commands.Error() if not self._connected.done():
                 self._settle(self._connected, command)
             case _:
                 self._answer(command)
-
-    def _auth_response(self) -> commands.AuthResponse:
-        return commands.AuthResponse(
-            client_version=_client_version(),
-            protocol_version=commands.PROTOCOL_VERSION,
-            response=commands.AuthData(
-                auth_method_name=self._security.method_name, auth_data=self._security.auth_data()
-            ),
-        )
 
     def _answer(self, command: Command) -> None:
         request_id = getattr(command, "request_id", None)

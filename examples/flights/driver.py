@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 from chaos.nemesis import executors, kill_all, kill_session
 from examples.flights.job import Job
 
@@ -87,10 +85,6 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._process.wait(timeout=20 if self._process.poll() is not None else 0.1)
-        except (subprocess.TimeoutExpired, psutil.Error):
-            pass
         self.kill()
         self._process.wait(timeout=30)
         if self._process.stdin is not None:

@@ -107,6 +107,7 @@ def _writer(job: Job) -> Write:
         topic=job.topic,
         commit_log=job.commit_log,
         admin_url=job.admin_url,
+        max_batch_bytes=64 * 1024,  # small steps here too
     )
 
 

@@ -296,3 +296,14 @@ def test_a_partitioned_topic_is_written_under_exact_names(pulsar_standalone, mak
     assert [part.topic for part in figures] == [f"{driver.topic}-partition-{n}" for n in range(3)]
     by_producer = {seen.producer for seen in drain(pulsar_standalone.service_url, driver.topic)}
     assert by_producer == {producer for part in figures for producer in part.producers}
+
+
+def test_an_empty_epoch_whose_driver_died_is_finished_as_empty_or_run_again(make_driver):
+    first = make_driver()
+    first.committer._abort = lambda *_: None
+    with failpoints.armed(Step.END, interrupt), pytest.raises(Interrupted):
+        first.run("0", count=0)
+    assert first.states("0") == ["OPEN", "ABORTING"]
+    second = make_driver()
+    second.run("0", count=0)
+    assert second.states("0")[-1] == "EMPTY"

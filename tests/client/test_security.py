@@ -1,0 +1,135 @@
+"""TLS and tokens against a real broker that insists on both."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import traceback
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from eos.client import PulsarClient
+from eos.errors import ConfigurationError, EosError, Unauthorized
+from eos.standalone import PulsarStandalone
+from eos.transport.security import Security
+from eos.wire.commands import TxnAction
+
+KEY = b"0123456789abcdef0123456789abcdef"
+
+
+def token(role: str, key: bytes = KEY) -> str:
+    """A JSON web token, HS256."""
+
+    def part(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    body = f"{part(json.dumps({'alg': 'HS256'}).encode())}."
+    body += part(json.dumps({"sub": role}).encode())
+    return f"{body}.{part(hmac.new(key, body.encode(), hashlib.sha256).digest())}"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    """A broker with TLS and token authentication, and the file of its authority."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    trusted = folder / "ca.pem"
+    authority.cert_pem.write_to_path(trusted)
+    chain = folder / "broker.pem"
+    for pem in certificate.cert_chain_pems:
+        pem.write_to_path(chain, append=True)
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    private = folder / "broker-key.pem"  # Pulsar reads only PKCS8
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    config = {
+        "brokerServicePortTls": "0",
+        "tlsCertificateFilePath": str(chain),
+        "tlsKeyFilePath": str(private),
+        "tlsTrustCertsFilePath": str(trusted),
+        "authenticationEnabled": "true",
+        "authenticationProviders": (
+            "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+        ),
+        "tokenSecretKey": "data:;base64," + base64.b64encode(KEY).decode(),
+        "superUserRoles": "admin",
+    }
+    with PulsarStandalone(config=config, admin_token=token("admin")) as broker:
+        yield broker, str(trusted)
+
+
+def write(url: str, security: Security, name: str) -> None:
+    with PulsarClient(url, security=security, timeout_s=10) as client:
+        producer = client.producer(name, create=True)
+        with client.transaction(timeout_s=60) as txn:
+            for _ in range(8):  # a thread reads receipts while this one writes
+                producer.send(b"x" * 700_000, txn=txn)
+
+
+def test_tls_with_a_trusted_authority_works_for_token_file_and_function(secured, name, tmp_path):
+    broker, trusted = secured
+    file = tmp_path / "token"
+    file.write_text(token("admin") + "\n")
+    for credentials in (
+        {"token": token("admin")},
+        {"token_file": str(file)},
+        {"token": lambda: token("admin")},
+    ):
+        security = Security(tls_trust_certs_file=trusted, **credentials)
+        write(broker.tls_service_url, security, name)
+
+
+def test_an_untrusted_certificate_is_refused_with_the_option_to_set(secured, name):
+    broker, _ = secured
+    with pytest.raises(ConfigurationError, match="tls_trust_certs_file"):
+        write(broker.tls_service_url, Security(token=token("admin")), name)
+
+
+def test_a_certificate_for_another_name_is_refused(secured, name):
+    broker, trusted = secured
+    url = broker.tls_service_url.replace("127.0.0.1", "127.0.0.2")
+    security = Security(token=token("admin"), tls_trust_certs_file=trusted)
+    with pytest.raises(EosError) as caught:
+        write(url, security, name)
+    assert "can't be verified" in str(caught.value) or "Can't connect" in str(caught.value)
+
+
+@pytest.mark.parametrize("security", [Security(), Security(token=token("admin", b"x" * 32))])
+def test_a_wrong_token_is_unauthorized_and_never_shown(secured, name, security):
+    broker, _ = secured
+    with pytest.raises(Unauthorized) as caught:
+        write(broker.service_url, security, name)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(security)
+    assert token("admin", b"x" * 32) not in shown
+
+
+def test_a_token_that_can_not_be_had_is_named_without_its_text():
+    def fail() -> str:
+        raise ValueError("hunter2")
+
+    with pytest.raises(Unauthorized) as caught:
+        Security(token=fail).auth_data()
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(Unauthorized, match="/nowhere"):
+        Security(token_file="/nowhere").auth_data()
+
+
+def test_another_principal_can_not_end_a_transaction(secured):
+    broker, _ = secured
+    with (
+        PulsarClient(broker.service_url, security=Security(token=token("owner"))) as owner,
+        PulsarClient(broker.service_url, security=Security(token=token("other"))) as other,
+    ):
+        txn = owner.transaction(timeout_s=60)
+        with pytest.raises(EosError):
+            other.coordinators.end(txn.id, TxnAction.COMMIT, timeout_s=10)
+        txn.commit()

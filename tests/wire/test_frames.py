@@ -1,0 +1,119 @@
+"""Frames: what goes out is what the specification says; what comes in is bounded and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import google_crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.errors import ProtocolError
+from eos.wire import commands
+from eos.wire.frames import FrameDecoder, UnknownCommand, encode_frame, encode_send
+
+SAMPLES = [
+    commands.Ping(),
+    commands.Connected(server_version="4.2.4", protocol_version=21, max_message_size=5242880),
+    commands.SendReceipt(
+        producer_id=1,
+        sequence_id=2**63,
+        message_id=commands.MessageIdData(ledger=2**64 - 1, entry=7),
+    ),
+    commands.LookupResponse(request_id=3, broker_url="pulsar://b:6650", response=1),
+    commands.NewTxnResponse(request_id=4, txnid_least=5, txnid_most=6),
+    commands.EndTxnResponse(request_id=7, error=24, message="not found"),
+    commands.AddPartitionToTxn(request_id=8, txnid_least=1, txnid_most=2, partitions=("a", "b")),
+    commands.CloseProducer(producer_id=9, request_id=10),
+]
+STREAM = b"".join(encode_frame(sample) for sample in SAMPLES)
+
+
+def test_every_command_survives_the_way_there_and_back():
+    assert list(FrameDecoder().feed(STREAM)) == SAMPLES
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
+def test_it_does_not_matter_how_the_bytes_are_cut(sizes):
+    decoder, at, seen = FrameDecoder(), 0, []
+    while at < len(STREAM):
+        size = sizes[len(seen) % len(sizes)]
+        seen += decoder.feed(STREAM[at : at + size])
+        at += size
+    assert seen == SAMPLES
+
+
+def test_byte_by_byte_is_the_same_as_whole():
+    decoder = FrameDecoder()
+    assert [c for n in range(len(STREAM)) for c in decoder.feed(STREAM[n : n + 1])] == SAMPLES
+
+
+def swallow(data: bytes) -> None:
+    """Decode; only a ProtocolError may come out."""
+    with contextlib.suppress(ProtocolError):
+        list(FrameDecoder().feed(data))
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=300))
+def test_random_bytes_bring_nothing_but_protocol_errors(data):
+    swallow(data)
+    swallow(struct.pack(">II", len(data) + 4, len(data)) + data)
+
+
+@settings(max_examples=500)
+@given(st.integers(0, len(STREAM) - 1), st.integers(0, 255), st.integers(0, len(STREAM)))
+def test_a_changed_or_cut_stream_brings_nothing_but_protocol_errors(at, byte, cut):
+    data = bytearray(STREAM)
+    data[at] = byte
+    swallow(bytes(data))
+    swallow(bytes(data[:cut]))
+
+
+@pytest.mark.parametrize("total", [0, 4, 6_000_000, 2**32 - 1])
+def test_a_frame_of_an_impossible_size_is_refused_before_it_is_kept(total):
+    with pytest.raises(ProtocolError, match="frame of"):
+        list(FrameDecoder().feed(struct.pack(">I", total)))
+
+
+def test_a_command_longer_than_its_frame_is_refused():
+    with pytest.raises(ProtocolError, match="command of"):
+        list(FrameDecoder().feed(struct.pack(">II", 8, 100) + b"abcd"))
+
+
+def test_a_command_that_we_do_not_speak_is_passed_on_as_unknown():
+    body = b"\x08\x1b"  # type 27, REACHED_END_OF_TOPIC
+    frame = struct.pack(">II", len(body) + 4, len(body)) + body
+    assert list(FrameDecoder().feed(frame)) == [UnknownCommand(27)]
+
+
+def test_a_missing_required_field_is_refused():
+    body = b"\x08\x07\x3a\x00"  # SEND_RECEIPT, empty
+    frame = struct.pack(">II", len(body) + 4, len(body)) + body
+    with pytest.raises(ProtocolError, match="producer_id"):
+        list(FrameDecoder().feed(frame))
+
+
+def test_a_send_is_laid_out_as_specified_and_its_checksum_covers_metadata_and_payload():
+    payload = b"payload"
+    meta = commands.MessageMetadata(
+        producer_name="p", sequence_id=1, publish_time=2, txnid_most=3, txnid_least=4
+    )
+    head = encode_send(commands.Send(producer_id=1, sequence_id=1), meta, payload)
+    total, command_size = struct.unpack_from(">II", head)
+    assert total == len(head) - 4 + len(payload)
+    magic, checksum, meta_size = struct.unpack_from(">HII", head, 8 + command_size)
+    covered = head[8 + command_size + 6 :]
+    assert (magic, meta_size) == (0x0E01, len(covered) - 4)
+    assert checksum == google_crc32c.value(covered + payload)
+    assert commands.MessageMetadata.decode(covered[4:]) == meta
+
+
+def test_secrets_are_in_no_repr():
+    connect = commands.Connect(client_version="v", auth_method_name="token", auth_data=b"hunter2")
+    assert "hunter2" not in repr(connect)
+    assert "hunter2" not in repr(commands.AuthData(auth_data=b"hunter2"))
+    response = commands.AuthResponse(response=commands.AuthData(auth_data=b"hunter2"))
+    assert "hunter2" not in repr(response)
