@@ -6,6 +6,7 @@ once or reports why not; it never raises what Spark would only answer with anoth
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -81,20 +82,38 @@ class WriteTask:
         ) as client:
             txn = client.join(self.txn)
             writers: dict[int, _PartitionWriter] = {}
-            # From epoch to epoch the tasks move on, so that no partition is always left out.
-            keyless = (self.txn.least + spark_partition) % len(self.topics)
-            entries = min(len(self.topics), MAX_GATHERED_BATCHES)
-            for batch in gathered(batches, self.max_batch_bytes * entries):
-                parts = list(_split(_rows(batch), len(self.topics), keyless))
-                txn.register(self.topics[index] for index, _ in parts)
-                for index, rows in parts:
-                    if index not in writers:
-                        writers[index] = _PartitionWriter(client.producer(self.topics[index]), txn)
-                    writers[index].write(rows, self.max_batch_bytes)
+            try:
+                self._send(batches, client, txn, writers, spark_partition)
+            except BaseException:
+                # The abort that follows must not overtake what is under way: it could pin readers.
+                for writer in writers.values():
+                    with contextlib.suppress(EosError):
+                        writer.producer.flush()
+                raise
             # Closed before the summary goes out: nothing of this task is under way then (I3).
             figures = tuple(writers[index].close() for index in sorted(writers))
             txn.check()
             return figures, txn.registered
+
+    def _send(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        client: PulsarClient,
+        txn: Transaction,
+        writers: dict[int, _PartitionWriter],
+        spark_partition: int,
+    ) -> None:
+        count = len(self.topics)
+        # From epoch to epoch the tasks move on, so that no partition is always left out.
+        keyless = (self.txn.least + spark_partition) % count
+        at_least_bytes = self.max_batch_bytes * min(count, MAX_GATHERED_BATCHES)
+        for batch in gathered(batches, at_least_bytes):
+            parts = list(_split(_rows(batch), count, keyless))
+            txn.register(self.topics[index] for index, _ in parts)
+            for index, rows in parts:
+                if index not in writers:
+                    writers[index] = _PartitionWriter(client.producer(self.topics[index]), txn)
+                writers[index].write(rows, self.max_batch_bytes)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator[pa.RecordBatch]:

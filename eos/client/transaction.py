@@ -113,23 +113,32 @@ class Transaction:
             Indeterminate: END_TXN was sent and its answer lost; it may be committed or not.
         """
         with self._lock:
-            producers = list(self._producers)
             already, self._ending = self._ending, True
         if already:
             raise TransactionPoisoned(f"Transaction {self.id} is ending or has ended.")
-        for producer in producers:
-            with contextlib.suppress(EosError):  # the poison tells
-                producer.flush()
+        self._flush()
         if self._poison is not None:
             self._end(TxnAction.ABORT)
             raise _poisoned(self.id, self._poison) from self._poison
         self._end(TxnAction.COMMIT)
 
     def abort(self) -> None:
-        """END_TXN(abort). A transaction that has ended already is left as it is."""
+        """Wait for the sends that are under way, then END_TXN(abort).
+
+        An abort that overtook the first send to a fresh partition would leave the partition's
+        readers pinned by it (measured). A transaction that has ended already is left as it is.
+        """
         with self._lock:
             self._ending = True
+        self._flush()
         self._end(TxnAction.ABORT)
+
+    def _flush(self) -> None:
+        with self._lock:
+            producers = list(self._producers)
+        for producer in producers:
+            with contextlib.suppress(EosError):  # the poison tells
+                producer.flush()
 
     def _end(self, action: TxnAction) -> None:
         # Late, so that executors, which never end a transaction, need no tenacity.
