@@ -1,4 +1,4 @@
-"""The wheel works outside of the checkout: built, unpacked elsewhere, README's example run with it."""
+"""The wheel works outside of the checkout: built, unpacked, README's example run with it."""
 
 from __future__ import annotations
 

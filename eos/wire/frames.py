@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eos.wire.checksum import crc32c
-
 from eos.errors import ProtocolError
+from eos.wire.checksum import crc32c
 from eos.wire.commands import (
     COMMANDS,
     FIELD_NAMES,
