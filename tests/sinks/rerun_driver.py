@@ -25,6 +25,7 @@ from chaos.nemesis import executors, kill_all
 from sinks import PulsarSink
 
 ROWS = 160_000
+SENT_BY_THEN = 3  # Arrow batches of 1 MB: by then the sink has sent an entry
 Batches = Iterable[pa.RecordBatch]
 
 
@@ -58,9 +59,9 @@ def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], I
     """The first task of partition 1 fails when rows of it were sent."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for number, batch in enumerate(batches):
             yield batch
-            if TaskContext.get().partitionId() == 1 and once(marker):
+            if number == SENT_BY_THEN and TaskContext.get().partitionId() == 1 and once(marker):
                 await_rows(admin_url, topic)
                 raise RuntimeError("the user's code fails once")
 
@@ -71,9 +72,9 @@ def kill_executor_once(marker: Path, admin_url: str, topic: str) -> Callable[[Ba
     """The executor of partition 1 dies when rows of it were sent."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for number, batch in enumerate(batches):
             yield batch
-            if TaskContext.get().partitionId() == 1 and once(marker):
+            if number == SENT_BY_THEN and TaskContext.get().partitionId() == 1 and once(marker):
                 await_rows(admin_url, topic)
                 os.kill(own_executor().pid, signal.SIGKILL)
 
@@ -86,9 +87,9 @@ def kill_others_once(
     """While the one sink task reads its shuffle, the executors that hold the rest of it die."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for number, batch in enumerate(batches):
             yield batch
-            if once(marker):
+            if number == SENT_BY_THEN and once(marker):
                 await_rows(admin_url, topic)
                 own = own_executor()
                 kill_all([other for other in executors(driver_pid) if other != own])
@@ -111,7 +112,7 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
         case "executor":
             df = source(spark, 2).mapInArrow(kill_executor_once(*args), "value string")
         case "fetch":
-            shuffled = source(spark, 8).repartition(1)
+            shuffled = source(spark, 16).repartition(1)
             df = shuffled.mapInArrow(kill_others_once(*args, os.getpid()), "value string")
         case other:
             raise ValueError(other)
@@ -133,6 +134,7 @@ def main() -> None:
         .config("spark.shuffle.io.maxRetries", "1")
         .config("spark.shuffle.io.retryWait", "200ms")
         .config("spark.locality.wait", "0s")
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

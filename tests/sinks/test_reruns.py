@@ -13,10 +13,11 @@ from tests.support.processes import driver
 
 TAG = uuid.uuid4().hex[:8]
 REASONS = {
+    # First, while both executors hold a part of the shuffle. No attempt number shows this one:
+    # only the stage's own counter does.
+    f"fetch-{TAG}": "the stage ran 2 times",
     f"task-{TAG}": "attempt 1 of a task",
     f"executor-{TAG}": "attempt 1 of a task",
-    # No attempt number shows it: only the stage's own counter does.
-    f"fetch-{TAG}": "the stage ran 2 times",
 }
 
 
