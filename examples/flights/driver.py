@@ -10,22 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+import psutil
+import pyspark
+
 from chaos.nemesis import executors, kill_all, kill_session
 from examples.flights.job import Job
+from examples.flights.run import Event
 
-
-@dataclass(frozen=True)
-class Event:
-    """What the job told: ``started``, ``begin`` or ``end`` of an epoch, ``finished``; or, from
-    here, ``died``. ``at``: ``time.time()`` seconds."""
-
-    event: str
-    epoch: int
-    at: float
+_ROOT = Path(__file__).parent.parent.parent
 
 
 class Driver:
@@ -37,7 +33,8 @@ class Driver:
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "examples.flights.job", job.to_json(), str(write_fd)],
-                env={**os.environ, **_SPARK_ENV, **(env or {})},
+                cwd=_ROOT,
+                env={**os.environ, **_spark_env(Path(job.scratch_dir)), **(env or {})},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -50,8 +47,12 @@ class Driver:
     def _listen(self, read_fd: int) -> None:
         with os.fdopen(read_fd) as lines:
             for line in lines:
-                self._events.put(Event(**json.loads(line)))
+                # The last line may be half a one: its writer was killed.
+                with suppress(json.JSONDecodeError):
+                    self._events.put(Event(**json.loads(line)))
         self._process.wait()
+        # At once, not when somebody asks for the next event: the JVM must not live on.
+        self.kill()
         self._events.put(Event("died", -1, time.time()))
 
     def next_event(self, timeout_s: float) -> Event:
@@ -65,17 +66,18 @@ class Driver:
         except queue.Empty:
             raise TimeoutError(f"the driver was silent for {timeout_s:.0f} s") from None
 
-    def kill_an_executor(self) -> int:
-        """SIGKILL the oldest executor; its pid.
+    @property
+    def exit_code(self) -> int | None:
+        """Of its Python; negative: the signal that killed it. None while it runs."""
+        return self._process.poll()
 
-        Raises:
-            RuntimeError: there is none.
-        """
-        living = executors(self._process.pid)
+    def maybe_kill_an_executor(self) -> int | None:
+        """SIGKILL the oldest executor; its pid, or None when none runs."""
+        living: list[psutil.Process] = executors(self._process.pid)
         if not living:
-            raise RuntimeError("no executor to kill")
+            return None
         kill_all(living[:1])
-        return living[0].pid
+        return int(living[0].pid)
 
     def kill(self) -> None:
         """SIGKILL what is left of it: Python, JVM, executors."""
@@ -91,9 +93,28 @@ class Driver:
             self._process.stdin.close()
 
 
-_SPARK_ENV = {
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "SPARK_LOCAL_HOSTNAME": "localhost",
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-}
+def _spark_env(scratch: Path) -> dict[str, str]:
+    return {
+        # Executors have to find the driver, the right Python, and this checkout.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+        "SPARK_HOME": str(_spark_home(scratch)),
+        "TMPDIR": str(scratch),
+    }
+
+
+def _spark_home(scratch: Path) -> Path:
+    """A view of the installed Spark that may be written to.
+
+    The workers of a ``local-cluster`` write to SPARK_HOME/work, which would be in site-packages,
+    and nobody would ever clear it.
+    """
+    home = scratch / "spark-home"
+    home.mkdir(exist_ok=True)
+    for entry in Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]).iterdir():
+        if entry.name != "work" and not (home / entry.name).exists():
+            (home / entry.name).symlink_to(entry)
+    return home

@@ -14,13 +14,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from pathlib import Path
+from typing import Self
 
+import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from examples.flights.data import FILES_PER_EPOCH
+from examples.flights.run import Way
 
-Way = Literal["today", "eos"]
 Write = Callable[[DataFrame, int], None]
 
 SINK_ID = "flights"
@@ -36,6 +40,7 @@ class Job:
         scratch_dir: for everything temporary of Spark.
         checkpoint: of the streaming query; the same after a restart.
         commit_log: root folder, for ``PulsarSink``.
+        rows_per_step: how many rows go to Python at a time.
         dies_after: epoch after whose last row the job, written as today, kills itself: its rows
             are sent, but Spark has not noted so. (``PulsarSink`` has a failpoint for that.)
     """
@@ -48,6 +53,7 @@ class Job:
     admin_url: str
     topic: str
     commit_log: str
+    rows_per_step: int
     dies_after: int | None = None
 
     def to_json(self) -> str:
@@ -79,7 +85,7 @@ def main(job: Job, events_fd: int) -> None:
             if epoch == job.dies_after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        flights = spark.readStream.schema(spark.read.parquet(job.input_dir).schema)
+        flights = spark.readStream.schema(_schema(job))
         query = (
             flights.option("maxFilesPerTrigger", FILES_PER_EPOCH)
             .parquet(job.input_dir)
@@ -92,6 +98,12 @@ def main(job: Job, events_fd: int) -> None:
         query.awaitTermination()
         tell("finished")
         spark.stop()
+
+
+def _schema(job: Job) -> StructType:
+    """The columns of the first file. Asking Spark would cost a job, and seconds."""
+    first = min(Path(job.input_dir).iterdir())
+    return from_arrow_schema(pyarrow.parquet.read_schema(first), prefer_timestamp_ntz=False)
 
 
 def _writer(job: Job) -> Write:
@@ -112,19 +124,21 @@ def _writer(job: Job) -> Write:
 
 
 def _session(job: Job) -> SparkSession:
-    temporary = f"-Djava.io.tmpdir={job.scratch_dir}"
+    # A JVM that lives for half a minute on two cores is better off without the second compiler.
+    options = f"-Djava.io.tmpdir={job.scratch_dir} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .appName(f"flights-{job.way}")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", temporary)
-        .config("spark.executor.extraJavaOptions", temporary)
+        .config("spark.driver.extraJavaOptions", options)
+        .config("spark.executor.extraJavaOptions", options)
         .config("spark.local.dir", job.scratch_dir)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", f"{job.scratch_dir}/warehouse")
         # Rows go out in small steps: so a kill meets an epoch that is half sent.
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(job.rows_per_step))
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
 
@@ -133,7 +147,9 @@ def _end_with_parent() -> None:
     """End when the demo does, however it ends: its end of our stdin closes then."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        # Not sys.stdin: its lock would be held when the interpreter shuts down.
+        while os.read(0, 1):
+            pass
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True).start()

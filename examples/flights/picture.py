@@ -1,8 +1,8 @@
-"""The picture: epochs on a time line, with kills, aborts and commits, over what a reader saw."""
+"""The picture: epochs on a time line, with kills, aborts and commits, over what a reader got."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,131 +10,178 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from examples.flights.report import NAMES
-from examples.flights.story import Run
+from examples.flights.run import Run
+from examples.flights.timeline import Fate, outages, readable, stretches
 
-# Okabe and Ito's palette: told apart with any colour vision.
-_COMMITTED: Final = "#0072B2"
-_FAILED: Final = "#E69F00"
-_IN_DOUBT: Final = "#56B4E9"
-_KILL: Final = "#D55E00"
+# Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
+_LOOKS: Final[dict[Fate, dict[str, Any]]] = {
+    Fate.WRITTEN: {"facecolor": "#0072B2", "edgecolor": "#0072B2"},
+    Fate.IN_DOUBT: {"facecolor": "#DCEBF5", "edgecolor": "#0072B2", "hatch": "...."},
+    Fate.ABORTED: {"facecolor": "#F7DFA8", "edgecolor": "#8A5A00", "hatch": "xxxx"},
+    Fate.REPEATED: {"facecolor": "#F3C6AA", "edgecolor": "#A34700", "hatch": "////"},
+}
+_READER: Final = "#222222"
+_COPIES: Final = "#D55E00"
+_FLIGHTS: Final = "#0072B2"
+_KILL: Final = "#B30000"
 _GREY: Final = "#555555"
+_STYLE: Final[Any] = {
+    "font.size": 11,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    # The same bytes for the same run.
+    "svg.hashsalt": "eos",
+}
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A stretch of one epoch's life; seconds from the run's begin."""
-
-    epoch: int
-    start_s: float
-    end_s: float
-    colour: str
-
-
-def bars(run: Run) -> list[Bar]:
-    """The attempts of all epochs, from the commit log, or from what the job told."""
-    return _bars_of_log(run) if run.records else _bars_of_events(run)
-
-
-def _bars_of_log(run: Run) -> list[Bar]:
-    found: list[Bar] = []
-    opened: dict[str, float] = {}
-    for record in run.records:
-        if record.epoch is None or record.written_at is None:
-            continue
-        at, epoch = record.written_at.timestamp() - run.began_at, int(record.epoch)
-        if record.state == "OPEN":
-            opened[record.epoch] = at
-        elif record.state == "PREPARED":
-            found.append(Bar(epoch, opened[record.epoch], at, _COMMITTED))
-            opened[record.epoch] = at
-        elif record.state == "COMMITTED":
-            found.append(Bar(epoch, opened[record.epoch], at, _IN_DOUBT))
-        elif record.state == "ABORTED":
-            found.append(Bar(epoch, opened[record.epoch], at, _FAILED))
-    return found
+def draw(runs: Sequence[Run], png: Path, svg: Path) -> None:
+    """Write the picture of ``runs``, side by side, in two formats."""
+    with matplotlib.rc_context(_STYLE):
+        figure, grid = plt.subplots(
+            2,
+            len(runs),
+            figsize=(8 * len(runs) if len(runs) > 1 else 10, 9.6),
+            sharex="col",
+            sharey="row",
+            squeeze=False,
+            height_ratios=[3, 2],
+        )
+        for column, run in enumerate(runs):
+            _draw_epochs(grid[0][column], run)
+            _draw_readable(grid[1][column], run)
+        end_s = max(_end_s(run) for run in runs)
+        for axes in grid[1]:
+            axes.set_xlim(0, end_s * 1.03)
+        grid[0][0].set_ylabel("epoch")
+        grid[1][0].set_ylabel("rows that a reader has got (thousands)")
+        _add_legend(figure, runs)
+        figure.tight_layout(rect=(0, 0.09, 1, 1), w_pad=2.5)
+        figure.savefig(png, dpi=120)
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+        plt.close(figure)
 
 
-def _bars_of_events(run: Run) -> list[Bar]:
-    found: list[Bar] = []
-    begun: tuple[int, float] | None = None
-    deaths = {kill.epoch: kill.at for kill in run.kills if kill.what == "driver"}
-    for event in sorted(run.events, key=lambda event: event.at):
-        if event.event == "begin":
-            begun = event.epoch, event.at
-        elif event.event == "end" and begun is not None:
-            killed = event.epoch in deaths and event.at <= deaths[event.epoch]
-            colour = _FAILED if killed else _COMMITTED
-            start_s, end_s = begun[1] - run.began_at, event.at - run.began_at
-            found.append(Bar(event.epoch, start_s, end_s, colour))
-    return found
-
-
-def draw(runs: list[Run], path: Path) -> None:
-    """Write the picture of ``runs`` side by side as PNG."""
-    figure, grid = plt.subplots(
-        2, len(runs), figsize=(15, 8.6), sharex="col", squeeze=False, height_ratios=[3, 2]
-    )
-    top = 1.12 * max(max(len(run.drained), run.flights.rows) for run in runs) / 1000
-    for column, run in enumerate(runs):
-        _draw_epochs(grid[0][column], run)
-        _draw_seen(grid[1][column], run, top)
-    legend = [
-        Patch(color=_COMMITTED, label="written"),
-        Patch(color=_IN_DOUBT, label="prepared, not yet committed (in doubt)"),
-        Patch(color=_FAILED, label="failed, run again"),
-        Patch(color=_KILL, label="SIGKILL"),
-    ]
-    figure.legend(handles=legend, loc="lower center", ncols=4, frameon=False, fontsize=11)
-    figure.suptitle(
-        f"{runs[0].flights.rows:,} flights to Pulsar, under the same kills", fontsize=16
-    )
-    figure.tight_layout(rect=(0, 0.045, 1, 0.99))
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+def _end_s(run: Run) -> float:
+    last_seen = run.seen[-1][0] if run.seen else run.ended_at
+    return max(run.ended_at, last_seen) - run.began_at
 
 
 def _draw_epochs(axes: Any, run: Run) -> None:
-    for bar in bars(run):
-        width = max(bar.end_s - bar.start_s, 0.05)
-        axes.barh(bar.epoch, width, left=bar.start_s, height=0.7, color=bar.colour)
-    verdict = run.verdict
-    extra, missing = sum(verdict.duplicates.values()), len(verdict.missing)
-    axes.set_title(f"{NAMES[run.way]}: {extra:,} duplicates, {missing:,} missing", fontsize=13)
-    axes.set_ylabel("epoch")
-    axes.set_yticks(range(run.flights.epochs))
-    axes.invert_yaxis()
-    axes.grid(axis="x", alpha=0.3)
-    for kill in run.kills:
-        at = kill.at - run.began_at
-        axes.axvline(at, color=_KILL, linestyle="--", linewidth=1.6)
-        axes.annotate(
-            f"{kill.what} killed",
-            (at, 0.02 if kill.what == "executor" else 0.10),
-            xycoords=("data", "axes fraction"),
-            xytext=(5, 0),
-            textcoords="offset points",
-            color=_KILL,
-            fontsize=10,
+    _shade_outages(axes, run)
+    for stretch in stretches(run):
+        width = max(stretch.end_s - stretch.start_s, 0.05)
+        axes.barh(
+            stretch.epoch - 0.12,
+            width,
+            left=stretch.start_s,
+            height=0.46,
+            linewidth=0.6,
+            **_LOOKS[stretch.fate],
         )
+    for epoch, window in run.windows.items():
+        first_s, complete_s = window.first - run.began_at, window.complete - run.began_at
+        axes.plot(
+            [first_s, complete_s],
+            [epoch + 0.27] * 2,
+            color=_READER,
+            linewidth=2.2,
+            marker="|",
+            markersize=6,
+            solid_capstyle="butt",
+        )
+    _draw_kills(axes, run)
+    axes.set_title(_title(run), fontsize=13, loc="left", pad=24)
+    axes.set_yticks(range(run.flights.epochs))
+    axes.set_ylim(run.flights.epochs - 0.4, -0.7)
+    axes.grid(axis="x", alpha=0.25)
+    axes.tick_params(labelleft=True, labelbottom=True)
 
 
-def _draw_seen(axes: Any, run: Run, top: float) -> None:
-    times = [at - run.began_at for at, _ in run.seen]
-    axes.step(times, [n / 1000 for n in range(1, len(times) + 1)], color=_COMMITTED, where="post")
+def _title(run: Run) -> str:
+    copies, missing = run.extra_copies, len(run.verdict.missing)
+    early = len(run.early_epochs)
+    return (
+        f"{NAMES[run.way]}\n{copies:,} extra rows, {missing:,} missing, "
+        f"{early} of {run.flights.epochs} epochs partly visible"
+    )
+
+
+def _shade_outages(axes: Any, run: Run) -> None:
+    for start_s, end_s in outages(run):
+        axes.axvspan(start_s, end_s, color="#000000", alpha=0.06, linewidth=0)
+
+
+def _draw_kills(axes: Any, run: Run, *, named: bool = True) -> None:
+    for kill in run.kills:
+        at_s = kill.at - run.began_at
+        axes.axvline(at_s, color=_KILL, linestyle=(0, (4, 3)), linewidth=1.4)
+        # Two labels at most, which turn away from each other.
+        if named and kill is run.last_kill(kill.what):
+            is_left = kill.what == "executor"
+            axes.annotate(
+                f"{kill.what} killed",
+                (at_s, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(8 if is_left else -8, 4),
+                textcoords="offset points",
+                ha="right" if is_left else "left",
+                color=_KILL,
+                fontsize=10,
+            )
+
+
+def _draw_readable(axes: Any, run: Run) -> None:
+    times_s, flights, rows = readable(run)
+    thousands = [[n / 1000 for n in counts] for counts in (flights, rows)]
+    _shade_outages(axes, run)
+    axes.plot(times_s, thousands[0], color=_FLIGHTS, linewidth=1.8)
+    if run.extra_copies:
+        axes.plot(times_s, thousands[1], color=_COPIES, linewidth=1.4)
+        axes.fill_between(times_s, *thousands, color=_COPIES, alpha=0.35, linewidth=0)
     axes.axhline(run.flights.rows / 1000, color=_GREY, linestyle=":", linewidth=1.2)
     axes.annotate(
-        f"rows in: {run.flights.rows:,}; a reader got {len(run.drained):,}",
-        (0.02, 0.92),
-        xycoords="axes fraction",
+        f"{run.flights.rows:,} flights went in",
+        (0.0, run.flights.rows / 1000),
+        xycoords=("axes fraction", "data"),
+        xytext=(8, 5),
+        textcoords="offset points",
         color=_GREY,
         fontsize=10,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        zorder=4,
     )
-    for kill in run.kills:
-        axes.axvline(kill.at - run.began_at, color=_KILL, linestyle="--", linewidth=1.6)
+    axes.annotate(
+        f"{len(run.drained):,} rows came out",
+        (0.985, 0.06),
+        xycoords="axes fraction",
+        ha="right",
+        fontsize=11,
+        fontweight="bold",
+        color=_COPIES if run.extra_copies else _FLIGHTS,
+    )
+    _draw_kills(axes, run, named=False)
     axes.set_xlabel("seconds since the first epoch began")
-    axes.set_ylabel("rows that a reader has seen (thousands)")
-    axes.set_ylim(0, top * 1.08)
-    axes.grid(alpha=0.3)
+    axes.set_ylim(0, run.flights.rows / 1000 * 1.22)
+    axes.grid(alpha=0.25)
+    axes.tick_params(labelleft=True)
+
+
+def _add_legend(figure: Any, runs: Sequence[Run]) -> None:
+    fates = {stretch.fate for run in runs for stretch in stretches(run)}
+    handles: list[Any] = [Patch(label=fate.value, **_LOOKS[fate]) for fate in Fate if fate in fates]
+    handles += [
+        Line2D([], [], color=_READER, marker="|", linewidth=2.2, label="its rows reach a reader"),
+        Line2D([], [], color=_KILL, linestyle=(0, (4, 3)), label="SIGKILL"),
+        Patch(color="#000000", alpha=0.06, label="no driver: Spark starts again"),
+        Line2D([], [], color=_FLIGHTS, label="flights, each counted once"),
+    ]
+    if any(run.extra_copies for run in runs):
+        handles.append(Patch(color=_COPIES, alpha=0.5, label="copies of flights it has already"))
+    columns = 3 if len(runs) > 1 else 2
+    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=10)

@@ -1,89 +1,176 @@
-"""The table, and whether the demo has shown what it claims."""
+"""The figures of the table, and whether the demo has shown what it claims."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
+from eos.transaction import LogRecord, State
+from examples.flights.run import Run
 
-from examples.flights.story import Run
-
-CAPTION = (
-    "missing, duplicates: what a fresh reader finds when all is quiet. "
-    "partly visible: epochs of which a watching reader had rows before they were complete."
-)
 NAMES = {"today": "foreachPartition + pulsar-client", "eos": "eos PulsarSink"}
+CAPTION = (
+    "Rows out, duplicates, missing: what a fresh pulsar-client reader finds when all is quiet. "
+    "Partly visible: a second reader, which watched all the time, got rows of the epoch before "
+    "all of them were written. It needs a moment to read even what appears at once: that is the "
+    "time it takes."
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the table. ``seconds``: from the first epoch's begin to the last one's end."""
+    """One line of the table, with a cell for each run; ``bad``: the cells that show harm."""
 
-    name: str
-    rows_in: int
-    rows_out: int
-    duplicates: int
-    missing: int
-    partly_visible: int
-    seconds: float
+    label: str
+    cells: tuple[str, ...]
+    bad: tuple[bool, ...]
 
 
-def line_of(run: Run) -> Line:
-    """The figures of one run."""
-    verdict = run.verdict
-    return Line(
-        name=NAMES[run.way],
-        rows_in=verdict.rows_in,
-        rows_out=verdict.rows_out,
-        duplicates=sum(verdict.duplicates.values()),
-        missing=len(verdict.missing),
-        partly_visible=len(run.early_epochs),
-        seconds=run.ended_at - run.began_at,
-    )
+@dataclass(frozen=True)
+class Conclusion:
+    """What the demo has shown. ``anomalies``: what eos did wrong. ``unproved``: kills without
+    effect, so that nothing was shown. Both empty: exactly-once."""
+
+    anomalies: tuple[str, ...]
+    unproved: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 exactly-once; 1 it is not; 3 nothing was shown."""
+        return 1 if self.anomalies else 3 if self.unproved else 0
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.anomalies:
+            return f"eos failed: {'; '.join(self.anomalies)}."
+        if self.unproved:
+            return f"Nothing was shown: {'; '.join(self.unproved)}."
+        return "eos: every flight exactly once, under both kills."
 
 
-def table_of(lines: list[Line], epochs: int) -> Table:
-    """The table for the terminal."""
-    table = Table(title="The same job, under the same kills", caption=CAPTION)
-    table.add_column("written with")
-    for name in ("rows in", "rows out", "duplicates", "missing", "partly visible", "seconds"):
-        table.add_column(name, justify="right")
-    for line in lines:
-        table.add_row(
-            line.name,
-            f"{line.rows_in:,}",
-            f"{line.rows_out:,}",
-            f"{line.duplicates:,}",
-            f"{line.missing:,}",
-            f"{line.partly_visible} of {epochs} epochs",
-            f"{line.seconds:.0f}",
-        )
-    return table
+def lines_of(runs: Sequence[Run]) -> list[Line]:
+    """The table's lines, for one run or two."""
 
+    def line(label: str, cells: Sequence[str], bad: Sequence[bool] | None = None) -> Line:
+        return Line(label, tuple(cells), tuple(bad or [False] * len(runs)))
 
-def failures(eos: Run) -> list[str]:
-    """Why the demo has failed; empty when it has shown exactly-once under real kills."""
-    verdict = eos.verdict
-    found = [
-        (bool(verdict.duplicates), f"{len(verdict.duplicates)} flights are there more than once"),
-        (bool(verdict.missing), f"{len(verdict.missing)} flights are missing"),
-        (bool(verdict.invented), f"{len(verdict.invented)} messages were never written"),
-        (bool(verdict.torn), f"epochs {', '.join(verdict.torn)} are there in part"),
-        (bool(eos.early_epochs), f"epochs {eos.early_epochs} were readable too early"),
+    def counts(label: str, numbers: Sequence[int], ends: Sequence[str] | None = None) -> Line:
+        texts = [f"{n:,}{end}" for n, end in zip(numbers, ends or [""] * len(runs), strict=True)]
+        return line(label, texts, [n > 0 for n in numbers])
+
+    verdicts = [run.verdict for run in runs]
+    of = [f" of {run.flights.epochs}" for run in runs]
+    lines = [
+        line("rows in", [f"{v.rows_in:,}" for v in verdicts]),
+        line(
+            "rows out",
+            [f"{v.rows_out:,}" for v in verdicts],
+            [v.rows_out != v.rows_in for v in verdicts],
+        ),
+        counts("flights there twice or more", [len(v.duplicates) for v in verdicts]),
+        counts("extra copies of them", [run.extra_copies for run in runs]),
+        counts("flights missing", [len(v.missing) for v in verdicts]),
+        counts("epochs partly visible", [len(run.early_epochs) for run in runs], of),
+        line(
+            "longest time an epoch was partly read", [f"{r.longest_window_s:.1f} s" for r in runs]
+        ),
+        line(
+            "first epoch to last, restart included",
+            [f"{r.ended_at - r.began_at:.0f} s" for r in runs],
+        ),
     ]
-    return [text for is_so, text in found if is_so] + unproved(eos)
+    if any(v.invented for v in verdicts):
+        lines.append(counts("messages never written", [len(v.invented) for v in verdicts]))
+    return lines
 
 
-def unproved(eos: Run) -> list[str]:
-    """Kills that did not have the effect that they were made for: then nothing was shown."""
-    aborted = [r for r in eos.records if r.state == "ABORTED"]
-    states = {kill.what: [] for kill in eos.kills}
-    for kill in eos.kills:
-        states[kill.what] = [r for r in eos.records if r.epoch == str(kill.epoch)]
+def conclude(runs: Sequence[Run]) -> Conclusion:
+    """Judge the last of ``runs``, which is eos; of another one only that it was killed as well."""
+    eos = runs[-1]
+    unproved = [text for run in runs[:-1] for text in _missing_kills(run)]
+    return Conclusion(tuple(_anomalies(eos)), tuple(unproved + _missing_kills(eos) + _idle(eos)))
+
+
+def _anomalies(run: Run) -> list[str]:
+    verdict = run.verdict
+    early = ", ".join(map(str, run.early_epochs))
+    found = [
+        (verdict.duplicates, f"{len(verdict.duplicates):,} flights are there more than once"),
+        (verdict.missing, f"{len(verdict.missing):,} flights are missing"),
+        (verdict.torn, f"epochs {', '.join(verdict.torn)} are there in part"),
+        (verdict.invented, f"{len(verdict.invented):,} messages were never written"),
+        (early, f"epochs {early} were readable before they were whole"),
+        (
+            len({flight for _, flight in run.seen}) < len(run.seen),
+            "the watching reader got a flight twice",
+        ),
+    ]
+    for epoch in range(run.flights.epochs):
+        committed = [r.records for r in run.history(epoch) if r.state is State.COMMITTED]
+        if committed != [len(run.flights.ids(epoch))]:
+            found.append((True, f"the log says {committed} rows were committed in epoch {epoch}"))
+    return [text for is_so, text in found if is_so]
+
+
+def _missing_kills(run: Run) -> list[str]:
+    killed = {kill.what for kill in run.kills}
+    return [
+        f"no {what} was killed in mid-epoch ({NAMES[run.way]})"
+        for what in ("executor", "driver")
+        if what not in killed
+    ]
+
+
+def _idle(eos: Run) -> list[str]:
+    """Kills of eos that did not have the effect that they were made for."""
     found = []
-    if not any(r in aborted for r in states.get("executor", [])):
-        found.append("no transaction was aborted by the executor's death")
-    ends = {r.state.value: r.run_id for r in states.get("driver", [])}
-    if "PREPARED" not in ends or ends.get("PREPARED") == ends.get("COMMITTED"):
-        found.append("the killed driver's transaction was not finished by the next one")
+    executor, driver = eos.last_kill("executor"), eos.last_kill("driver")
+    if executor and not _poisoned(eos, executor.epoch):
+        found.append("no transaction was poisoned by the executor's death")
+    if driver and _resolved(eos, driver.epoch) is None:
+        found.append("the killed driver's prepared transaction was not committed by the next one")
     return found
+
+
+def evidence(eos: Run) -> list[str]:
+    """What the commit log says about the epochs that the kills met, in sentences."""
+    lines = []
+    executor, driver = eos.last_kill("executor"), eos.last_kill("driver")
+    if executor and (record := _poisoned(eos, executor.epoch)):
+        lines.append(
+            f"epoch {executor.epoch}: the broker had {executor.sent:,} of its rows when the "
+            f"executor was killed. Transaction {record.txn} was aborted, and the epoch written "
+            "again in a new one. "
+            f"Reason in the log: {record.reason}"
+        )
+    if driver and (pair := _resolved(eos, driver.epoch)):
+        prepared, committed = pair
+        assert prepared.written_at is not None
+        assert committed.written_at is not None
+        waited_s = (committed.written_at - prepared.written_at).total_seconds()
+        lines.append(
+            f"epoch {driver.epoch}: the broker had all {driver.sent:,} rows, and PREPARED was in "
+            f"the log, when the driver was killed (run {prepared.run_id[:8]}). The next driver "
+            f"(run {committed.run_id[:8]}) committed the same transaction {committed.txn}, "
+            f"{waited_s:.0f} s later, without writing it again"
+        )
+    return lines
+
+
+def _poisoned(eos: Run, epoch: int) -> LogRecord | None:
+    """The attempt that an executor's death ended."""
+    aborted = [record for record in eos.aborted() if record.epoch == str(epoch)]
+    return next((r for r in aborted if str(r.reason).startswith("POISONED")), None)
+
+
+def _resolved(eos: Run, epoch: int) -> tuple[LogRecord, LogRecord] | None:
+    """PREPARED by one run and COMMITTED by another, of the epoch's only transaction."""
+    history = eos.history(epoch)
+    by_state = {record.state: record for record in history}
+    if sum(record.state is State.OPEN for record in history) != 1:
+        return None  # It was written again.
+    prepared, committed = by_state.get(State.PREPARED), by_state.get(State.COMMITTED)
+    if prepared is None or committed is None or prepared.txn != committed.txn:
+        return None
+    return None if prepared.run_id == committed.run_id else (prepared, committed)

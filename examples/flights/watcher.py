@@ -11,9 +11,11 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pulsar
+
+_POLL_S: Final = 0.02
 
 
 def open_client(service_url: str) -> pulsar.Client:
@@ -39,9 +41,12 @@ class Watcher:
     topic: str
     seen: list[tuple[float, int]] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
+    def __post_init__(self) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -49,19 +54,43 @@ class Watcher:
         self._stop.set()
         self._thread.join(timeout=30)
 
+    def await_rows(self, count: int, *, timeout_s: float = 60.0) -> None:
+        """Wait until it has read ``count`` rows.
+
+        Raises:
+            RuntimeError: it failed, or has not. What it did not see must not pass for unseen.
+        """
+        deadline = time.monotonic() + timeout_s
+        while len(self.seen) < count and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if len(self.seen) < count:
+            raise RuntimeError(
+                f"the watching reader of {self.topic} got {len(self.seen)} of {count} rows: "
+                f"{self._error or 'it is stuck'}"
+            )
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            self._error = error
+
     def _watch(self) -> None:
         client = open_client(self.service_url)
-        reader = client.create_reader(
-            self.topic, pulsar.MessageId.earliest, receiver_queue_size=5000
-        )
-        while not self._stop.is_set():
-            try:
-                message = reader.read_next(timeout_millis=200)
-            except pulsar.Timeout:
-                continue
-            if message.data():
-                self.seen.append((time.time(), flight_id(message)))
-        client.close()
+        try:
+            reader = client.create_reader(
+                self.topic, pulsar.MessageId.earliest, receiver_queue_size=5000
+            )
+            while not self._stop.is_set():
+                try:
+                    message = reader.read_next(timeout_millis=200)
+                except pulsar.Timeout:
+                    continue
+                at = time.time()
+                if message.data():
+                    self.seen.append((at, flight_id(message)))
+        finally:
+            client.close()
 
 
 def drain(service_url: str, topic: str, *, timeout_s: float = 90.0) -> list[int]:
