@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import traceback
+from pathlib import Path
 
 import pytest
 import trustme
@@ -37,34 +38,41 @@ def token(role: str, key: bytes = KEY) -> str:
     return f"{body}.{part(hmac.new(key, body.encode(), hashlib.sha256).digest())}"
 
 
+def issue(folder: Path, authority: trustme.CA, certificate: trustme.LeafCert, name: str):
+    """Write chain and key of ``certificate``; their paths. Pulsar reads only PKCS8 keys."""
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    for pem in certificate.cert_chain_pems:
+        pem.write_to_path(folder / f"{name}.pem", append=True)
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / f"{name}-key.pem").write_bytes(private)
+    return str(folder / f"{name}.pem"), str(folder / f"{name}-key.pem")
+
+
+def tls_config(folder: Path, authority: trustme.CA, provider: str) -> dict[str, str]:
+    """broker.conf of a broker with TLS that authenticates with ``provider``."""
+    chain, private = issue(folder, authority, authority.issue_cert("127.0.0.1"), "broker")
+    return {
+        "brokerServicePortTls": "0",
+        "tlsCertificateFilePath": chain,
+        "tlsKeyFilePath": private,
+        "tlsTrustCertsFilePath": str(folder / "ca.pem"),
+        "authenticationEnabled": "true",
+        "authenticationProviders": f"org.apache.pulsar.broker.authentication.{provider}",
+    }
+
+
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
     """A broker with TLS and token authentication, and the file of its authority."""
     folder = tmp_path_factory.mktemp("tls")
-    authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1", "localhost")
-    trusted = folder / "ca.pem"
-    authority.cert_pem.write_to_path(trusted)
-    chain = folder / "broker.pem"
-    for pem in certificate.cert_chain_pems:
-        pem.write_to_path(chain, append=True)
-    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
-    private = folder / "broker-key.pem"  # Pulsar reads only PKCS8
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     config = {
-        "brokerServicePortTls": "0",
-        "tlsCertificateFilePath": str(chain),
-        "tlsKeyFilePath": str(private),
-        "tlsTrustCertsFilePath": str(trusted),
-        "authenticationEnabled": "true",
-        "authenticationProviders": (
-            "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-        ),
+        **tls_config(folder, trustme.CA(), "AuthenticationProviderToken"),
         "tokenSecretKey": "data:;base64," + base64.b64encode(KEY).decode(),
         "superUserRoles": "admin",
     }
     with PulsarStandalone(config=config, admin_token=token("admin")) as broker:
-        yield broker, str(trusted)
+        yield broker, str(folder / "ca.pem")
 
 
 def write(url: str, security: Security, name: str) -> None:
@@ -133,3 +141,24 @@ def test_another_principal_can_not_end_a_transaction(secured):
         with pytest.raises(EosError):
             other.coordinators.end(txn.id, TxnAction.COMMIT, timeout_s=10)
         txn.commit()
+
+
+def test_a_client_certificate_authenticates(tmp_path):
+    """CONNECT alone: a standalone broker that insists on it can't make its own namespaces."""
+    authority = trustme.CA()
+    config = tls_config(tmp_path, authority, "AuthenticationProviderTls")
+    own = authority.issue_cert("client.example", common_name="client")
+    chain, private = issue(tmp_path, authority, own, "client")
+    trusted = str(tmp_path / "ca.pem")
+    known = Security(
+        tls_trust_certs_file=trusted, tls_certificate_file=chain, tls_private_key_file=private
+    )
+    with PulsarStandalone(config=config) as broker:
+        with PulsarClient(broker.tls_service_url, security=known) as client:
+            assert client.lookup.any_broker().is_alive
+        unknown = Security(tls_trust_certs_file=trusted)
+        with (
+            PulsarClient(broker.tls_service_url, security=unknown) as client,
+            pytest.raises(Unauthorized),
+        ):
+            client.lookup.any_broker()

@@ -21,7 +21,7 @@ from eos.errors import (
 from eos.standalone import PulsarStandalone
 from eos.wire import commands
 from eos.wire.batch import Message
-from tests.support.admin import create_partitioned
+from tests.support.admin import call, create_partitioned
 from tests.support.judge import drain
 
 
@@ -255,3 +255,18 @@ def test_a_broker_without_transactions_says_how_to_switch_them_on():
         pytest.raises(TransactionsDisabled, match="transactionCoordinatorEnabled=true"),
     ):
         client.transaction()
+
+
+def test_transactions_are_spread_over_several_coordinators(name):
+    with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=10) as client:
+        call(broker.admin_url, "POST", "/v3/transactions/transactionCoordinator/replicas", 3)
+        assert client.coordinators.count() == 3
+        producer = client.producer(name, create=True)
+        used = set()
+        for number in range(6):
+            with client.transaction(timeout_s=60) as txn:
+                producer.send(b"%d" % number, txn=txn)
+            used.add(txn.id.most)
+        assert used == {0, 1, 2}
+        seen = drain(broker.service_url, f"persistent://public/default/{name}")
+        assert [m.value for m in seen] == [b"%d" % number for number in range(6)]
