@@ -59,11 +59,12 @@ class AdminClient:
         request = urllib.request.Request(self._base + path)  # noqa: S310 - the scheme is checked
         if self._security.method_name == "token":
             request.add_header("Authorization", f"Bearer {self._security.read_token()}")
-        context = self._security.ssl_context() if self._base.startswith("https") else None
+        handlers: list[urllib.request.BaseHandler] = [_StayWithTls()]
+        if self._base.startswith("https"):
+            handlers.append(urllib.request.HTTPSHandler(context=self._security.ssl_context()))
         try:
-            with urllib.request.urlopen(  # noqa: S310 - the scheme is checked
-                request, timeout=self._timeout_s, context=context
-            ) as response:
+            opener = urllib.request.build_opener(*handlers)
+            with opener.open(request, timeout=self._timeout_s) as response:
                 answer = json.loads(response.read(MAX_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             known = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
@@ -76,3 +77,14 @@ class AdminClient:
         if not isinstance(answer, dict):
             raise ProtocolError(f"The admin API's answer to {path} is no object.")
         return answer
+
+
+class _StayWithTls(urllib.request.HTTPRedirectHandler):
+    """Brokers redirect to each other, and the token goes along: never from https to http."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if req.type == "https" and not newurl.startswith("https://"):
+            raise urllib.error.HTTPError(req.full_url, code, "left TLS", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)

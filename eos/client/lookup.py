@@ -85,6 +85,9 @@ class Lookup:
             (broker,) = parse_service_url(url)
         except (EosError, ValueError) as error:
             raise ProtocolError(f"The look-up named a malformed address: {error}.") from error
+        if broker.tls != asked.tls:
+            # Going on would show our token to whoever listens.
+            raise ProtocolError(f"The look-up left TLS, or came to it: {broker} by {asked}.")
         if answer.proxy_through_service_url:
             return self._connect(asked, proxy_to=broker.host_port)
         return self._connect(broker)

@@ -81,13 +81,14 @@ class Security:
         Raises:
             ConfigurationError: a certificate or key file can't be read.
         """
-        context = ssl.create_default_context()
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            if self.tls_trust_certs_file is not None:
-                context = ssl.create_default_context(cafile=self.tls_trust_certs_file)
+            context = ssl.create_default_context(cafile=self.tls_trust_certs_file)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
             if self.tls_certificate_file is not None:
-                context.load_cert_chain(self.tls_certificate_file, self.tls_private_key_file)
+                # With no password given, OpenSSL would ask for one on the terminal, and wait.
+                context.load_cert_chain(
+                    self.tls_certificate_file, self.tls_private_key_file, password=""
+                )
         except OSError as error:
             raise ConfigurationError(f"TLS files can't be loaded: {error}.") from error
         return context

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from eos.client import PulsarClient
-from eos.errors import EosError, RequestTimeout, Unauthorized
+from eos.client.lookup import Lookup
+from eos.errors import EosError, ProtocolError, RequestTimeout, Unauthorized
 from eos.transport import connection as connection_module
 from eos.transport.address import Address
 from eos.transport.connection import Connection
@@ -196,3 +197,14 @@ def test_redirects_are_followed_and_a_circle_of_them_ends(serve):
         assert asked == [False, True, True]
         with pytest.raises(EosError, match="redirects"):
             client.lookup.broker_of("persistent://public/default/t")
+
+
+def test_a_look_up_that_leaves_tls_is_not_followed():
+    """Our token would travel in the clear."""
+    asked = Address("broker", 6651, tls=True)
+    answer = commands.LookupResponse(
+        request_id=1, broker_url_tls="pulsar://broker:6650", response=1, authoritative=True
+    )
+    lookup = Lookup(str(asked), Security(token="hunter2"), timeout_s=1)
+    with pytest.raises(ProtocolError, match="left TLS"):
+        lookup._follow(answer, asked)
