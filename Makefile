@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: setup ## The main job on real input, with kills: the table, the picture, under 4 minutes
+demo: setup ## The main job on real input, with kills: a table, a picture, 2 minutes
 	$(BIN)/python -m examples.flights
 
 test: setup ## All tests, on a real broker and real Spark
