@@ -1,6 +1,7 @@
 """Performs what the log and the coordinator decide; sinks and the recovery tools share it."""
 
-from eos.committer.committer import Committer, EpochResult, Write, Written
+from eos.committer.committer import Committer
+from eos.committer.epoch import EpochResult, Write, Written
 from eos.committer.half import Begun, TransactionalHalf
 from eos.committer.pulsar import PulsarHalf
 

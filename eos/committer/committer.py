@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.ending import Ending
+from eos.committer.epoch import EpochResult, Write, check_epoch, result_of
 from eos.committer.half import TransactionalHalf
 from eos.committer.reasons import raise_task_error, reason_of
 from eos.coordinator import (
@@ -23,13 +23,11 @@ from eos.coordinator import (
     MarkAnswer,
     Run,
     Skip,
-    StageFacts,
     check_lineage,
     decide_epoch,
     find_poison,
 )
 from eos.errors import (
-    ConfigurationError,
     DuplicateEpochCall,
     EosError,
     Fenced,
@@ -39,46 +37,17 @@ from eos.errors import (
     TransactionExpired,
     TransactionPoisoned,
 )
-from eos.ids import TxnId
 from eos.retry import attempts, reruns
 from eos.steps import Step
-from eos.summary import TaskSummary, merge_figures
+from eos.summary import merge_figures
 from eos.transaction import (
     LogRecord,
     Reason,
     ReasonKind,
     State,
-    check_key,
-    epoch_number,
-    is_streaming,
 )
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the writing half brings back from Spark for one attempt."""
-
-    summaries: Sequence[TaskSummary]
-    stage: StageFacts | None
-
-
-Write = Callable[[TxnId], Written]
-"""Writes the epoch's rows in the given transaction; returns when none of its tasks runs."""
-
-
-@dataclass(frozen=True)
-class EpochResult:
-    """What became of an epoch: ``records`` and ``bytes`` are those that it holds in the topics.
-
-    ``skipped``: it was committed (or empty) before; None where the log has dropped the counts.
-    """
-
-    status: Literal["written", "skipped"]
-    records: int | None
-    bytes: int | None
-    txn: TxnId | None
 
 
 class Committer:
@@ -131,6 +100,21 @@ class Committer:
         """
         if self._claim is not None and self._is_ready:
             return self._claim
+        claim = self.take_claim()
+        self._finish_all()
+        for attempt in attempts(self._deadline_s):
+            with attempt:
+                self._half.ensure_witness(first=not self._log.history.coordinators)
+        self._is_ready = True
+        failpoints.reached(Step.CLAIM)
+        return claim
+
+    def take_claim(self) -> LogRecord:
+        """The first half of ``claim``: fence everybody else, and end nothing yet.
+
+        Raises:
+            Fenced: another driver claimed the sink at the same moment.
+        """
         if self._claim is None:
             topic = self._log.history.receipt_topic or self._half.receipt_topic(
                 self._log.log_table_id
@@ -149,19 +133,24 @@ class Committer:
         for attempt in attempts(self._deadline_s):
             with attempt:
                 self._half.attach(self._claim.receipt_topic, self._log.history.coordinators)
-        self._finish_all(self._claim)
-        for attempt in attempts(self._deadline_s):
-            with attempt:
-                self._half.ensure_witness(first=not self._log.history.coordinators)
-        self._is_ready = True
-        failpoints.reached(Step.CLAIM)
         return self._claim
 
-    def _finish_all(self, claim: LogRecord) -> None:
+    def finish(self, record: LogRecord) -> LogRecord:
+        """End one unfinished transaction of an earlier run as the log decides; its last record.
+
+        Raises:
+            InDoubt: its outcome can't be proved now.
+            Fenced: another run holds the claim.
+        """
+        claim = self.take_claim() if self._claim is None else self._claim
+        reason = Reason(ReasonKind.RECOVERY, f"left {record.state} by run {record.run_id}")
+        last = self._ending.finish(record, claim, reason=reason)
+        self._clean_up(last)
+        return last
+
+    def _finish_all(self) -> None:
         for record in self._log.history.unfinished:
-            reason = Reason(ReasonKind.RECOVERY, f"left {record.state} by run {record.run_id}")
-            last = self._ending.finish(record, claim, reason=reason)
-            self._clean_up(last)
+            self.finish(record)
 
     def run_epoch(self, query_id: str, epoch: str, write: Write, *, call: str = "") -> EpochResult:
         """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
@@ -173,7 +162,7 @@ class Committer:
             DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
             Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
         """
-        _check_epoch(query_id, epoch)
+        check_epoch(query_id, epoch)
         if (query_id, epoch, call) in self._called:
             raise DuplicateEpochCall(
                 "This sink was called twice for one epoch in one run; the first call's rows stay.",
@@ -183,7 +172,7 @@ class Committer:
                 epoch=epoch,
             )
         claim = self.claim()
-        self._finish_all(claim)
+        self._finish_all()
         result: EpochResult | None = None
         for attempt in reruns(self._max_attempts):
             with attempt:
@@ -197,7 +186,7 @@ class Committer:
         failpoints.reached(Step.DECIDE)
         if isinstance(decision, Skip):
             logger.info("epoch %s of %s was written before: skipped", epoch, query_id)
-            return _result("skipped", decision.record)
+            return result_of("skipped", decision.record)
         record = self._open(claim, query_id, epoch, decision)
         try:
             ready = self._write_and_prepare(claim, record, write)
@@ -216,7 +205,7 @@ class Committer:
         failpoints.reached(Step.FINISH)
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
-        return _result("written", last)
+        return result_of("written", last)
 
     def _open(self, claim: LogRecord, query_id: str, epoch: str, run: Run) -> LogRecord:
         """Steps 3 and 4: mark, NEW_TXN, OPEN."""
@@ -279,18 +268,3 @@ class Committer:
 
 
 _NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")
-
-
-def _check_epoch(query_id: str, epoch: str) -> None:
-    try:
-        check_key(epoch)
-        if is_streaming(query_id):
-            epoch_number(query_id, epoch)
-    except ValueError as error:
-        raise ConfigurationError(f"epoch: {error}.") from None
-
-
-def _result(status: Literal["written", "skipped"], record: LogRecord | None) -> EpochResult:
-    if record is None:
-        return EpochResult(status, None, None, None)
-    return EpochResult(status, record.records, record.bytes, record.txn)

@@ -1,0 +1,59 @@
+"""What goes into one epoch's commit and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from eos.coordinator import StageFacts
+from eos.errors import ConfigurationError
+from eos.ids import TxnId
+from eos.summary import TaskSummary
+from eos.transaction import LogRecord, check_key, epoch_number, is_streaming
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the writing half brings back from Spark for one attempt."""
+
+    summaries: Sequence[TaskSummary]
+    stage: StageFacts | None
+
+
+Write = Callable[[TxnId], Written]
+"""Writes the epoch's rows in the given transaction; returns when none of its tasks runs."""
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What became of an epoch: ``records`` and ``bytes`` are those that it holds in the topics.
+
+    ``skipped``: it was committed (or empty) before; None where the log has dropped the counts.
+    """
+
+    status: Literal["written", "skipped"]
+    records: int | None
+    bytes: int | None
+    txn: TxnId | None
+
+
+def check_epoch(query_id: str, epoch: str) -> None:
+    """Nothing, when an epoch may have this name.
+
+    Raises:
+        ConfigurationError: it may not; says why.
+    """
+    try:
+        check_key(epoch)
+        if is_streaming(query_id):
+            epoch_number(query_id, epoch)
+    except ValueError as error:
+        raise ConfigurationError(f"epoch: {error}.") from None
+
+
+def result_of(status: Literal["written", "skipped"], record: LogRecord | None) -> EpochResult:
+    """The result that ``record``, the epoch's last, stands for."""
+    if record is None:
+        return EpochResult(status, None, None, None)
+    return EpochResult(status, record.records, record.bytes, record.txn)
