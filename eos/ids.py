@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from eos.errors import ConfigurationError
 
+_TXN_ID = re.compile(r"\(?([0-9]{1,19}), ?([0-9]{1,19})\)?")
 _NAME = re.compile(r"[A-Za-z0-9_.:=-]+")
 _SINK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _PARTITION_SUFFIX = re.compile(r"^(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]*)$")
@@ -24,6 +25,18 @@ class TxnId(NamedTuple):
 
     def __str__(self) -> str:
         return f"({self.most},{self.least})"
+
+    @classmethod
+    def parse(cls, text: str) -> TxnId:
+        """The inverse of ``str``; the brackets may be missing.
+
+        Raises:
+            ValueError: ``text`` is not two whole numbers.
+        """
+        match = _TXN_ID.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"not a transaction id, (0,17) for example: {text[:80]!r}")
+        return cls(int(match[1]), int(match[2]))
 
 
 class MessageId(NamedTuple):

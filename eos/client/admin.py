@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any, Final
 
@@ -47,36 +49,64 @@ class AdminClient:
         Raises:
             EosError: the API can't be asked.
         """
-        name = f"{topic.namespace_name}/{topic.local}"
+        name = topic_path(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         try:
-            stats = self._get(path)
+            stats = self.get(path)
         except TopicNotFound:
             return False
+        if not isinstance(stats, dict):
+            raise ProtocolError(f"The admin API's answer to {path} is no object.")
         return stats.get("startPosition") is not None and not stats.get("aborted")
 
-    def _get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str) -> Any:
+        """The JSON that ``path`` (from ``/admin`` on) answers with.
+
+        Raises:
+            TopicNotFound: 404.
+            Unauthorized: 401 or 403.
+            EosError: the API can't be asked, or answers something else.
+        """
+        try:
+            return json.loads(self._fetch(path)[0])
+        except ValueError:
+            raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from None
+
+    def text(self, path: str) -> tuple[str, str | None]:
+        """What ``path`` answers with as text, and the ``Date`` header of the answer.
+
+        Raises:
+            EosError: as ``get``.
+        """
+        body, date = self._fetch(path)
+        return body.decode("utf-8", "replace").strip(), date
+
+    def _fetch(self, path: str) -> tuple[bytes, str | None]:
         request = urllib.request.Request(self._base + path)  # noqa: S310 - the scheme is checked
         if self._security.method_name == "token":
             request.add_header("Authorization", f"Bearer {self._security.read_token()}")
         handlers: list[urllib.request.BaseHandler] = [_StayWithTls()]
         if self._base.startswith("https"):
             handlers.append(urllib.request.HTTPSHandler(context=self._security.ssl_context()))
+        opener = urllib.request.build_opener(*handlers)
         try:
-            opener = urllib.request.build_opener(*handlers)
             with opener.open(request, timeout=self._timeout_s) as response:
-                answer = json.loads(response.read(MAX_ANSWER_BYTES))
+                return response.read(MAX_ANSWER_BYTES), response.headers.get("Date")
         except urllib.error.HTTPError as error:
+            error.close()
             known = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
             cls = known.get(error.code, BrokerNotReady)
             raise cls(f"The admin API answered {error.code} to {path}.") from None
-        except OSError as error:
-            raise ConnectionLost(f"The admin API at {self._base}: {error}.") from error
-        except ValueError as error:
-            raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from error
-        if not isinstance(answer, dict):
-            raise ProtocolError(f"The admin API's answer to {path} is no object.")
-        return answer
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLost(
+                f"The admin API at {self._base}: {error}.",
+                hint="Check that the broker runs and that the admin URL is right.",
+            ) from None
+
+
+def topic_path(topic: TopicName) -> str:
+    """``tenant/namespace/topic`` as a part of a path of the admin API."""
+    return f"{topic.namespace_name}/{urllib.parse.quote(topic.local, safe='')}"
 
 
 class _StayWithTls(urllib.request.HTTPRedirectHandler):

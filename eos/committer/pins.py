@@ -55,9 +55,7 @@ class Pins:
         logger.warning("transaction %s pins the readers of %s: healing", txn, ", ".join(topics))
         patience = Patience(HEAL_DEADLINE_S)
         while topics:
-            cure = self._client.join(self._client.coordinators.begin_on(txn.most, _HEALING_TTL_MS))
-            cure.register(topics)
-            cure.commit()
+            commit_empty(self._client, txn.most, topics)
             topics = [t for t in topics if admin.is_pinned_by(TopicName.parse(t), txn)]
             if not topics:
                 logger.warning("healed: transaction %s pins nothing any more", txn)
@@ -71,3 +69,14 @@ class Pins:
                 return
             else:
                 patience.pause()
+
+
+def commit_empty(client: PulsarClient, tc_id: int, topics: Iterable[str]) -> None:
+    """Commit an empty transaction of coordinator ``tc_id`` over ``topics`` (exact names).
+
+    Raises:
+        EosError: it was not committed.
+    """
+    cure = client.join(client.coordinators.begin_on(tc_id, _HEALING_TTL_MS))
+    cure.register(topics)
+    cure.commit()

@@ -43,6 +43,7 @@ class MessageIdData(Message):
     entry: int = field(2, "uint64")
     partition: int = field(3, "int32", default=-1)
     batch_index: int = field(4, "int32", default=-1)
+    batch_size: int = field(6, "int32", default=0)
 
 
 class MessageMetadata(Message):

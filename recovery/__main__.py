@@ -1,0 +1,5 @@
+"""``python -m recovery``."""
+
+from recovery.cli import main
+
+main()

@@ -1,0 +1,159 @@
+"""``eos-recovery abort``: end what nobody has decided to commit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
+from eos.ids import TxnId
+from eos.transaction import LogRecord, State
+from eos.wire.commands import TxnAction
+from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
+from recovery.report import Plan, PlanStep, Report, age_s, duration
+from recovery.resolve import Deadline, finish_one, label, open_takeover
+from recovery.sink_view import view
+from recovery.target import Target
+
+
+def abort(
+    target: Target,
+    sink: Annotated[str | None, typer.Argument(help="The sink whose epoch to abort.")] = None,
+    epoch: Annotated[
+        str | None, typer.Option(help="Only this epoch; every one that is open by default.")
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="Only this query id, or its head.")] = None,
+    txn: Annotated[
+        str | None,
+        typer.Option(
+            metavar="(MOST,LEAST)",
+            help="A transaction that no log owns, as `orphans` shows it. Needs --admin-url.",
+        ),
+    ] = None,
+    apply: Apply = False,
+    yes: Yes = False,
+    deadline_s: Deadline = 60.0,
+) -> Report:
+    """End a transaction that nobody has decided to commit.
+
+    With SINK: epochs that are OPEN or ABORTING. One that is PREPARED is refused: to commit it is
+    decided, and a decision is never turned round; `resolve` finishes it. With --txn: a
+    transaction that no commit log owns. Shows a plan; --apply does it.
+
+        eos-recovery abort orders --epoch 17 --commit-log /data/eos --apply
+
+        eos-recovery abort --txn "(0,17)" --commit-log /data/eos --admin-url http://broker:8080
+
+    Exit codes: 0 nothing to do, or all done; 1 a plan with steps, refused, or a step failed; 2 an
+    outcome can't be proved now; 64 wrong options.
+    """
+    if (sink is None) == (txn is None):
+        raise ConfigurationError("Name a sink, or a transaction with --txn: one of the two.")
+    if txn is not None:
+        if epoch is not None or query is not None:
+            raise ConfigurationError("--epoch and --query go with a sink, not with --txn.")
+        return _abort_orphan(target, txn, apply=apply, yes=yes)
+    assert sink is not None
+    target.sinks(sink)
+    log = target.log(sink)
+    chosen = [record for record in log.history.unfinished if _is_chosen(record, query, epoch)]
+    undecided = [record for record in chosen if record.state is not State.PREPARED]
+    plan = Plan(
+        steps=[_step(record) for record in undecided],
+        warnings=[fencing_warning(view(log.history, ()))] if undecided else [],
+        refused=[_refusal(record) for record in chosen if record.state is State.PREPARED],
+    )
+
+    def do(progress: Progress) -> None:
+        keys = {record.key for record in undecided}
+        with open_takeover(target, sink, deadline_s) as takeover:
+            for record in takeover.unfinished:
+                # A driver may have prepared it since the plan was made.
+                if record.key in keys and record.state is not State.PREPARED:
+                    finish_one(takeover, record, progress)
+
+    return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _is_chosen(record: LogRecord, query: str | None, epoch: str | None) -> bool:
+    is_query = query is None or str(record.query_id).startswith(query)
+    return is_query and (epoch is None or record.epoch == epoch)
+
+
+def _step(record: LogRecord) -> PlanStep:
+    begin = "append ABORTING, " if record.state is State.OPEN else ""
+    return PlanStep(
+        what=f"{label(record.sink_id, record.query_id, record.epoch)}, {record.state.value}, "
+        f"transaction {record.txn}: {begin}find the mark, END_TXN(abort), append ABORTED.",
+        why="Nobody has decided to commit it. The next run of its query writes the epoch again.",
+    )
+
+
+def _refusal(record: LogRecord) -> str:
+    return (
+        f"{label(record.sink_id, record.query_id, record.epoch)} is PREPARED: to commit it is "
+        "decided, readers may have it already. `resolve` finishes it."
+    )
+
+
+def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Report:
+    try:
+        txn = TxnId.parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--txn: {error}.") from None
+    owner = owner_of(target, txn)
+    if owner is not None:
+        raise ConfigurationError(
+            f"Transaction {txn} belongs to sink {owner}.",
+            hint=f"Use `abort {owner}` or `resolve {owner}`: the log decides about it.",
+        )
+    found = target.admin().transaction(txn)
+    if found is None:
+        return Plan(steps=[], warnings=[f"The broker knows no transaction {txn}: it is over."])
+    age = duration(age_s(found.opened_at))
+    touched = ", ".join(found.topics) or "no topic yet"
+    plan = Plan(
+        steps=[
+            PlanStep(
+                what=f"END_TXN(abort) for transaction {txn}: {found.status}, opened {age} ago, "
+                f"{duration(found.ttl_s)} to live in all, writes to {touched}.",
+                why="No commit log below --commit-log owns it.",
+            )
+        ],
+        warnings=[
+            "It may be another application's, or belong to a log elsewhere: whoever writes in it "
+            "loses what was written, and has to write it again."
+        ],
+    )
+
+    def do(progress: Progress) -> None:
+        with target.client(_recorded_url(target)) as client:
+            try:
+                client.coordinators.end(txn, TxnAction.ABORT, timeout_s=target.timeout_s)
+            except (TransactionNotFound, InvalidTransactionStatus):
+                progress.done(f"transaction {txn} had ended before")
+            except EosError as error:
+                progress.went_wrong(f"transaction {txn}", error)
+            else:
+                progress.done(f"transaction {txn}: aborted")
+
+    return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _recorded_url(target: Target) -> str | None:
+    """The cluster that the logs name, when they all name one."""
+    urls = {
+        last.service_url
+        for sink_id in target.sinks()
+        if (last := target.log(sink_id).history.last) is not None
+    }
+    return urls.pop() if len(urls) == 1 else None
+
+
+def owner_of(target: Target, txn: TxnId) -> str | None:
+    """The sink whose log names ``txn``, None when none below the root does."""
+    for sink_id in target.sinks():
+        if any(record.txn == txn for record in target.log(sink_id).records()):
+            return sink_id
+    return None

@@ -1,0 +1,85 @@
+"""The way of every verb that changes something: a plan, a question, then step by step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from eos.errors import ConfigurationError, EosError
+from recovery.exits import Exit, exit_of
+from recovery.report import Outcome, Plan, Report, duration
+from recovery.sink_view import SinkView
+from recovery.target import Target
+
+Apply = Annotated[
+    bool, typer.Option("--apply", help="Do it. Without this the plan is shown and nothing is done.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --apply; for scripts.")]
+
+
+class Progress:
+    """Collects what ``--apply`` did; each line also goes to the terminal at once."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._done: list[str] = []
+        self._failed: list[str] = []
+        self._unknown: list[str] = []
+
+    def doing(self, what: str) -> None:
+        """Say what begins now."""
+        self._console.print(f"... {what}", markup=False, highlight=False)
+
+    def done(self, what: str) -> None:
+        """One thing is done."""
+        self._done.append(what)
+
+    def went_wrong(self, what: str, error: EosError) -> None:
+        """One thing is not done; others may still be tried."""
+        bucket = self._unknown if exit_of(error) is Exit.UNKNOWN else self._failed
+        bucket.append(f"{what}: {error}")
+
+    @property
+    def outcome(self) -> Outcome:
+        """All of it."""
+        return Outcome(done=self._done, failed=self._failed, unknown=self._unknown)
+
+
+def carry_out(
+    target: Target, plan: Plan, do: Callable[[Progress], None], *, apply: bool, yes: bool
+) -> Report:
+    """The plan; or, with ``apply`` and after a yes, the outcome of ``do``.
+
+    Raises:
+        ConfigurationError: nobody is there to be asked, and ``--yes`` was not given.
+        Abort: the answer was no.
+    """
+    if not apply or not plan.steps:
+        return plan
+    if not yes:
+        if target.as_json or not sys.stdin.isatty():
+            raise ConfigurationError(
+                "--apply asks before it changes anything, and nobody is there to answer.",
+                hint="Look at the plan (without --apply), then add --yes.",
+            )
+        plan.render(Console(stderr=True))
+        typer.confirm("Do it?", abort=True, err=True)
+    progress = Progress()
+    do(progress)
+    return progress.outcome
+
+
+def fencing_warning(sink: SinkView) -> str:
+    """What taking the claim does to a driver that is still alive, and how likely one is."""
+    text = f"This takes the claim of sink {sink.sink_id}."
+    if sink.claim is None:
+        return text
+    return (
+        f"{text} Its last record is {duration(sink.last_record_age_s)} old (run "
+        f"{sink.claim.run_id[:8]}): a driver that is still alive stops with Fenced at its next "
+        "append, and has to be started again."
+    )

@@ -1,0 +1,75 @@
+"""``eos-recovery``: the truth in one command, the way out in the next."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from eos.errors import EosError
+from recovery import log as log_verbs
+from recovery.abort import abort
+from recovery.doctor import doctor
+from recovery.exits import Exit, exit_of
+from recovery.heal import heal
+from recovery.orphans import orphans
+from recovery.report import escape
+from recovery.resolve import resolve_verb
+from recovery.show import show
+from recovery.status import status
+from recovery.target import VerbExit, verb
+from recovery.verify import verify
+
+_TYPER_USAGE: Final = 2
+_HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.
+
+Start with `status`. Verbs that change something (resolve, abort, heal, log compact) show a plan;
+--apply does it. What the log and the witness can't prove is called unknown, never guessed.
+
+Options may come from the environment: EOS_COMMIT_LOG, EOS_SERVICE_URL, EOS_ADMIN_URL,
+EOS_TOKEN_FILE (or EOS_TOKEN), EOS_TLS_TRUST_CERTS_FILE.
+
+Exit codes: 0 clean; 1 needs action; 2 unknown, something could not be reached or proved; 64 wrong
+options.
+"""
+
+app = typer.Typer(
+    name="eos-recovery",
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("status")(verb(status))
+app.command("show")(verb(show))
+app.command("resolve")(verb(resolve_verb))
+app.command("abort")(verb(abort))
+app.command("verify")(verb(verify))
+app.command("orphans")(verb(orphans))
+app.command("heal")(verb(heal))
+app.command("doctor")(verb(doctor))
+log_verbs.log_app.command("compact")(verb(log_verbs.compact))
+log_verbs.log_app.command("export")(verb(log_verbs.export))
+app.add_typer(log_verbs.log_app, name="log")
+
+
+def main() -> None:
+    """Run the command line; every ending has the exit code that the manual gives it."""
+    # What goes wrong on the way is in the report; a library's log lines would only repeat it.
+    logging.disable(logging.ERROR)
+    try:
+        app()
+    except VerbExit:
+        raise
+    except SystemExit as ending:
+        # Typer's own code for wrong options is 2, which here says "unknown".
+        sys.exit(Exit.USAGE if ending.code == _TYPER_USAGE else ending.code)
+    except EosError as error:
+        Console(stderr=True, soft_wrap=True).print(
+            f"[red]eos-recovery:[/] {escape(error)}", highlight=False
+        )
+        sys.exit(exit_of(error))

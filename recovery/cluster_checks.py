@@ -1,0 +1,112 @@
+"""What the doctor asks the cluster: transactions, coordinators, authentication, clock."""
+
+from __future__ import annotations
+
+from eos.errors import ConfigurationError, EosError
+from eos.transaction import LogRecord
+from recovery.admin import Admin, CoordinatorState
+from recovery.checks import Check, failed, of_error, ok, unknown, warning
+from recovery.report import age_s, duration
+from recovery.target import Target
+
+MAX_SKEW_S = 5.0
+OLD_TRANSACTION_S = 3600.0
+
+
+def check_cluster(target: Target, admin: Admin | None, newest: list[LogRecord]) -> list[Check]:
+    """Broker and coordinators through the client; the rest through the admin API."""
+    checks = _check_client(target, newest)
+    if admin is None:
+        hint = "Pass --admin-url: coordinators, authentication, clock and policies are seen there."
+        return [*checks, unknown("admin API", "not asked", hint)]
+    try:
+        checks.append(ok("admin API", f"{admin.url} answers, Pulsar {admin.version()}"))
+    except EosError as error:
+        return [*checks, of_error("admin API", error)]
+    for check in (_check_coordinators, _check_authentication, _check_skew):
+        try:
+            checks += check(admin)
+        except EosError as error:
+            checks.append(of_error(check.__name__.removeprefix("_check_"), error))
+    return checks
+
+
+def _check_client(target: Target, newest: list[LogRecord]) -> list[Check]:
+    recorded = newest[0].service_url if newest else None
+    try:
+        client = target.client(recorded)
+    except ConfigurationError as error:
+        return [unknown("broker", error.message, error.hint)]
+    with client:
+        url = target.service_url_of(recorded)
+        try:
+            count = client.coordinators.count()
+        except EosError as error:
+            return [of_error("broker", error)]
+        checks = [ok("broker", f"{url} answers"), ok("transactions", f"on, {count} coordinators")]
+        for tc_id in range(count):
+            try:
+                client.coordinators.connect(tc_id)
+            except EosError as error:
+                checks.append(of_error(f"coordinator {tc_id}", error))
+    return checks
+
+
+def _check_coordinators(admin: Admin) -> list[Check]:
+    open_ = admin.open_transactions()
+    checks = []
+    for coordinator in admin.coordinators():
+        mine = [one for one in open_ if one.txn.most == coordinator.tc_id]
+        oldest = max((age_s(one.opened_at) or 0.0 for one in mine), default=0.0)
+        checks.append(_of_coordinator(coordinator, oldest))
+    return checks
+
+
+def _of_coordinator(coordinator: CoordinatorState, oldest_s: float) -> Check:
+    name = f"coordinator {coordinator.tc_id}"
+    found = (
+        f"{coordinator.state}, low-water mark {coordinator.low_water_mark}, "
+        f"{coordinator.open_transactions} open transactions"
+    )
+    if coordinator.state != "Ready":
+        return failed(name, found, "Look at the broker's log; it loads when a client connects.")
+    if oldest_s > OLD_TRANSACTION_S:
+        return warning(
+            name,
+            f"{found}, the oldest {duration(oldest_s)} old",
+            "It holds back the low-water mark for everybody; `orphans` shows it.",
+        )
+    return ok(name, found)
+
+
+def _check_authentication(admin: Admin) -> list[Check]:
+    name = "authentication"
+    settings = admin.broker_settings()
+    if settings.get("authenticationEnabled") == "true":
+        return [ok(name, "the broker asks who we are")]
+    return [
+        warning(
+            name,
+            "the broker asks nobody who they are: anyone who reaches it may end any transaction "
+            "by its number",
+            "Set authenticationEnabled=true and give drivers, executors and this tool one role.",
+        )
+    ]
+
+
+def _check_skew(admin: Admin) -> list[Check]:
+    name = "clock"
+    skew = admin.clock_skew_s()
+    if skew is None:
+        return [unknown(name, "the admin API sends no Date header")]
+    if abs(skew) > MAX_SKEW_S:
+        side = "ahead of" if skew > 0 else "behind"
+        return [
+            warning(
+                name,
+                f"the broker's clock is {duration(abs(skew))} {side} this machine's",
+                "Set the clocks (NTP): ages and times to live in reports are wrong by that much. "
+                "Safety does not depend on clocks.",
+            )
+        ]
+    return [ok(name, f"the broker's is within {MAX_SKEW_S:.0f} s of this machine's")]

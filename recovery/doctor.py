@@ -1,0 +1,78 @@
+"""``eos-recovery doctor``: is everything there that exactly-once needs?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recovery.checks import Check, Verdict
+from recovery.cluster_checks import check_cluster
+from recovery.exits import Exit, worst
+from recovery.local_checks import check_logs, check_spark
+from recovery.namespace_checks import check_receipt_topics
+from recovery.report import Report, escape
+from recovery.target import Target
+
+_COLOURS = {
+    Verdict.OK: "green",
+    Verdict.WARNING: "yellow",
+    Verdict.FAILED: "red",
+    Verdict.UNKNOWN: "yellow",
+}
+
+
+class DoctorReport(Report):
+    """Every check with its verdict."""
+
+    checks: list[Check]
+
+    @property
+    def exit(self) -> Exit:
+        """Failed: action. Unknown: unknown. Warnings are for reading."""
+        verdicts = {check.verdict for check in self.checks}
+        return worst(
+            Exit.NEEDS_ACTION if Verdict.FAILED in verdicts else Exit.CLEAN,
+            Exit.UNKNOWN if Verdict.UNKNOWN in verdicts else Exit.CLEAN,
+        )
+
+    def render(self, console: Console) -> None:
+        """A line for each check; what to do below it."""
+        table = Table("check", "", "found")
+        for check in self.checks:
+            colour = _COLOURS[check.verdict]
+            found = escape(check.found)
+            if check.hint:
+                found += f"\n[dim]{escape(check.hint)}[/]"
+            table.add_row(check.name, f"[{colour}]{check.verdict.value}[/]", found)
+        console.print(table)
+
+
+def doctor(
+    target: Target,
+    sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
+    spark_conf: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SPARK_CONF_DIR", help="Folder with spark-defaults.conf, to look at as well."
+        ),
+    ] = None,
+) -> DoctorReport:
+    """Look at everything that exactly-once depends on: broker, coordinators, log, receipts, Spark.
+
+    Connects, reads settings and writes one small file below --commit-log, which it removes. More
+    is seen with --admin-url.
+
+        eos-recovery doctor --commit-log /data/eos --admin-url http://broker:8080
+
+    Exit codes: 0 all well, warnings included; 1 a check failed; 2 something could not be looked
+    at; 64 wrong options.
+    """
+    admin = target.maybe_admin()
+    checks, records = check_logs(target, sink)
+    checks += check_cluster(target, admin, records)
+    checks += check_receipt_topics(admin, records)
+    checks.append(check_spark(spark_conf))
+    return DoctorReport(checks=checks)

@@ -1,0 +1,120 @@
+"""``eos-recovery heal``: free a partition whose readers a dead transaction holds back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eos.client import PulsarClient
+from eos.committer.pins import commit_empty
+from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
+from eos.ids import TopicName
+from eos.retry import Patience
+from recovery.admin import Admin, OpenTransaction
+from recovery.change import Apply, Progress, Yes, carry_out
+from recovery.orphans import connect_coordinators, held_back
+from recovery.report import Plan, PlanStep, Report, age_s, duration
+from recovery.target import Target
+
+
+def heal(
+    target: Target,
+    topic: Annotated[str, typer.Argument(help="A topic, or one ...-partition-n of it.")],
+    apply: Apply = False,
+    yes: Yes = False,
+    wait_s: Annotated[
+        float,
+        typer.Option(min=0, help="How long to go on while older transactions are still open."),
+    ] = 60.0,
+) -> Report:
+    """Free a partition that a dead transaction pins, with an empty committed transaction.
+
+    A task that an abort overtook may leave its transaction in the topic's buffer: committed data
+    behind it stays unreadable. The cure works once no older transaction is open on the
+    coordinator; until then this waits. Needs --admin-url.
+
+        eos-recovery heal persistent://public/default/orders --admin-url http://broker:8080 --apply
+
+    Exit codes: 0 nothing is pinned, or healed; 1 a plan with steps; 2 still pinned, or something
+    could not be reached; 64 wrong options.
+    """
+    admin = target.admin()
+    problems: list[str] = []
+    connect_coordinators(target, [], problems)
+    open_ = admin.open_transactions()
+    try:
+        topics = admin.partitions(TopicName.parse(topic))
+    except TopicNotFound:
+        raise ConfigurationError(f"There is no topic {topic}.") from None
+    pinned = _pinned(admin, topics, open_)
+    plan = Plan(
+        steps=[
+            PlanStep(
+                what=f"{name}: commit an empty transaction, on each coordinator in turn.",
+                why="Its readers are held back and no open transaction writes to it: a dead one "
+                "pins it.",
+            )
+            for name in pinned
+        ],
+        warnings=[*_older(open_), *problems],
+    )
+
+    def do(progress: Progress) -> None:
+        with target.client() as client:
+            _free(client, admin, pinned, progress, Patience(wait_s))
+
+    return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _pinned(admin: Admin, topics: list[TopicName], open_: list[OpenTransaction]) -> list[TopicName]:
+    found = []
+    for name in topics:
+        try:
+            state = held_back(admin, name, open_, {})
+        except TopicNotFound:
+            continue  # a partition that nobody has used yet
+        if state is not None and state.cause == "pinned":
+            found.append(name)
+    return found
+
+
+def _older(open_: list[OpenTransaction]) -> list[str]:
+    return [
+        f"Transaction {one.txn} is open ({duration(age_s(one.opened_at))} old, expires in "
+        f"{duration(-(age_s(one.expires_at) or 0.0))}): the cure works only after its end."
+        for one in open_
+    ]
+
+
+def _free(
+    client: PulsarClient,
+    admin: Admin,
+    topics: list[TopicName],
+    progress: Progress,
+    patience: Patience,
+) -> None:
+    left = topics
+    while left:
+        for tc_id in range(client.coordinators.count()):
+            progress.doing(f"an empty transaction on coordinator {tc_id} over {len(left)} topics")
+            try:
+                commit_empty(client, tc_id, [str(name) for name in left])
+            except EosError as error:
+                progress.went_wrong(f"coordinator {tc_id}", error)
+                return
+        still = _pinned(admin, left, admin.open_transactions())
+        for name in left:
+            if name not in still:
+                progress.done(f"{name}: readers go on")
+        left = still
+        if left and patience.is_over:
+            for name in left:
+                older = Indeterminate(
+                    "It is still pinned: an older transaction is open on its coordinator.",
+                    hint="`orphans` lists them. Repeat when they are over.",
+                )
+                progress.went_wrong(str(name), older)
+            return
+        if left:
+            patience.pause()

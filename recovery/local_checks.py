@@ -1,0 +1,103 @@
+"""What the doctor finds without a cluster: the commit logs, their storage, Spark's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eos.commit_log import probe_storage
+from eos.errors import EosError
+from eos.transaction import LogRecord
+from recovery.checks import Check, failed, of_error, ok, unknown, warning
+from recovery.report import age_s, duration
+from recovery.target import Target
+
+MAX_AHEAD_S = 5.0
+
+
+def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[LogRecord]]:
+    """The storage and every log; also the newest record of each log, by which the rest goes on."""
+    checks: list[Check] = []
+    newest: list[LogRecord] = []
+    if not target.commit_log:
+        return [unknown("commit log", "not looked at", "Pass --commit-log.")], newest
+    checks.append(_check_storage(target))
+    names = target.sinks(sink)
+    broken = 0
+    for name in names:
+        try:
+            last = target.log(name).history.last
+        except EosError as error:
+            broken += 1
+            checks.append(of_error(f"log of {name}", error))
+            continue
+        if last is not None:
+            newest.append(last)
+    if not broken:
+        checks.append(ok("commit logs", f"{len(names)} of {len(names)} are readable and whole"))
+    checks.append(_check_clock(newest))
+    return checks, newest
+
+
+def _check_storage(target: Target) -> Check:
+    name = "log storage"
+    try:
+        probe = probe_storage(target.root, storage_options=target.storage_options)
+    except EosError as error:
+        return of_error(name, error)
+    if not probe.is_writable:
+        return failed(name, probe.detail, "A driver must be able to write there.")
+    if not probe.is_exclusive:
+        return failed(
+            name,
+            probe.detail,
+            "Two drivers could both win an append: use storage with conditional put "
+            "(docs/commit-log.md).",
+        )
+    return ok(name, "writable; of two creates of one file exactly one succeeds")
+
+
+def _check_clock(newest: list[LogRecord]) -> Check:
+    name = "clock of the logs"
+    ahead = [-(age_s(record.written_at) or 0.0) for record in newest]
+    worst = max(ahead, default=0.0)
+    if worst > MAX_AHEAD_S:
+        return warning(
+            name,
+            f"the newest record is {duration(worst)} in the future",
+            "Set the clocks (NTP): times in reports are wrong. Order and safety do not depend "
+            "on clocks.",
+        )
+    return ok(name, "no record is from the future")
+
+
+def check_spark(conf_dir: str | None) -> Check:
+    """``spark.speculation`` in ``spark-defaults.conf``; the sink refuses it at start."""
+    name = "Spark settings"
+    if conf_dir is None:
+        return ok(name, "not looked at (no --spark-conf); the sink refuses speculation at start")
+    path = Path(conf_dir) / "spark-defaults.conf"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ok(name, f"there is no {path}: defaults, without speculation")
+    except OSError as error:
+        return unknown(name, f"{path}: {error.strerror}")
+    settings = dict(_setting(line) for line in lines if line.strip() and not _is_comment(line))
+    if settings.get("spark.speculation", "false").lower() == "true":
+        return failed(
+            name,
+            f"spark.speculation is true in {path}",
+            "Set it to false for jobs that write with eos: a second copy of a task poisons its "
+            "transaction, and the sink refuses to start.",
+        )
+    return ok(name, f"no speculation in {path}")
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
+
+
+def _setting(line: str) -> tuple[str, str]:
+    # Java properties: a name ends at the first white space, "=" or ":".
+    name, _, value = line.strip().replace("=", " ", 1).partition(" ")
+    return name, value.strip()

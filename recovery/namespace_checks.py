@@ -1,0 +1,159 @@
+"""What could take a receipt away: policies of the receipt topics' namespaces, and subscriptions.
+
+A receipt that is gone before its epoch is decided leaves the epoch in doubt for ever. The durable
+subscription keeps receipts through unload and trim; expiry, eviction of a backlog, expiry of the
+subscription itself and deletion by an administrator still remove them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eos.committer.receipts import SUBSCRIPTION
+from eos.errors import EosError, TopicNotFound
+from eos.ids import TopicName
+from eos.transaction import LogRecord
+from recovery.admin import Admin
+from recovery.checks import Check, failed, of_error, ok, unknown, warning
+
+
+def check_receipt_topics(admin: Admin | None, newest: list[LogRecord]) -> list[Check]:
+    """Each receipt topic and each namespace that holds one."""
+    topics = sorted({TopicName.parse(record.receipt_topic) for record in newest})
+    if not topics:
+        return []
+    if admin is None:
+        hint = "Pass --admin-url: retention, expiry and deletion of receipts are seen there."
+        return [unknown("receipt topics", "not looked at", hint)]
+    settings = _broker_settings(admin)
+    checks: list[Check] = []
+    for namespace in sorted({topic.namespace_name for topic in topics}):
+        try:
+            checks += check_policies(namespace, admin.policies(namespace), settings)
+        except EosError as error:
+            checks.append(of_error(f"namespace {namespace}", error))
+    return checks + [_check_topic(admin, topic) for topic in topics]
+
+
+def _broker_settings(admin: Admin) -> dict[str, str]:
+    try:
+        return admin.broker_settings()
+    except EosError:
+        return {}  # only superusers see them; the namespace's own policies are judged all the same
+
+
+def check_policies(
+    namespace: str, policies: dict[str, Any], settings: dict[str, str]
+) -> list[Check]:
+    """What the policies of one namespace, and the broker's defaults for it, do to receipts.
+
+    Args:
+        policies: as the admin API gives them; what is not set is missing.
+        settings: the broker's, as text; {} when they can't be seen.
+    """
+    found = [
+        _expiry(policies, settings),
+        _backlog_quota(policies, settings),
+        _inactivity(policies, settings),
+        _subscription_expiry(policies, settings),
+    ]
+    risks = [risk for risk in found if risk is not None]
+    name = f"namespace {namespace}"
+    if not risks:
+        return [ok(name, "nothing in its policies removes receipts")]
+    return [failed(name, what, hint) for what, hint in risks]
+
+
+def _expiry(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
+    seconds = _first_int(
+        policies.get("message_ttl_in_seconds"), settings.get("ttlDurationDefaultInSeconds")
+    )
+    if seconds <= 0:
+        return None
+    return (
+        f"messages expire after {seconds} s, receipts as well",
+        "Unset the message TTL for this namespace, or set receipt_namespace to one without: an "
+        "epoch in doubt for longer than that stays in doubt.",
+    )
+
+
+def _backlog_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
+    quotas = policies.get("backlog_quota_map") or {}
+    evicting = [kind for kind, quota in quotas.items() if _evicts(quota.get("policy"))]
+    has_default = (
+        _evicts(settings.get("backlogQuotaDefaultRetentionPolicy"))
+        and not quotas
+        and max(
+            _first_int(settings.get("backlogQuotaDefaultLimitBytes")),
+            _first_int(settings.get("backlogQuotaDefaultLimitSecond")),
+        )
+        > 0
+    )
+    if not evicting and not has_default:
+        return None
+    return (
+        f"a full backlog is evicted ({', '.join(evicting) or 'the default of the broker'})",
+        "Use producer_exception or producer_request_hold in the receipt namespace: eviction drops "
+        "receipts.",
+    )
+
+
+def _evicts(policy: object) -> bool:
+    return policy == "consumer_backlog_eviction"
+
+
+def _inactivity(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
+    own = policies.get("inactive_topic_policies") or {}
+    enabled = own.get("deleteWhileInactive", settings.get("brokerDeleteInactiveTopicsEnabled"))
+    mode = own.get("inactiveTopicDeleteMode", settings.get("brokerDeleteInactiveTopicsMode"))
+    if str(enabled).lower() != "true" or mode != "delete_when_subscriptions_caught_up":
+        return None
+    return (
+        "idle topics are deleted once their subscriptions have caught up",
+        "Use delete_when_no_subscriptions for the receipt namespace, or no deletion.",
+    )
+
+
+def _subscription_expiry(
+    policies: dict[str, Any], settings: dict[str, str]
+) -> tuple[str, str] | None:
+    minutes = _first_int(
+        policies.get("subscription_expiration_time_minutes"),
+        settings.get("subscriptionExpirationTimeMinutes"),
+    )
+    if minutes <= 0:
+        return None
+    return (
+        f"an idle subscription is deleted after {minutes} min, and the receipts with it",
+        "Switch subscription expiration off for the receipt namespace (0).",
+    )
+
+
+def _first_int(*values: object) -> int:
+    for value in values:
+        try:
+            return int(str(value))
+        except ValueError:
+            continue
+    return 0
+
+
+def _check_topic(admin: Admin, topic: TopicName) -> Check:
+    name = f"receipts {topic.local.removeprefix('__eos-receipts-')[:40]}"
+    try:
+        subscriptions = admin.subscriptions(topic)
+    except TopicNotFound:
+        return warning(
+            name,
+            f"{topic} does not exist",
+            "It is made at the next claim. An epoch that is PREPARED now stays in doubt.",
+        )
+    except EosError as error:
+        return of_error(name, error)
+    if SUBSCRIPTION not in subscriptions:
+        return failed(
+            name,
+            f"{topic} has no subscription {SUBSCRIPTION}: the broker trims it, and deletes it",
+            "Start the sink's query again: the claim makes the subscription.",
+        )
+    return ok(name, f"the topic and its subscription {SUBSCRIPTION} are there")

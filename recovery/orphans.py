@@ -1,0 +1,233 @@
+"""``eos-recovery orphans``: transactions that no log owns, and topics that are held back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eos.errors import EosError, TopicNotFound
+from eos.ids import TopicName, TxnId
+from eos.transaction import LogRecord
+from recovery.admin import Admin, OpenTransaction
+from recovery.exits import Exit, worst
+from recovery.report import Facts, Report, age_s, duration, escape
+from recovery.target import Target
+
+
+class Orphan(Facts):
+    """A transaction that is open at the broker and that no log below the root names."""
+
+    txn: str
+    status: str
+    opened_at: datetime
+    age_s: float
+    ttl_left_s: float
+    topics: list[str]
+
+
+class HeldBack(Facts):
+    """A topic with entries that readers can't get to.
+
+    ``cause``: ``open`` (a live transaction, normal while it lasts), ``pinned`` (a dead one: heal
+    it), ``loading`` (the topic's transaction buffer is not ready).
+    """
+
+    topic: str
+    cause: Literal["open", "pinned", "loading"]
+    txn: str | None
+    owner: str | None
+    max_read: str
+    last_entry: str
+
+
+class OrphansReport(Report):
+    """What the broker holds that no log accounts for."""
+
+    owned: int
+    """Open transactions that a log names."""
+    orphans: list[Orphan]
+    held_back: list[HeldBack]
+    topics: int
+    """How many exact topics were looked at."""
+    problems: list[str]
+
+    @property
+    def exit(self) -> Exit:
+        """Orphans and pins need action; what could not be asked is unknown."""
+        pinned = any(one.cause == "pinned" for one in self.held_back)
+        loading = any(one.cause == "loading" for one in self.held_back)
+        return worst(
+            Exit.NEEDS_ACTION if self.orphans or pinned else Exit.CLEAN,
+            Exit.UNKNOWN if self.problems or loading else Exit.CLEAN,
+        )
+
+    def render(self, console: Console) -> None:
+        """Transactions, then topics, each with what to do."""
+        console.print(
+            f"{self.owned} open transactions are in a log, {len(self.orphans)} are not; "
+            f"{self.topics} topics looked at, {len(self.held_back)} held back."
+        )
+        if self.orphans:
+            table = Table("transaction", "status", "age", "to live", "writes to")
+            for orphan in self.orphans:
+                topics = ", ".join(orphan.topics) or "nothing yet"
+                left = duration(orphan.ttl_left_s)
+                table.add_row(orphan.txn, orphan.status, duration(orphan.age_s), left, topics)
+            console.print(table)
+            console.print(
+                "Nobody's, as far as these logs know: another application's, a log elsewhere, or a "
+                "driver that died before it could write OPEN. Each ends by itself when its time is "
+                "over, and holds back the readers of what it writes to until then; "
+                "`abort --txn` ends one now."
+            )
+        for one in self.held_back:
+            console.print(escape(_sentence(one)))
+        for problem in self.problems:
+            console.print(f"[yellow]Not known:[/] {escape(problem)}")
+
+
+def _sentence(one: HeldBack) -> str:
+    where = f"{one.topic}: readers get to {one.max_read}, entries end at {one.last_entry}"
+    match one.cause:
+        case "open":
+            owner = f" of sink {one.owner}" if one.owner else ""
+            return f"{where}; transaction {one.txn}{owner} is open: normal while it lasts."
+        case "loading":
+            return f"{where}; the topic's transaction buffer is loading: ask again."
+    by = f"transaction {one.txn}, which is over" if one.txn else "a transaction that is over"
+    return f"{where}; pinned by {by}. `heal {one.topic}` frees it."
+
+
+def orphans(
+    target: Target,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="A topic to look at besides those in the logs; repeatable."),
+    ] = None,
+) -> OrphansReport:
+    """Transactions at the broker that no log owns, and topics whose read position is pinned.
+
+    Needs --admin-url. Looks at every topic that the logs name, receipt topics included.
+
+        eos-recovery orphans --commit-log /data/eos --admin-url http://broker:8080
+
+    Exit codes: 0 neither; 1 an orphan or a pinned topic; 2 something could not be reached; 64
+    wrong options.
+    """
+    admin = target.admin()
+    problems: list[str] = []
+    owners: dict[TxnId, str] = {}
+    names = [TopicName.parse(text) for text in topic or ()]
+    records: list[LogRecord] = []
+    for sink_id in target.sinks():
+        try:
+            found = target.log(sink_id).records()
+        except EosError as error:
+            problems.append(f"the log of sink {sink_id}: {error}")
+            continue
+        owners.update({record.txn: sink_id for record in found if record.txn is not None})
+        records.extend(found)
+    connect_coordinators(target, records, problems)
+    open_ = admin.open_transactions()
+    topics = sorted({*_exact(admin, names), *_topics_of(records)})
+    return OrphansReport(
+        owned=sum(one.txn in owners for one in open_),
+        orphans=[_orphan(one) for one in open_ if one.txn not in owners],
+        held_back=list(_held_back(admin, topics, open_, owners, problems)),
+        topics=len(topics),
+        problems=problems,
+    )
+
+
+def connect_coordinators(target: Target, records: list[LogRecord], problems: list[str]) -> None:
+    """A coordinator loads, and tells its transactions, only once a client connects (measured)."""
+    try:
+        with target.client(records[-1].service_url if records else None) as client:
+            for tc_id in range(client.coordinators.count()):
+                client.coordinators.connect(tc_id)
+    except EosError as error:
+        problems.append(f"the transaction coordinators: {error}")
+
+
+def _orphan(one: OpenTransaction) -> Orphan:
+    age = age_s(one.opened_at) or 0.0
+    return Orphan(
+        txn=str(one.txn),
+        status=one.status,
+        opened_at=one.opened_at,
+        age_s=age,
+        ttl_left_s=round(one.ttl_s - age, 1),
+        topics=list(one.topics),
+    )
+
+
+def _topics_of(records: Iterable[LogRecord]) -> set[TopicName]:
+    names = {record.receipt_topic for record in records}
+    names |= {part.topic for record in records for part in record.partitions}
+    return {TopicName.parse(name) for name in names}
+
+
+def _exact(admin: Admin, names: Iterable[TopicName]) -> list[TopicName]:
+    return [exact for name in names for exact in admin.partitions(name)]
+
+
+def _held_back(
+    admin: Admin,
+    topics: Iterable[TopicName],
+    open_: list[OpenTransaction],
+    owners: Mapping[TxnId, str],
+    problems: list[str],
+) -> Iterable[HeldBack]:
+    for topic in topics:
+        try:
+            found = held_back(admin, topic, open_, owners)
+        except TopicNotFound:
+            continue  # deleted: `verify` says what of it is gone
+        except EosError as error:
+            problems.append(f"{topic}: {error}")
+        else:
+            if found is not None:
+                yield found
+
+
+def held_back(
+    admin: Admin,
+    topic: TopicName,
+    open_: list[OpenTransaction],
+    owners: Mapping[TxnId, str],
+) -> HeldBack | None:
+    """Whether an exact topic's readers are held back, and by what; None when they are not.
+
+    Args:
+        open_: what is open at the coordinators; asked for before the topic is.
+        owners: transactions that logs name, suspects when the cause is none of ``open_``.
+    """
+    position = admin.read_position(topic)
+    if not position.is_ready:
+        cause: Literal["open", "pinned", "loading"] = "loading"
+    elif not position.holds_back:
+        return None
+    else:
+        cause = "pinned"
+    txn: TxnId | None = None
+    if cause == "pinned":
+        alive = [one.txn for one in open_ if str(topic) in one.topics]
+        if alive:
+            cause, txn = "open", alive[0]
+        else:
+            # Newest first: what pins a topic is seldom old.
+            suspects = sorted(owners, reverse=True)
+            txn = next((one for one in suspects if admin.is_pinned_by(topic, one)), None)
+    return HeldBack(
+        topic=str(topic),
+        cause=cause,
+        txn=str(txn) if txn else None,
+        owner=owners.get(txn) if txn else None,
+        max_read=f"{position.max_read.ledger}:{position.max_read.entry}",
+        last_entry=f"{position.last_entry.ledger}:{position.last_entry.entry}",
+    )

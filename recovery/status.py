@@ -1,0 +1,151 @@
+"""``eos-recovery status``: every sink and query, and what it means."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eos.errors import CommitLogError, EosError
+from eos.ids import TxnId
+from recovery.admin import Admin
+from recovery.exits import Exit, worst
+from recovery.report import Facts, Report, duration, escape
+from recovery.sink_view import SinkView, Unfinished, query_label, view
+from recovery.target import Target
+
+
+class BrokenSink(Facts):
+    """A sink whose log can't be read."""
+
+    sink_id: str
+    error: str
+    is_broken: bool
+    """False: it could not be reached."""
+
+
+class StatusReport(Report):
+    """All sinks below a root. ``problems``: what else could not be found out."""
+
+    commit_log: str
+    sinks: list[SinkView]
+    broken: list[BrokenSink]
+    problems: list[str]
+    grace_s: float
+
+    @property
+    def exit(self) -> Exit:
+        """Unfinished for longer than the grace, or broken: action. Not reached: unknown."""
+        late = any(
+            one.written_age_s >= self.grace_s for sink in self.sinks for one in sink.unfinished
+        )
+        return worst(
+            Exit.NEEDS_ACTION if late or any(b.is_broken for b in self.broken) else Exit.CLEAN,
+            Exit.UNKNOWN if self.problems or self.broken else Exit.CLEAN,
+        )
+
+    def render(self, console: Console) -> None:
+        """A table of sinks, then what is unfinished, one paragraph each."""
+        table = Table(title=f"Commit logs below {escape(self.commit_log)}", title_justify="left")
+        for name in ("sink", "query", "last committed", "unfinished", "claim", "what it means"):
+            table.add_column(name, overflow="fold")
+        for sink in self.sinks:
+            for row in _rows(sink):
+                table.add_row(*map(escape, row))
+        for lost in self.broken:
+            table.add_row(escape(lost.sink_id), "-", "-", "-", "-", "[red]can't be read[/]")
+        console.print(table)
+        for sink in self.sinks:
+            for one in sink.unfinished:
+                _render_unfinished(console, sink.sink_id, one)
+        for lost in self.broken:
+            console.print(f"[red]{escape(lost.sink_id)}:[/] {escape(lost.error)}")
+        for problem in self.problems:
+            console.print(f"[yellow]Not known:[/] {escape(problem)}")
+
+
+def _rows(sink: SinkView) -> list[tuple[str, ...]]:
+    claim = (
+        f"run {sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "none"
+    )
+    # A query that has not finished an epoch yet stands there too, by its unfinished one.
+    rows = []
+    for progress in sink.progress:
+        mine = [one for one in sink.unfinished if one.query_id == progress.query_id]
+        last = "nothing yet"
+        if progress.epoch is not None:
+            last = f"{progress.epoch}, {duration(progress.age_s)} ago"
+        waiting = ", ".join(f"{one.epoch} {one.state.value}" for one in mine) or "none"
+        rows.append((sink.sink_id, query_label(progress.query_id), last, waiting, claim))
+    if not rows:
+        rows.append((sink.sink_id, "-", "nothing yet", "none", claim))
+    return [(*row, sink.meaning if n == 0 else "") for n, row in enumerate(rows)]
+
+
+def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
+    left = (
+        f"{duration(one.ttl_left_s)} to live" if one.ttl_left_s >= 0 else "its time to live is over"
+    )
+    at_broker = f"; at the broker: {one.at_broker}" if one.at_broker else ""
+    console.print(
+        f"[bold]{escape(sink_id)}[/], epoch {escape(one.epoch)} of "
+        f"{escape(query_label(one.query_id))}: [yellow]{one.state.value}[/], attempt "
+        f"{one.attempt}, transaction {one.txn}, opened {duration(one.age_s)} ago, {left}"
+        f"{escape(at_broker)}.\n   {escape(one.meaning)}."
+    )
+
+
+def status(
+    target: Target,
+    sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
+    grace_s: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Call an epoch that is under way clean, while its newest record is younger than "
+            "this. For monitors of running queries; 0 calls nothing clean that is unfinished.",
+        ),
+    ] = 0.0,
+) -> StatusReport:
+    """Every sink and query: last committed epoch, what is in doubt, who holds the claim.
+
+    Reads the commit logs only. With --admin-url it also asks the broker about transactions that
+    are not finished.
+
+        eos-recovery status --commit-log /data/eos
+
+        eos-recovery status orders --commit-log s3://bucket/eos --json
+
+    Exit codes: 0 everything is decided and done; 1 something is unfinished, or a log is broken;
+    2 something could not be reached; 64 wrong options.
+    """
+    views: list[SinkView] = []
+    broken: list[BrokenSink] = []
+    for sink_id in target.sinks(sink):
+        try:
+            log = target.log(sink_id)
+            views.append(view(log.history, log.records()))
+        except EosError as error:
+            is_broken = isinstance(error, CommitLogError)
+            broken.append(BrokenSink(sink_id=sink_id, error=str(error), is_broken=is_broken))
+    problems: list[str] = []
+    admin = target.maybe_admin()
+    if admin is not None:
+        views = [_with_broker(sink_view, admin, problems) for sink_view in views]
+    return StatusReport(
+        commit_log=target.root, sinks=views, broken=broken, problems=problems, grace_s=grace_s
+    )
+
+
+def _with_broker(sink_view: SinkView, admin: Admin, problems: list[str]) -> SinkView:
+    asked = []
+    for one in sink_view.unfinished:
+        try:
+            found = admin.transaction(TxnId.parse(one.txn))
+            asked.append(one.model_copy(update={"at_broker": found.status if found else "gone"}))
+        except EosError as error:
+            problems.append(f"transaction {one.txn} at the broker: {error}")
+            asked.append(one)
+    return sink_view.model_copy(update={"unfinished": asked})

@@ -1,0 +1,95 @@
+"""Taking a sink over without Spark: its claim, and the ending of what a driver left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from eos.commit_log import CommitLog
+from eos.committer import Committer, PulsarHalf
+from eos.errors import ConfigurationError
+from eos.ids import TopicName
+from eos.transaction import LogRecord
+from eos.transport.security import Security
+
+_TTL_MS: Final = 600_000
+
+
+class Takeover:
+    """A hold on one sink, as a restarted driver has it. Claims nothing before ``finish``.
+
+    Args:
+        service_url: the cluster; what the log recorded last when None.
+        admin_url: with it, partitions that an aborted transaction pins are found and healed.
+        deadline_s: of each wait for a mark, an END_TXN or the witness.
+
+    Raises:
+        ConfigurationError: there is no such log, or no driver ever claimed the sink.
+        CommitLogError: the log is broken.
+    """
+
+    def __init__(
+        self,
+        sink_id: str,
+        *,
+        commit_log: str | Path,
+        service_url: str | None = None,
+        security: Security | None = None,
+        admin_url: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        deadline_s: float = 60.0,
+        timeout_s: float = 30.0,
+    ) -> None:
+        # Opening for writing would create a log for a name that was only misspelt.
+        CommitLog.open_read_only(commit_log, sink_id, storage_options=storage_options)
+        self._log = CommitLog.open(commit_log, sink_id, storage_options=storage_options)
+        last = self._log.history.last
+        if last is None:
+            raise ConfigurationError("No driver has claimed this sink yet.", sink_id=sink_id)
+        url = service_url or last.service_url
+        self._half = PulsarHalf(
+            sink_id,
+            url,
+            security or Security(),
+            receipt_namespace=TopicName.parse(last.receipt_topic).namespace_name,
+            admin_url=admin_url,
+            timeout_s=timeout_s,
+        )
+        self._committer = Committer(
+            self._log, self._half, service_url=url, ttl_ms=_TTL_MS, deadline_s=deadline_s
+        )
+
+    @property
+    def unfinished(self) -> tuple[LogRecord, ...]:
+        """The newest record of each epoch that is neither committed nor aborted."""
+        return self._log.history.unfinished
+
+    def finish(self, record: LogRecord) -> LogRecord:
+        """Take the claim, the first time, and end one transaction as the log decides.
+
+        Returns:
+            Its last record: COMMITTED, ABORTED or EMPTY. An aborted epoch is written by the next
+            run of its query.
+
+        Raises:
+            InDoubt: the outcome can't be proved now; the log is as it was.
+            Fenced: a driver claimed the sink at the same moment, or took it back.
+        """
+        return self._committer.finish(record)
+
+    def close(self) -> None:
+        """Free connections. The claim stays: the next driver takes it over."""
+        self._half.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
