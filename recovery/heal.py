@@ -57,7 +57,7 @@ def heal(
             )
             for name in pinned
         ],
-        warnings=[*_older(open_), *problems],
+        warnings=[*(_older(open_) if pinned else []), *problems],
     )
 
     def do(progress: Progress) -> None:

@@ -112,19 +112,20 @@ def orphans(
 ) -> OrphansReport:
     """Transactions at the broker that no log owns, and topics whose read position is pinned.
 
-    Needs --admin-url. Looks at every topic that the logs name, receipt topics included.
+    Needs --admin-url. Looks at every topic that the logs name, receipt topics included, and at
+    those that an open transaction writes to.
 
         eos-recovery orphans --commit-log /data/eos --admin-url http://broker:8080
 
     Exit codes: 0 neither; 1 an orphan or a pinned topic; 2 something could not be reached; 64
     wrong options.
     """
-    admin = target.admin()
+    sink_ids, admin = target.sinks(), target.admin()
     problems: list[str] = []
     owners: dict[TxnId, str] = {}
     names = [TopicName.parse(text) for text in topic or ()]
     records: list[LogRecord] = []
-    for sink_id in target.sinks():
+    for sink_id in sink_ids:
         try:
             found = target.log(sink_id).records()
         except EosError as error:
@@ -134,7 +135,8 @@ def orphans(
         records.extend(found)
     connect_coordinators(target, records, problems)
     open_ = admin.open_transactions()
-    topics = sorted({*_exact(admin, names), *_topics_of(records)})
+    touched = {TopicName.parse(name) for one in open_ for name in one.topics}
+    topics = sorted({*_exact(admin, names), *_topics_of(records), *touched})
     return OrphansReport(
         owned=sum(one.txn in owners for one in open_),
         orphans=[_orphan(one) for one in open_ if one.txn not in owners],

@@ -1,0 +1,179 @@
+"""``doctor``: each check, on a real broker where it can be had, on answers of one otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.standalone import PulsarStandalone
+from recovery.checks import Verdict
+from recovery.local_checks import check_spark
+from recovery.namespace_checks import check_policies
+from tests.support import admin
+
+
+def verdicts(report) -> dict[str, str]:
+    return {check["name"]: check["verdict"] for check in report["checks"]}
+
+
+def test_a_healthy_set_up_is_clean_and_missing_authentication_is_said(
+    recovery, make_driver, root, pulsar_standalone
+):
+    make_driver().run("0")
+    where = ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
+    ended = recovery("doctor", *where, "--json")
+    found = verdicts(ended.json)
+    assert found.pop("authentication") == "warning"
+    assert set(found.values()) == {"ok"}, ended.json
+    for name in ("log storage", "broker", "transactions", "coordinator 0", "clock"):
+        assert name in found
+    assert ended.code == 0
+    shown = recovery("doctor", *where).out
+    assert "anyone who reaches it may end any transaction" in shown
+    assert "low-water mark" in shown
+
+
+def test_without_an_admin_url_much_is_unknown(recovery, make_driver, root):
+    make_driver().run("0")
+    ended = recovery("doctor", "--commit-log", root, "--json")
+    assert ended.code == 2
+    assert verdicts(ended.json)["admin API"] == "unknown"
+
+
+def test_a_broker_that_is_down_is_unknown_and_the_logs_are_looked_at_all_the_same(
+    recovery, make_driver, root
+):
+    make_driver().run("0")
+    ended = recovery(
+        "doctor", "--commit-log", root, "--service-url", "pulsar://127.0.0.1:1",
+        "--timeout-s", 2, "--json",
+    )  # fmt: skip
+    found = verdicts(ended.json)
+    assert (ended.code, found["broker"], found["commit logs"]) == (2, "unknown", "ok")
+
+
+def test_a_broken_log_fails(recovery, root, pulsar_standalone):
+    folder = root / "broken" / "_delta_log"
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000.json").write_text("{")
+    ended = recovery("doctor", "--commit-log", root, "--json")
+    assert ended.code == 1
+    assert verdicts(ended.json)["log of broken"] == "failed"
+
+
+def test_a_broker_without_transactions_fails(recovery, tmp_path):
+    with PulsarStandalone(transactions=False) as broker:
+        ended = recovery("doctor", "--service-url", broker.service_url, "--json")
+    assert verdicts(ended.json)["broker"] == "failed"
+    hints = [check["hint"] for check in ended.json["checks"]]
+    assert any("transactionCoordinatorEnabled" in hint for hint in hints)
+    assert ended.code == 1
+
+
+def test_expiry_set_on_the_namespace_of_the_receipts_is_found(
+    recovery, make_driver, root, pulsar_standalone
+):
+    make_driver().run("0")
+    url = pulsar_standalone.admin_url
+    path = "/v2/namespaces/public/default/messageTTL"
+    where = ("--commit-log", root, "--admin-url", url, "--json")
+    admin.call(url, "POST", path, 3600)
+    try:
+        ended = recovery("doctor", *where)
+    finally:
+        admin.call(url, "DELETE", path)
+    assert ended.code == 1
+    assert verdicts(ended.json)["namespace public/default"] == "failed"
+
+
+def test_a_receipt_topic_without_its_subscription_is_found(
+    recovery, make_driver, root, pulsar_standalone
+):
+    driver = make_driver()
+    driver.run("0")
+    url, topic = pulsar_standalone.admin_url, driver.records()[-1].receipt_topic
+    path = topic.removeprefix("persistent://")
+    admin.call(url, "DELETE", f"/v2/persistent/{path}/subscription/eos-receipts?force=true")
+    ended = recovery("doctor", "--commit-log", root, "--admin-url", url, "--json")
+    assert ended.code == 1
+    (check,) = [c for c in ended.json["checks"] if c["name"].startswith("receipts")]
+    assert "no subscription" in check["found"]
+
+
+HARMFUL = {
+    "expiry": ({"message_ttl_in_seconds": 60}, {}),
+    "expiry by default": ({}, {"ttlDurationDefaultInSeconds": "60"}),
+    "eviction": (
+        {"backlog_quota_map": {"message_age": {"policy": "consumer_backlog_eviction"}}},
+        {},
+    ),
+    "eviction by default": (
+        {},
+        {
+            "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
+            "backlogQuotaDefaultLimitBytes": "1000",
+        },
+    ),
+    "deletion of idle topics": (
+        {
+            "inactive_topic_policies": {
+                "deleteWhileInactive": True,
+                "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
+            }
+        },
+        {},
+    ),
+    "expiry of subscriptions": ({"subscription_expiration_time_minutes": 5}, {}),
+    "expiry of subscriptions by default": ({}, {"subscriptionExpirationTimeMinutes": "5"}),
+}
+HARMLESS = {
+    "nothing set": ({}, {}),
+    "expiry off here": ({"message_ttl_in_seconds": 0}, {"ttlDurationDefaultInSeconds": "60"}),
+    "a quota that refuses": (
+        {"backlog_quota_map": {"destination_storage": {"policy": "producer_exception"}}},
+        {},
+    ),
+    "eviction without a limit": (
+        {},
+        {
+            "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
+            "backlogQuotaDefaultLimitBytes": "-1",
+            "backlogQuotaDefaultLimitSecond": "-1",
+        },
+    ),
+    "deletion without subscriptions": (
+        {},
+        {
+            "brokerDeleteInactiveTopicsEnabled": "true",
+            "brokerDeleteInactiveTopicsMode": "delete_when_no_subscriptions",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARMFUL)
+def test_policies_that_remove_receipts_fail(case):
+    (check,) = check_policies("t/n", *HARMFUL[case])
+    assert check.verdict is Verdict.FAILED
+    assert check.hint
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_policies_that_leave_receipts_alone_are_ok(case):
+    (check,) = check_policies("t/n", *HARMLESS[case])
+    assert check.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("spark.speculation true", Verdict.FAILED),
+        ("spark.speculation=true", Verdict.FAILED),
+        ("# spark.speculation true\nspark.master local", Verdict.OK),
+        ("spark.speculation   false\n", Verdict.OK),
+        (None, Verdict.OK),
+    ],
+)
+def test_speculation_in_sparks_defaults_is_found(tmp_path, text, verdict):
+    if text is not None:
+        (tmp_path / "spark-defaults.conf").write_text(text)
+    assert check_spark(str(tmp_path)).verdict is verdict

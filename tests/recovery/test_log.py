@@ -1,0 +1,60 @@
+"""``log compact`` and ``log export``."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pyarrow.parquet
+import pytest
+
+from eos.commit_log import SCHEMA
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
+def test_export_writes_every_record_with_every_column_in_order(
+    recovery, make_driver, root, name, tmp_path, suffix
+):
+    driver = make_driver()
+    driver.run("0")
+    path = tmp_path / f"out{suffix}"
+    ended = recovery("log", "export", name, path, "--commit-log", root, "--json")
+    assert (ended.code, ended.json["records"]) == (0, 4)
+    if suffix == ".parquet":
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    elif suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        rows = list(csv.DictReader(path.open()))
+    assert list(rows[0]) == SCHEMA.names
+    assert [int(row["seq"]) for row in rows] == [1, 2, 3, 4]
+    assert [row["state"] for row in rows] == ["CLAIMED", *driver.states("0")]
+
+
+def test_export_overwrites_nothing_and_knows_its_formats(
+    recovery, make_driver, root, name, tmp_path
+):
+    make_driver().run("0")
+    path = tmp_path / "out.csv"
+    path.write_text("mine")
+    ended = recovery("log", "export", name, path, "--commit-log", root)
+    assert (ended.code, path.read_text()) == (64, "mine")
+    ended = recovery("log", "export", name, tmp_path / "out.xls", "--commit-log", root)
+    assert ended.code == 64
+    assert ".parquet" in ended.err
+
+
+def test_compact_shows_a_plan_then_makes_one_file_of_many_and_loses_nothing(
+    recovery, make_driver, root, name
+):
+    driver = make_driver()
+    for epoch in range(3):
+        driver.run(str(epoch))
+    before = driver.records()
+    assert recovery("log", "compact", name, "--commit-log", root).code == 1
+    ended = recovery("log", "compact", name, "--commit-log", root, "--apply", "--yes")
+    assert ended.code == 0
+    assert f"{len(before)} rows" in ended.out
+    assert driver.records() == before
+    driver.run("3")  # a driver that is alive goes on
+    assert driver.states("3")[-1] == "COMMITTED"

@@ -1,0 +1,120 @@
+"""``orphans`` and ``heal``: what the broker holds that no log accounts for."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
+from eos.steps import Step
+from tests.support import admin
+from tests.support.judge import drain
+from tests.support.plain_driver import PlainDriver
+
+
+@pytest.fixture
+def where(root, pulsar_standalone):
+    return ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
+
+
+def test_a_transaction_of_no_log_is_an_orphan_and_one_of_a_log_is_not(
+    recovery, make_driver, dies_behind, where, client
+):
+    driver = make_driver()
+    dies_behind(driver, Step.WRITE, "0")
+    owned = str(driver.records()[-1].txn)
+    orphan = client.transaction(timeout_s=120)
+    client.producer(driver.topic).send(b"x", txn=orphan).result(timeout=10)
+    try:
+        ended = recovery("orphans", *where, "--json")
+    finally:
+        orphan.abort()
+    assert ended.code == 1
+    found = {one["txn"]: one for one in ended.json["orphans"]}
+    assert found[str(orphan.id)]["topics"] == [driver.topic]
+    assert owned not in found
+    assert ended.json["owned"] >= 1
+    held = {one["topic"]: one for one in ended.json["held_back"]}
+    assert held[driver.topic]["cause"] == "open"
+
+
+def test_an_admin_url_is_needed(recovery, make_driver, root):
+    make_driver().run("0")
+    ended = recovery("orphans", "--commit-log", root)
+    assert ended.code == 64
+    assert "--admin-url" in ended.err
+
+
+@pytest.fixture
+def pinned(root, name):
+    """A partition that a dead transaction of sink ``name`` pins, on a broker of its own: another
+    test's open transaction would rightly delay the cure."""
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(PulsarStandalone())
+        client = stack.enter_context(PulsarClient(broker.service_url))
+        admin.create_partitioned(broker.admin_url, name, 2)
+        topic = f"persistent://public/default/{name}"
+        driver = PlainDriver(broker.service_url, root, name, topic)
+        stack.callback(driver.close)
+        driver.run("0", count=1)  # reaches partition 0 only
+        fresh = f"{topic}-partition-1"
+        zombies = []
+
+        def leave_a_zombie(txn_id) -> None:
+            zombie = client.join(txn_id)
+            zombie.register([fresh])
+            zombies.append((zombie, client.producer(fresh)))
+            raise ValueError("the job failed")
+
+        driver.during_write = leave_a_zombie
+        with pytest.raises(ValueError, match="job failed"):
+            driver.run("1", count=1)
+        zombie, producer = zombies.pop()
+        producer.send(b"too late", txn=zombie).result(timeout=10)
+        driver.during_write = lambda _: None
+        yield broker, driver, fresh, str(zombie.id)
+
+
+def test_a_pinned_partition_is_found_with_its_transaction_and_healed(recovery, pinned, root):
+    broker, driver, fresh, txn = pinned
+    client = PulsarClient(broker.service_url)
+    where = ("--admin-url", broker.admin_url, "--service-url", broker.service_url)
+    # Somebody else's open transaction: the cure has to wait for it.
+    older = client.transaction(timeout_s=600)
+    ended = recovery("orphans", "--commit-log", root, "--topic", driver.topic, *where, "--json")
+    assert ended.code == 1
+    held = {one["topic"]: one for one in ended.json["held_back"]}
+    assert (held[fresh]["cause"], held[fresh]["txn"]) == ("pinned", txn)
+    plan = recovery("heal", driver.topic, *where)
+    assert plan.code == 1
+    assert fresh in plan.out
+    assert f"Transaction {older.id} is open" in plan.out
+    older.abort()
+    ended = recovery("heal", driver.topic, *where, "--apply", "--yes", "--json")
+    assert (ended.code, ended.json["done"]) == (0, [f"{fresh}: readers go on"])
+    driver.run("1", count=2)
+    assert b"1/1" in [seen.value for seen in drain(broker.service_url, driver.topic)]
+    ended = recovery("heal", driver.topic, *where, "--json")
+    assert (ended.code, ended.json["steps"]) == (0, [])
+    client.close()
+
+
+def test_a_pin_that_can_not_be_healed_yet_is_unknown(recovery, pinned):
+    broker, driver, fresh, _ = pinned
+    where = ("--admin-url", broker.admin_url, "--service-url", broker.service_url)
+    ended = recovery("heal", fresh, *where, "--apply", "--yes", "--wait-s", 60, "--json")
+    assert ended.code == 0
+    assert driver.topic in ended.json["done"][0]
+
+
+def test_healing_a_topic_that_is_not_there_or_not_pinned(recovery, make_driver, where):
+    driver = make_driver()
+    driver.run("0")
+    at = ("--service-url", driver.service_url, *where[2:])
+    ended = recovery("heal", driver.topic, *at)
+    assert (ended.code, ended.out) == (0, "Nothing to do.")
+    ended = recovery("heal", "persistent://public/default/none-such", *at)
+    assert ended.code == 64
+    assert "There is no topic" in ended.err

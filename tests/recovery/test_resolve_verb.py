@@ -1,0 +1,175 @@
+"""``resolve`` and ``abort``: a plan first, then step by step; never against a decision."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos import failpoints
+from eos.errors import Fenced
+from eos.steps import Step
+from tests.support.judge import drain
+from tests.support.plain_driver import rows_of
+
+
+def values(driver) -> list[bytes]:
+    return [seen.value for seen in drain(driver.service_url, driver.topic)]
+
+
+def test_the_plan_changes_nothing_and_says_who_would_be_fenced(
+    recovery, make_driver, dies_behind, root
+):
+    driver = make_driver()
+    dies_behind(driver, Step.PREPARE, "0")
+    before = driver.records()
+    ended = recovery("resolve", "--commit-log", root)
+    assert ended.code == 1
+    assert "END_TXN(commit)" in ended.out
+    assert "Its last record is" in ended.out
+    assert before[-1].run_id[:8] in ended.out
+    assert "stops with Fenced" in ended.out
+    assert driver.records() == before
+
+
+@pytest.mark.parametrize(
+    ("step", "state"), [(Step.PREPARE, "COMMITTED"), (Step.WRITE, "ABORTED")], ids=lambda x: str(x)
+)
+def test_apply_does_what_the_log_decided_and_a_second_time_nothing(
+    recovery, make_driver, dies_behind, root, name, step, state
+):
+    driver = make_driver()
+    dies_behind(driver, step, "0")
+    ended = recovery("resolve", name, "--commit-log", root, "--apply", "--yes", "--json")
+    assert ended.code == 0
+    (done,) = ended.json["done"]
+    assert state in done
+    assert driver.states("0")[-1] == state
+    assert values(driver) == (rows_of("0") if state == "COMMITTED" else [])
+    before = driver.records()
+    ended = recovery("resolve", name, "--commit-log", root, "--apply", "--yes", "--json")
+    assert (ended.code, ended.json["steps"]) == (0, [])
+    assert driver.records() == before
+
+
+def test_apply_asks_and_without_anybody_to_answer_does_nothing(
+    recovery, make_driver, dies_behind, root
+):
+    driver = make_driver()
+    dies_behind(driver, Step.PREPARE, "0")
+    before = driver.records()
+    ended = recovery("resolve", "--commit-log", root, "--apply")
+    assert ended.code == 64
+    assert "--yes" in ended.err
+    assert driver.records() == before
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)], ids=["yes", "no"])
+def test_apply_takes_yes_or_no_from_a_terminal(
+    recovery, make_driver, dies_behind, root, monkeypatch, answer, code
+):
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    driver = make_driver()
+    dies_behind(driver, Step.PREPARE, "0")
+    before = driver.records()
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    ended = recovery("resolve", "--commit-log", root, "--apply")
+    assert ended.code == code
+    assert "END_TXN(commit)" in ended.err
+    assert (driver.records() == before) == (code == 1)
+
+
+def test_what_can_not_be_proved_stays_in_doubt_and_is_unknown(
+    recovery, make_driver, dies_behind, root, pulsar_standalone
+):
+    from tests.support import admin
+
+    driver = make_driver()
+    driver.run("0")
+    dies_behind(driver, Step.PREPARE, "1")
+    receipts = driver.records()[-1].receipt_topic.removeprefix("persistent://")
+    admin.delete_topic(pulsar_standalone.admin_url, receipts)
+    where = ("--commit-log", root, "--apply", "--yes", "--json")
+    ended = recovery("resolve", *where, "--deadline-s", 15)
+    assert ended.code == 2
+    assert "the mark is not in the receipt topic" in ended.json["unknown"][0]
+    assert driver.states("1") == ["OPEN", "PREPARED"]
+
+
+def test_a_live_driver_is_fenced_at_its_next_append(recovery, make_driver, root):
+    driver = make_driver()
+    codes = []
+
+    def overtake() -> None:
+        codes.append(recovery("resolve", "--commit-log", root, "--apply", "--yes").code)
+
+    with failpoints.armed(Step.WRITE, overtake), pytest.raises(Fenced):
+        driver.run("0")
+    assert codes == [0]
+    assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
+    assert values(driver) == []
+
+
+def test_a_prepared_epoch_is_never_aborted(recovery, make_driver, dies_behind, root, name):
+    driver = make_driver()
+    dies_behind(driver, Step.PREPARE, "0")
+    before = driver.records()
+    ended = recovery("abort", name, "--commit-log", root, "--apply", "--yes")
+    assert ended.code == 1
+    assert "to commit it is decided" in ended.out
+    assert driver.records() == before
+
+
+def test_an_open_epoch_is_aborted_and_a_prepared_one_beside_it_left_alone(
+    recovery, make_driver, dies_behind, root, name
+):
+    driver = make_driver()
+    dies_behind(driver, Step.PREPARE, "0")
+    # A second run of the same process, as far as the log is concerned: its epoch stays open too.
+    dies_behind_second(driver)
+    ended = recovery("abort", name, "--epoch", "b", "--commit-log", root, "--apply", "--yes")
+    assert ended.code == 0
+    assert driver.states("b")[-1] == "ABORTED"
+    assert driver.states("0") == ["OPEN", "PREPARED"]
+
+
+def dies_behind_second(driver) -> None:
+    from eos.transaction import BATCH
+
+    driver.committer._finish_all = lambda: None
+
+    def die(_) -> None:
+        raise SystemExit
+
+    driver.during_write = die
+    with pytest.raises(SystemExit):
+        driver.run("b", query_id=BATCH)
+
+
+def test_an_orphan_is_aborted_by_number_only_if_no_log_owns_it(
+    recovery, make_driver, dies_behind, root, pulsar_standalone, client
+):
+    driver = make_driver()
+    dies_behind(driver, Step.WRITE, "0")
+    owned = driver.records()[-1].txn
+    where = ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
+    ended = recovery("abort", "--txn", owned, *where, "--apply", "--yes")
+    assert ended.code == 64
+    assert f"belongs to sink {driver.sink_id}" in ended.err
+    orphan = client.transaction(timeout_s=120)
+    assert recovery("abort", "--txn", orphan.id, *where).code == 1
+    ended = recovery("abort", "--txn", orphan.id, *where, "--apply", "--yes", "--json")
+    assert ended.code == 0
+    assert ended.json["done"] == [f"transaction {orphan.id}: aborted"]
+    ended = recovery("abort", "--txn", orphan.id, *where)
+    assert (ended.code, "it is over" in ended.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "args", [(), ("s", "--txn", "(0,1)"), ("--txn", "x"), ("--txn", "(0,1)", "--epoch", "1")]
+)
+def test_abort_takes_a_sink_or_a_transaction(recovery, root, args):
+    assert recovery("abort", *args, "--commit-log", root).code == 64
