@@ -71,11 +71,11 @@ def test_a_late_send_that_hides_a_committed_epoch_is_found(recovery, where, root
         driver = PlainDriver(broker.service_url, root, name, topic)
         driver.run("0")
         txn = driver.records()[-1].txn
-        driver.run("1")
         assert recovery("verify", *where).code == 0
         zombie = client.join(txn)
         zombie._registered.add(topic)  # a task of long ago, which had registered it
         client.producer(topic).send(b"late", txn=zombie).result(timeout=10)
+        driver.run("1")
         driver.run("2")
         driver.close()
         ended = recovery("verify", *where, "--admin-url", broker.admin_url, "--json")
