@@ -1,0 +1,23 @@
+"""Waiting until a transaction has outlived its time to live."""
+
+from __future__ import annotations
+
+import time
+
+from eos.client import PulsarClient
+from eos.errors import InvalidTransactionStatus, TransactionNotFound
+from eos.ids import TxnId
+
+
+def await_expiry(client: PulsarClient, txn: TxnId) -> None:
+    """Until the broker has forgotten ``txn``; there is no way to ask that does not touch it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            client.coordinators.add_partitions(txn, ["persistent://public/default/none"])
+        except TransactionNotFound:
+            return
+        except InvalidTransactionStatus:
+            pass  # the broker is about to abort it
+        time.sleep(0.1)
+    raise AssertionError(f"transaction {txn} did not expire")
