@@ -1,0 +1,105 @@
+"""A sink changes hands while its old driver is only asleep: one wins each append, none guesses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from chaos.proxy import FaultProxy, Verdict
+from eos.commit_log import CommitLog
+from eos.errors import EosError, Fenced
+from eos.steps import Step
+from eos.wire import commands
+from tests.support import processes
+from tests.support.judge import drain
+from tests.support.plain_driver import rows_of
+
+EPOCHS = 3
+
+
+def values(broker, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(broker.service_url, topic)]
+
+
+def await_sleep(pid: int) -> None:
+    """Until the process has stopped itself."""
+    deadline = time.monotonic() + 60
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("step", list(Step), ids=lambda step: step.name.lower())
+def test_a_driver_that_sleeps_behind_any_step_is_fenced_when_it_wakes_up(
+    pulsar_standalone, make_driver, topic, tmp_path, name, step
+):
+    args = (pulsar_standalone.service_url, str(tmp_path / "log"), name, topic, str(EPOCHS))
+    setting = f"{step.name.lower()}=stop@{1 if step is Step.CLAIM else 2}"
+    with processes.driver(
+        "tests.support.plain_driver", *args, env={"EOS_FAILPOINTS": setting}
+    ) as sleeper:
+        await_sleep(sleeper.pid)
+        successor = make_driver()
+        for epoch in range(EPOCHS):
+            successor.run(str(epoch))
+        before = successor.records()
+        os.kill(sleeper.pid, signal.SIGCONT)
+        _, err = sleeper.communicate(timeout=120)
+    assert sleeper.returncode == 1
+    assert "eos.errors.Fenced" in err
+    after = successor.records()
+    assert after == before
+    committed = [record.epoch for record in after if record.state == "COMMITTED"]
+    assert committed == [str(epoch) for epoch in range(EPOCHS)]
+    successor.run(str(EPOCHS))  # the claim is still the successor's
+    everything = [row for epoch in range(EPOCHS + 1) for row in rows_of(str(epoch))]
+    assert values(pulsar_standalone, topic) == everything
+
+
+@pytest.mark.parametrize("action", ["commit", "abort"])
+def test_an_end_txn_that_is_still_in_flight_changes_nothing(
+    pulsar_standalone, make_driver, topic, action
+):
+    """It leaves the old driver, the successor decides and goes on, and only then it arrives."""
+    with FaultProxy(pulsar_standalone.service_url) as proxy:
+        old = make_driver(service_url=proxy.service_url, timeout_s=60.0, deadline_s=90.0)
+        old.committer.claim()
+        after: list[object] = []
+
+        def hand_over(_: commands.EndTxn) -> Verdict:
+            if not after:
+                successor = make_driver()
+                successor.run("0")
+                successor.run("1")
+                after.extend(successor.records())
+            return Verdict.PASS
+
+        def fail(_) -> None:
+            raise ValueError("the job failed")
+
+        if action == "abort":
+            old.during_write = fail
+        with proxy.fault(commands.EndTxn, hand_over), pytest.raises(Fenced):
+            old.run("0")
+    assert after
+    assert old.records() == after
+    assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
+
+
+def test_a_sink_that_goes_to_and_fro_is_written_by_one_driver_at_a_time(
+    pulsar_standalone, make_driver, topic, tmp_path, name
+):
+    drivers = [make_driver(), make_driver()]
+    for epoch in range(4):
+        with contextlib.suppress(EosError):
+            drivers[epoch % 2].run(str(epoch))
+        drivers[epoch % 2] = make_driver()
+        drivers[epoch % 2].run(str(epoch))
+    records = CommitLog.open_read_only(tmp_path / "log", name).records()
+    assert [r.epoch for r in records if r.state == "COMMITTED"] == ["0", "1", "2", "3"]
+    assert values(pulsar_standalone, topic) == [r for n in range(4) for r in rows_of(str(n))]
