@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +77,25 @@ class Location:
         selector = pyarrow.fs.FileSelector(inside, allow_not_found=True, recursive=False)
         found = self._handler().get_file_info_selector(selector)
         return sorted(info.path.rstrip("/").rsplit("/", 1)[-1] for info in found)
+
+    def beside(self, name: str) -> Location:
+        """The folder ``name`` in the same root, opened by the same options."""
+        root = self.uri.rstrip("/").rsplit("/", 1)[0] or "/"
+        return Location(f"{root.rstrip('/')}/{name}", storage_options=self._options)
+
+    def remove(self) -> None:
+        """Delete everything in the folder. Only for what was made there a moment ago.
+
+        Raises:
+            OSError: it can't be deleted.
+        """
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for inside in (LOG_FOLDER, ""):
+            for name in self.names(inside):
+                if name != LOG_FOLDER:
+                    self._handler().delete_file(f"{inside}/{name}" if inside else name)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file, ``name`` relative to the folder; None when it is missing."""

@@ -14,10 +14,10 @@ from typing import Final
 from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log import damage
-from eos.commit_log.damage import BROKEN_HINT
 from eos.commit_log.disk import NotDurable
+from eos.commit_log.housekeeping import KEEP_EPOCHS, CompactionReport, keep_house
 from eos.commit_log.location import Location
-from eos.commit_log.reading import read_history
+from eos.commit_log.reading import at, read_again, read_history
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, ConfigurationError, Fenced
 from eos.transaction import UNFINISHED, History, LogRecord, State
@@ -27,6 +27,7 @@ Clock = Callable[[], datetime]
 HOUSEKEEPING_INTERVAL: Final = 100
 """Appends between two rounds of housekeeping."""
 
+_OPEN_TO_WRITE: Final = "Open it with CommitLog.open."
 _TRIES: Final = 3
 _DOUBTFUL_APPEND_S: Final = 60.0
 _log = logging.getLogger(__name__)
@@ -42,15 +43,22 @@ class CommitLog:
     Safe to share between threads. After ``Fenced`` it stays fenced: open another one.
     """
 
-    def __init__(self, table: LogTable, *, clock: Clock, is_writable: bool) -> None:
+    def __init__(
+        self,
+        table: LogTable,
+        *,
+        clock: Clock,
+        is_writable: bool,
+        keep_epochs: int = KEEP_EPOCHS,
+    ) -> None:
         self._table = table
-        self._table_id = table.id
         self._clock = clock
         self._is_writable = is_writable
         self._lock = threading.RLock()
         self._own_runs: set[str] = set()
         self._fenced: str | None = None
         self._is_unsettled = False
+        self._keep_epochs = keep_epochs
         self._history, _ = read_history(table)
         self._loose_files = table.loose_files
 
@@ -61,6 +69,7 @@ class CommitLog:
         sink_id: str,
         *,
         storage_options: Mapping[str, str] | None = None,
+        keep_epochs: int = KEEP_EPOCHS,
         clock: Clock = _now,
     ) -> CommitLog:
         """Open the sink's log below ``root`` and read it; create it when there is none.
@@ -70,6 +79,8 @@ class CommitLog:
                 ``s3://bucket/prefix``.
             sink_id: the sink.
             storage_options: as ``deltalake`` takes them; never shown.
+            keep_epochs: how many of the newest finished epochs stay in full; older ones are
+                dropped but for what a later decision may need (``transaction.retention``).
             clock: gives ``written_at``; UTC.
 
         Raises:
@@ -78,7 +89,7 @@ class CommitLog:
         """
         location = Location(root, sink_id, storage_options)
         table = LogTable.create_or_open(location, sink_id)
-        return cls(table, clock=clock, is_writable=True)
+        return cls(table, clock=clock, is_writable=True, keep_epochs=keep_epochs)
 
     @classmethod
     def open_read_only(
@@ -120,7 +131,7 @@ class CommitLog:
     @property
     def log_table_id(self) -> str:
         """Delta's id of the table (a uuid): part of the receipt topic's name."""
-        return self._table_id
+        return self._table.id
 
     @property
     def history(self) -> History:
@@ -133,16 +144,14 @@ class CommitLog:
         return self._fenced is not None
 
     def records(self) -> list[LogRecord]:
-        """Read the table again and return every record, in order. Leaves ``history`` as it is.
+        """Read the table again and return every record that is kept, in the order of ``seq``.
+
+        Leaves ``history`` as it is.
 
         Raises:
             CommitLogError: the log is broken; names the file.
         """
-        location, sink_id = self._table.location, self.sink_id
-        table = LogTable.maybe_open(location, sink_id)
-        if table is None:
-            raise self._error("it is gone")
-        return read_history(table)[1]
+        return read_again(self._table, None)[2]
 
     def append(self, draft: LogRecord) -> LogRecord:
         """Append a record if nobody else has appended since; the fence of the whole design.
@@ -184,9 +193,27 @@ class CommitLog:
         with self._lock:
             self._reread()
 
+    def compact(self, *, keep_epochs: int | None = None) -> CompactionReport:
+        """Keep house now, instead of at the next hundredth append. Claims nothing.
+
+        Args:
+            keep_epochs: see ``open``; as it was opened when None.
+
+        Raises:
+            CommitLogError: the log is broken, or was opened to be read only.
+            Retriable: another housekeeper was at work.
+        """
+        with self._lock:
+            if not self._is_writable:
+                raise self._error("it was opened to be read only", hint=_OPEN_TO_WRITE)
+            keep = self._keep_epochs if keep_epochs is None else keep_epochs
+            report = keep_house(self._table.location, self.sink_id, keep_epochs=keep)
+            self._reread()
+            return report
+
     def _check_may_append(self) -> None:
         if not self._is_writable:
-            raise self._error("it was opened to be read only", hint="Open it with CommitLog.open.")
+            raise self._error("it was opened to be read only", hint=_OPEN_TO_WRITE)
         if self._fenced is not None:
             raise Fenced(self._fenced, sink_id=self.sink_id)
         if self._is_unsettled:
@@ -225,43 +252,33 @@ class CommitLog:
         """Look what stands at the record's place: itself, nothing (None), or another's."""
         try:
             records = self._reread()
-            if len(records) < record.seq:
+            if self._table.position < record.seq:
                 return None
-            found = records[record.seq - 1]
-            is_ours = found.says_the_same(record)
-            if is_ours:
+            # Dropped since: then others have gone on for long, and it is theirs.
+            found = at(records, record.seq)
+            if found is not None and not found.says_the_same(record):
+                found = None
+            if found is not None:
                 self._table.make_durable()
         except CommitLogError:
             self._is_unsettled = True
             raise
         except Exception as error:
             raise self._unsettled(record, error) from None
-        if is_ours and len(records) == record.seq:
+        if found is not None and self._table.position == record.seq:
             return found
         raise self._fence(records[-1]) from None
 
     def _reread(self) -> list[LogRecord]:
         """A fresh handle, everything read, and compared with what was known before."""
-        table = LogTable.maybe_open(self._table.location, self.sink_id)
-        if table is None:
-            raise self._error("it is gone", hint=BROKEN_HINT)
-        if table.id != self._table_id:
-            raise self._error("the table was replaced by another one", hint=BROKEN_HINT)
-        history, records = read_history(table)
         known = self._history.last
-        if known is not None and (
-            len(records) < known.seq or not records[known.seq - 1].says_the_same(known)
-        ):
-            raise self._error(
-                f"the table was rolled back: seq {known.seq} was there "
-                f"({known.state.value}), now it ends at {history.last_seq} or holds another record",
-                hint=BROKEN_HINT,
-            )
+        table, history, records = read_again(self._table, known)
         self._table, self._history = table, history
         self._loose_files = table.loose_files
         self._is_unsettled = False
-        for record in records[known.seq if known else 0 :]:
-            if self._own_runs and record.run_id not in self._own_runs:
+        seen = known.seq if known else 0
+        for record in records:
+            if record.seq > seen and self._own_runs and record.run_id not in self._own_runs:
                 self._fence(record)
         return records
 
@@ -283,7 +300,8 @@ class CommitLog:
 
     def _keep_house(self) -> None:
         try:
-            self._table.keep_house()
+            keep_house(self._table.location, self.sink_id, keep_epochs=self._keep_epochs)
+            self._reread()
         except Exception as error:
             # The record is written; the next round is due after as many appends again.
             text = self._table.location.clean(error)

@@ -1,14 +1,105 @@
-"""TEMPORARY."""
+"""Can two drivers be kept apart on this storage? Tried out, not looked up.
 
+The fence of a commit log is a conditional create: of two drivers that want to write the same commit
+exactly one may succeed. A file system gives that, and so does an S3 API with conditional put; a
+server that ignores the header ``If-None-Match`` lets both succeed, in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.location import Location
+from eos.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+_SCHEMA = pa.schema([pa.field("n", pa.int64())])
 
 
 @dataclass(frozen=True)
 class StorageProbe:
+    """What was found. ``detail`` says it in words; ``is_exclusive`` is False when not tried."""
+
     is_writable: bool
     is_exclusive: bool
     detail: str
 
 
-def probe_storage(root, storage_options=None):
-    return StorageProbe(True, True, "stub")
+def probe_storage(
+    root: str | Path, *, storage_options: Mapping[str, str] | None = None
+) -> StorageProbe:
+    """Write the same commit of a small table twice, below ``root``, and remove the table again.
+
+    Raises:
+        ConfigurationError: a bad URL.
+    """
+    name = f".eos-probe-{uuid.uuid4().hex[:12]}"
+    location = Location(root, storage_options=storage_options)
+    return _probe(Location(f"{location.uri.rstrip('/')}/{name}", storage_options=storage_options))
+
+
+def require_exclusive(location: Location) -> None:
+    """Before a log is created at ``location``: nothing, when its storage keeps two drivers apart.
+
+    A local file system does; it is not tried.
+
+    Raises:
+        ConfigurationError: it does not, or can't be written to.
+    """
+    if location.folder is not None:
+        return
+    probe = _probe(location.beside(f".eos-probe-{uuid.uuid4().hex[:12]}"))
+    if not probe.is_exclusive:
+        raise ConfigurationError(
+            f"commit_log {location.uri}: {probe.detail}.",
+            hint="Use storage whose conditional put works, or a file system (docs/commit-log.md).",
+        )
+
+
+def _probe(location: Location) -> StorageProbe:
+    try:
+        with panics_as_errors():
+            location.make_folder()
+            DeltaTable.create(
+                location.uri, schema=_SCHEMA, storage_options=location.storage_options
+            )
+            handles = [
+                DeltaTable(location.uri, storage_options=location.storage_options) for _ in range(2)
+            ]
+            _commit(handles[0])
+            try:
+                _commit(handles[1])
+            except CommitFailedError:
+                return StorageProbe(True, True, "of two writes of one commit exactly one succeeds")
+            return StorageProbe(
+                True, False, "two drivers could both write the same commit: neither would notice"
+            )
+    except Exception as error:
+        return StorageProbe(False, False, f"it can't be written to: {location.clean(error)}")
+    finally:
+        _remove(location)
+
+
+def _commit(table: DeltaTable) -> None:
+    write_deltalake(
+        table,
+        pa.table({"n": [1]}, schema=_SCHEMA),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[Transaction("eos-probe", 1)]),
+    )
+
+
+def _remove(location: Location) -> None:
+    try:
+        location.remove()
+    except Exception as error:
+        _log.warning("the probe %s was not removed: %s", location.uri, location.clean(error))

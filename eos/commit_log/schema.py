@@ -92,9 +92,9 @@ def to_row(record: LogRecord) -> dict[str, Any]:
     }
 
 
-def to_table(record: LogRecord) -> pa.Table:
-    """The record as an Arrow table of one row."""
-    return pa.Table.from_pylist([to_row(record)], schema=SCHEMA)
+def to_table(*records: LogRecord) -> pa.Table:
+    """The records as an Arrow table, a row each."""
+    return pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
 
 
 class NewerRecord(ValueError):

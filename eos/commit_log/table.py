@@ -35,8 +35,9 @@ from deltalake.exceptions import TableNotFoundError
 from eos.commit_log import damage, disk
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.probe import require_exclusive
 from eos.commit_log.schema import SCHEMA, to_table
-from eos.errors import CommitLogError
+from eos.errors import CommitLogError, ConfigurationError
 from eos.transaction import LogRecord
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
@@ -48,8 +49,8 @@ _CONFIGURATION: Final[dict[str, str | None]] = {
     # files in it, 35 ms with 5,000, 86 ms with 20,000. Far more than _DOUBTFUL_APPEND_S of the log.
     "delta.logRetentionDuration": "interval 10 minutes",
 }
-# Checkpoints and clean-up are housekeeping's: an append that took effect must not fail over them.
-_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Checkpoints and clean-up are housekeeping's: no append that took effect may fail over them."""
 
 
 class LostRace(Exception):
@@ -64,12 +65,15 @@ class LogTable:
         self.sink_id = sink_id
         self._table = table
         self._app_id = f"eos/{sink_id}"
+        self.retention_ids = (f"{self._app_id}/horizon", f"{self._app_id}/kept")
+        """Identifiers by which retention commits its horizon, and how many rows it kept."""
 
     @classmethod
     def create_or_open(cls, location: Location, sink_id: str) -> LogTable:
         """Open the table, or create it when nothing is there; safe against other creators.
 
         Raises:
+            ConfigurationError: the storage can't keep two drivers apart.
             CommitLogError: it can't be opened or created, or only remains of one are there.
         """
         opened = cls.maybe_open(location, sink_id)
@@ -77,8 +81,11 @@ class LogTable:
             return opened
         problem = "another creator is half-way"
         try:
+            require_exclusive(location)
             location.make_folder()
             _create(location)
+        except ConfigurationError:
+            raise
         except Exception as error:
             problem = location.clean(error)
         # Also after an error: somebody else may have been first.
@@ -120,9 +127,30 @@ class LogTable:
         return str(self._table.metadata().id)
 
     @property
+    def delta(self) -> DeltaTable:
+        """The handle itself, for housekeeping."""
+        return self._table
+
+    @property
+    def position(self) -> int:
+        """``seq`` of the newest append."""
+        return self._table.transaction_version(self._app_id) or 0
+
+    @property
+    def horizon(self) -> int:
+        """The ``seq`` up to which retention may have taken records away; 0: never yet."""
+        return self._table.transaction_version(self.retention_ids[0]) or 0
+
+    @property
     def loose_files(self) -> int:
         """How many data files a read opens; each append adds one, compaction leaves one."""
         return len(self._table.file_uris())
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Number and bytes of the data files that a read opens."""
+        sizes = pa.table(self._table.get_add_actions()).column("size_bytes").to_pylist()
+        return len(sizes), sum(sizes)
 
     def read(self) -> list[dict[str, Any]]:
         """All rows in the order of ``seq``, as this handle sees them.
@@ -147,12 +175,26 @@ class LogTable:
         except Exception as error:
             cause = self.location.cause(error)
             raise damage.unreadable(self.location, self.sink_id, error, self._table) from cause
-        if last != self._position():
+        if last != self.position:
             raise self.broken(
-                f"the rows end at seq {last}, but {self._position()} were appended: "
+                f"the rows end at seq {last}, but {self.position} were appended: "
                 "rows were rolled back or deleted"
             )
+        self._check_kept(rows)
         return rows
+
+    def _check_kept(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Above the horizon a gap is seen by itself; below, only the number tells."""
+        horizon = self.horizon
+        if not horizon:
+            return
+        kept = self._table.transaction_version(self.retention_ids[1]) or 0
+        found = sum(row["seq"] <= horizon for row in rows)
+        if found != kept:
+            raise self.broken(
+                f"{found} rows up to seq {horizon}, but retention has kept {kept}: rows were "
+                "rolled back or deleted"
+            )
 
     def append(self, record: LogRecord) -> None:
         """Commit ``record``, if the table stands at ``record.seq - 1``.
@@ -164,8 +206,8 @@ class LogTable:
         """
         with panics_as_errors():
             self._table.update_incremental()
-            if self._position() != record.seq - 1:
-                raise LostRace(f"the log stands at seq {self._position()}")
+            if self.position != record.seq - 1:
+                raise LostRace(f"the log stands at seq {self.position}")
             write_deltalake(
                 self._table,
                 to_table(record),
@@ -173,7 +215,7 @@ class LogTable:
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(self._app_id, record.seq)]
                 ),
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_HOOKS,
             )
         self.make_durable()
 
@@ -205,40 +247,6 @@ class LogTable:
         """The error for a log that can't be relied on; looks for the file that is to blame."""
         return damage.broken(self.location, self.sink_id, what, self._table)
 
-    def keep_house(self) -> None:
-        """Join small files, delete long replaced ones, write a checkpoint.
-
-        Works on a handle of its own: appends of any driver go on meanwhile.
-
-        Raises:
-            Exception: something failed; the table is as good as before.
-        """
-        with panics_as_errors():
-            table = _open(self.location)
-            start = table.version()
-            table.optimize.compact()
-            count = sum(pa.table(table.get_add_actions()).column("num_records").to_pylist())
-            position = table.transaction_version(self._app_id) or 0
-            if count != position:
-                # Before anything is deleted: the replaced files still hold every record.
-                raise self.broken(f"{count} rows after compaction, but {position} were appended")
-            self._sync_all(table, start)
-            # Before the checkpoint, which forgets files that were replaced long enough ago.
-            table.vacuum(dry_run=False)
-            table.create_checkpoint()
-            self._sync_all(table, start)
-            table.cleanup_metadata()
-
-    def _sync_all(self, table: DeltaTable, start: int) -> None:
-        if self.location.folder is None:
-            return
-        logs = [name for name in self.location.names(LOG_FOLDER) if name >= f"{start:020}"]
-        paths = pa.table(table.get_add_actions()).column("path").to_pylist()
-        disk.sync(self.location.folder, [*paths, *(f"{LOG_FOLDER}/{name}" for name in logs)])
-
-    def _position(self) -> int:
-        return self._table.transaction_version(self._app_id) or 0
-
     def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
         """Version and actions of the newest append, passing by housekeeping's commits; None when
         there is none, or it is older than the last checkpoint (which holds it).
@@ -250,8 +258,11 @@ class LogTable:
             actions = damage.commit_actions(self.location, version)
             if actions is None:
                 return None
-            if any(txn["appId"] == self._app_id for txn in actions.get("txn", [])):
+            writers = {txn["appId"] for txn in actions.get("txn", [])}
+            if self._app_id in writers:
                 return version, actions
+            if self.retention_ids[0] in writers:
+                continue
             if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
                 name = damage.commit_name(version)
                 raise ValueError(f"{name} is truncated, or a write of somebody else")
@@ -272,7 +283,7 @@ def _create(location: Location) -> None:
             configuration=_CONFIGURATION,
             storage_options=location.storage_options,
             commit_properties=CommitProperties(max_commit_retries=0),
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
     if location.folder is not None:
         disk.sync(location.folder, [damage.commit_name(0)])

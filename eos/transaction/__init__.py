@@ -5,6 +5,7 @@ from eos.transaction.history import History
 from eos.transaction.keys import BATCH, check_key, epoch_number, is_streaming
 from eos.transaction.reasons import Reason, ReasonKind
 from eos.transaction.record import RECORD_VERSION, UNWRITTEN, LogRecord
+from eos.transaction.retention import Thinning, thin
 from eos.transaction.states import (
     FINAL,
     TRANSITIONS,
@@ -29,6 +30,7 @@ __all__ = [
     "Reason",
     "ReasonKind",
     "State",
+    "Thinning",
     "Transition",
     "check_key",
     "check_record",
@@ -38,4 +40,5 @@ __all__ = [
     "is_allowed",
     "is_streaming",
     "targets",
+    "thin",
 ]

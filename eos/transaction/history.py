@@ -30,15 +30,18 @@ class History:
         self._streaming_queries: set[str] = set()
 
     @classmethod
-    def of(cls, sink_id: str, records: Iterable[LogRecord]) -> History:
+    def of(cls, sink_id: str, records: Iterable[LogRecord], *, horizon: int = 0) -> History:
         """The history of ``records``, which come in the order of their ``seq``.
 
+        Args:
+            horizon: up to this ``seq`` records may be missing (``retention``).
+
         Raises:
-            CommitLogError: see ``check``.
+            CommitLogError: see ``check`` and ``take``.
         """
         history = cls(sink_id)
         for record in records:
-            history.append(record)
+            history.take(record, horizon=horizon)
         return history
 
     @property
@@ -126,6 +129,30 @@ class History:
             CommitLogError: see ``check``.
         """
         self.check(record)
+        self._take(record)
+
+    def take(self, record: LogRecord, *, horizon: int) -> None:
+        """Take in a record that was read from a log whose records up to ``horizon`` were thinned.
+
+        Raises:
+            CommitLogError: see ``check``; of a record at or below the horizon only what can be
+                judged without those that are gone.
+        """
+        if record.seq > horizon:
+            if self.last_seq < horizon:
+                raise _refused(record, f"the record at the horizon, seq {horizon}, is missing")
+            self.append(record)
+            return
+        if record.sink_id != self.sink_id:
+            raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
+        if record.seq <= self.last_seq:
+            raise _refused(record, f"it comes behind seq {self.last_seq}")
+        check_record(record)
+        if self._last and record.receipt_topic != self._last.receipt_topic:
+            raise _refused(record, f"the log's receipt topic is {self._last.receipt_topic}")
+        self._take(record)
+
+    def _take(self, record: LogRecord) -> None:
         self._last = record
         if record.state is State.CLAIMED:
             self._last_claim = record
