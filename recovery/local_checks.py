@@ -53,7 +53,7 @@ def _check_storage(target: Target) -> Check:
             "Two drivers could both win an append: use storage with conditional put "
             "(docs/commit-log.md).",
         )
-    return ok(name, "writable; of two creates of one file exactly one succeeds")
+    return ok(name, f"writable; {probe.detail}")
 
 
 def _check_clock(newest: list[LogRecord]) -> Check:

@@ -161,6 +161,16 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
     )
 
 
+def unsettled(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
+    """The error for a record of which it is not known whether it will stay."""
+    return CommitLogError(
+        f"commit log {location.uri}: it is not known whether the {record.state.value} record at "
+        f"seq {record.seq} was written for good: {location.clean(error)}.",
+        hint="Refresh or open the log again: reading it tells.",
+        sink_id=record.sink_id,
+    )
+
+
 def _search(location: Location, table: DeltaTable | None) -> tuple[str | None, str | None]:
     """What is broken, if anything; and what kept us from looking, if anything."""
     try:

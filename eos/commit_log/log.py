@@ -125,7 +125,7 @@ class CommitLog:
 
     @property
     def uri(self) -> str:
-        """Path or URL of the table: for messages, and for any reader of Delta."""
+        """Path or URL of the table."""
         return self._table.location.uri
 
     @property
@@ -141,7 +141,7 @@ class CommitLog:
     @property
     def is_fenced(self) -> bool:
         """Whether another driver has taken the sink over."""
-        return self._fenced is not None
+        return bool(self._fenced)
 
     def records(self) -> list[LogRecord]:
         """Read the table again and return every record that is kept, in the order of ``seq``.
@@ -195,9 +195,6 @@ class CommitLog:
 
     def compact(self, *, keep_epochs: int | None = None) -> CompactionReport:
         """Keep house now, instead of at the next hundredth append. Claims nothing.
-
-        Args:
-            keep_epochs: see ``open``; as it was opened when None.
 
         Raises:
             CommitLogError: the log is broken, or was opened to be read only.
@@ -284,11 +281,7 @@ class CommitLog:
 
     def _unsettled(self, record: LogRecord, error: Exception) -> CommitLogError:
         self._is_unsettled = True
-        return self._error(
-            f"it is not known whether the {record.state.value} record at seq {record.seq} was "
-            f"written for good: {self._table.location.clean(error)}",
-            hint="Refresh or open the log again: reading it tells.",
-        )
+        return damage.unsettled(self._table.location, record, error)
 
     def _fence(self, record: LogRecord) -> Fenced:
         if self._fenced is None:

@@ -10,11 +10,21 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Barrier
+from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log.damage import panics_as_errors
@@ -22,7 +32,11 @@ from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
-_SCHEMA = pa.schema([pa.field("n", pa.int64())])
+_RIVALS: Final = 4
+_ROUNDS: Final = 5
+_PATIENCE_S: Final = 60.0
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_SCHEMA: Final = pa.schema([pa.field("n", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -37,7 +51,8 @@ class StorageProbe:
 def probe_storage(
     root: str | Path, *, storage_options: Mapping[str, str] | None = None
 ) -> StorageProbe:
-    """Write the same commit of a small table twice, below ``root``, and remove the table again.
+    """Let several writers create the same commit of a small table below ``root``, at the same
+    moment and several times over, and remove the table again.
 
     Raises:
         ConfigurationError: a bad URL.
@@ -72,30 +87,42 @@ def _probe(location: Location) -> StorageProbe:
             DeltaTable.create(
                 location.uri, schema=_SCHEMA, storage_options=location.storage_options
             )
-            handles = [
-                DeltaTable(location.uri, storage_options=location.storage_options) for _ in range(2)
-            ]
-            _commit(handles[0])
-            try:
-                _commit(handles[1])
-            except CommitFailedError:
-                return StorageProbe(True, True, "of two writes of one commit exactly one succeeds")
-            return StorageProbe(
-                True, False, "two drivers could both write the same commit: neither would notice"
-            )
+        for number in range(1, _ROUNDS + 1):
+            # All at once: a writer that comes later sees the commit before it tries its own.
+            commit = partial(_commit, location, number, Barrier(_RIVALS))
+            with ThreadPoolExecutor(_RIVALS) as pool:
+                won = sum(pool.map(commit, range(_RIVALS)))
+            if won > 1:
+                return StorageProbe(
+                    True, False, f"{won} writers all succeeded in creating the same commit"
+                )
     except Exception as error:
         return StorageProbe(False, False, f"it can't be written to: {location.clean(error)}")
     finally:
         _remove(location)
-
-
-def _commit(table: DeltaTable) -> None:
-    write_deltalake(
-        table,
-        pa.table({"n": [1]}, schema=_SCHEMA),
-        mode="append",
-        commit_properties=CommitProperties(app_transactions=[Transaction("eos-probe", 1)]),
+    return StorageProbe(
+        True, True, f"of {_RIVALS} writers of one commit never more than one succeeded"
     )
+
+
+def _commit(location: Location, number: int, start: Barrier, rival: int) -> bool:
+    """Whether this writer has written commit ``number``."""
+    try:
+        with panics_as_errors():
+            table = DeltaTable(location.uri, storage_options=location.storage_options)
+            start.wait(_PATIENCE_S)
+            write_deltalake(
+                table,
+                pa.table({"n": [rival]}, schema=_SCHEMA),
+                mode="append",
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction("eos-probe", number)]
+                ),
+                post_commithook_properties=_NO_HOOKS,
+            )
+    except CommitFailedError:
+        return False
+    return True
 
 
 def _remove(location: Location) -> None:

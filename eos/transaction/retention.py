@@ -11,7 +11,7 @@ horizon, those that a later decision may need:
 - the final record of each batch key: a key is skipped for ever;
 - the newest final record of each streaming query: it skips everything at or below it;
 - the newest record of each streaming query, and of each coordinator: lineage, and whom to connect
-  to.
+  to; and with every record of an epoch that epoch's newest one, which is its state.
 
 Above the horizon everything stays, without a gap.
 """
@@ -89,7 +89,10 @@ def _needed(
             newest_of["epoch", record.key] = record.seq
         elif last.seq == record.seq and not _is_passed(query_id, epoch, record, last_final):
             needed.add(record.seq)
-    return needed | set(newest_of.values())
+    needed |= set(newest_of.values())
+    # Whatever stays of an epoch, its newest record stays: an older one alone would be its state.
+    newest_below = {record.key: record.seq for record in below if record.key is not None}
+    return needed | {newest_below[r.key] for r in below if r.seq in needed and r.key is not None}
 
 
 def _last_finals(below: Sequence[LogRecord]) -> dict[str, int]:
