@@ -29,7 +29,7 @@ HOUSEKEEPING_INTERVAL: Final = 100
 
 _OPEN_TO_WRITE: Final = "Open it with CommitLog.open."
 _TRIES: Final = 3
-_DOUBTFUL_APPEND_S: Final = 60.0
+_DOUBTFUL_APPEND_S: Final = 20.0
 _log = logging.getLogger(__name__)
 
 

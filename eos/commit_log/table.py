@@ -45,9 +45,9 @@ _CONFIGURATION: Final[dict[str, str | None]] = {
     # Kept for readers that opened the table before: an hour is long for so small a table. Until
     # then each replaced file costs a line in every checkpoint.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
-    # Commits older than the last checkpoint. An append lists their folder: measured 17 ms with few
-    # files in it, 35 ms with 5,000, 86 ms with 20,000. Far more than _DOUBTFUL_APPEND_S of the log.
-    "delta.logRetentionDuration": "interval 10 minutes",
+    # Commits older than the last checkpoint. Each append lists their folder (`make bench-log` shows
+    # what that costs), so few of them are kept: several times _DOUBTFUL_APPEND_S of the log.
+    "delta.logRetentionDuration": "interval 2 minutes",
 }
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints and clean-up are housekeeping's: no append that took effect may fail over them."""

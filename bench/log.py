@@ -1,0 +1,318 @@
+"""``make bench-log``: does a commit log cost at epoch 100,000 what it costs at epoch 100?
+
+Two logs, measured in turn, so that whatever else the machine does hits both. The long one's history
+is written in bulk up to its last 1,000 epochs; those, and everything that is measured, are real
+appends, housekeeping included. Besides: 50 sinks that append at once, and 1,000 that are listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from eos.commit_log import CommitLog, sinks
+from eos.commit_log.schema import to_table
+from eos.ids import MessageId, TxnId
+from eos.summary import PartitionFigures
+from eos.transaction import LogRecord, State
+
+QUERY: Final = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
+REAL_EPOCHS: Final = 1_000
+BULK_ROWS: Final = 30_000
+COMMITS_PER_EPOCH: Final = 3
+TARGET: Final = 1.2
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Milliseconds: median, 10th and 90th percentile of ``count`` measurements."""
+
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    count: int
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> Spread:
+        """The spread of measured times."""
+        tenths = statistics.quantiles(seconds, n=10)
+        numbers = (statistics.median(seconds), tenths[0], tenths[-1])
+        return cls(*(round(number * 1000, 2) for number in numbers), count=len(seconds))
+
+
+def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[LogRecord]:
+    """OPEN, PREPARED and COMMITTED of one epoch, as a driver writes them."""
+    opened = LogRecord.opened(
+        claim,
+        query_id=QUERY,
+        epoch=str(epoch),
+        attempt=1,
+        txn=TxnId(epoch % 16, epoch),
+        ttl_ms=600_000,
+        opened_at=datetime.now(UTC),
+        mark_id=MessageId(7, epoch),
+        mark_uuid=str(mark),
+    )
+    figures = tuple(
+        PartitionFigures(
+            topic=f"persistent://public/default/orders-partition-{n}",
+            producers=(f"standalone-0-{epoch * 4 + n}",),
+            records=1000,
+            bytes=100_000,
+            checksum=epoch + n,
+            first_id=MessageId(9, epoch),
+            last_id=MessageId(9, epoch),
+        )
+        for n in range(4)
+    )
+    prepared = replace(
+        opened.advance(State.PREPARED, claim=claim, partitions=figures),
+        receipt_id=MessageId(7, epoch + 1),
+    )
+    yield opened
+    yield prepared
+    yield prepared.advance(State.COMMITTED, claim=claim)
+
+
+def new_claim(sink_id: str) -> LogRecord:
+    """The claim of a new run."""
+    return LogRecord.claimed(
+        sink_id=sink_id,
+        run_id=str(uuid.uuid4()),
+        service_url="pulsar://localhost:6650",
+        receipt_topic=f"persistent://public/default/__eos-receipts-{sink_id}-1",
+    )
+
+
+class Driver:
+    """A sink's log, and what a driver does with it."""
+
+    def __init__(self, root: Path, sink_id: str) -> None:
+        self._root = root
+        self._sink_id = sink_id
+        self.log = CommitLog.open(root, sink_id)
+        self.epoch = 0
+
+    def claim(self) -> None:
+        """Open the log anew and take the claim, as a restart does."""
+        self.log = CommitLog.open(self._root, self._sink_id)
+        self.log.append(new_claim(self._sink_id))
+
+    def write_epoch(self) -> list[float]:
+        """One epoch's appends; the seconds that each took."""
+        took = []
+        claim = self.log.history.last_claim
+        assert claim is not None
+        for record in epoch_records(claim, self.epoch, uuid.uuid4()):
+            start = time.perf_counter()
+            self.log.append(record)
+            took.append(time.perf_counter() - start)
+        self.epoch += 1
+        return took
+
+    def write_in_bulk(self, epochs: int) -> None:
+        """The same rows as so many epochs of appends leave, in a few large commits."""
+        claim = self.log.history.last_claim
+        assert claim is not None
+        seq, rows = self.log.history.last_seq, []
+        table = DeltaTable(self.log.uri)
+        for epoch in range(epochs):
+            for record in epoch_records(claim, epoch, uuid.uuid4()):
+                seq += 1
+                rows.append(replace(record, seq=seq, written_at=datetime.now(UTC)))
+            if len(rows) >= BULK_ROWS or epoch == epochs - 1:
+                write_deltalake(
+                    table,
+                    to_table(*rows),
+                    mode="append",
+                    commit_properties=CommitProperties(
+                        app_transactions=[Transaction(f"eos/{self._sink_id}", seq)]
+                    ),
+                )
+                rows.clear()
+        self.epoch = epochs
+        CommitLog.open(self._root, self._sink_id).compact()
+
+
+def age_commits(table: Path, epoch_every_s: float) -> None:
+    """Make the commits as old as they would be, had an epoch been written every so often.
+
+    Commits are deleted by age, and this run writes in a minute what takes a query hours.
+    """
+    commits = sorted((table / "_delta_log").glob("*.json"), reverse=True)
+    for number, path in enumerate(commits):
+        age_s = number // COMMITS_PER_EPOCH * epoch_every_s
+        os.utime(path, (time.time() - age_s,) * 2)
+
+
+def measure(
+    root: Path, epochs: int, rounds: int, epoch_every_s: float, console: Console
+) -> dict[str, Any]:
+    """Append, claim, status and restart of a short and of a long log; ratios long to short."""
+    short, long = Driver(root, "short"), Driver(root, "long")
+    short.claim()
+    long.claim()
+    for _ in track(range(100), "100 epochs", console=console):
+        short.write_epoch()
+    long.write_in_bulk(epochs - REAL_EPOCHS)
+    long.claim()
+    for _ in track(range(REAL_EPOCHS), f"to epoch {epochs:,}", console=console):
+        long.write_epoch()
+    for driver in (short, long):
+        age_commits(Path(driver.log.uri), epoch_every_s)
+        driver.log.compact()  # both begin a round of housekeeping
+    actions: dict[str, Callable[[Driver], list[float]]] = {
+        "append": Driver.write_epoch,
+        "claim": lambda driver: [timed(driver.claim)],
+        "status": lambda driver: [
+            timed(lambda: CommitLog.open_read_only(root, driver.log.sink_id).history)
+        ],
+        "restart": lambda driver: [timed(lambda: CommitLog.open(root, driver.log.sink_id))],
+    }
+    times: dict[str, dict[str, list[float]]] = {name: {"short": [], "long": []} for name in actions}
+    for number in track(range(rounds), "measuring", console=console):
+        both = [("short", short), ("long", long)]
+        for name, action in actions.items():
+            for which, driver in both if number % 2 else reversed(both):
+                times[name][which] += action(driver)
+    return {
+        name: {
+            "short": vars(Spread.of(found["short"])),
+            "long": vars(Spread.of(found["long"])),
+            "ratio": round(statistics.median(found["long"]) / statistics.median(found["short"]), 3),
+        }
+        for name, found in times.items()
+    }
+
+
+def timed(action: Callable[[], object]) -> float:
+    """The seconds that ``action`` takes."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
+    """``count`` sinks below one root, appending at once, each by a thread of its own."""
+    drivers = [Driver(root, f"sink-{number}") for number in range(count)]
+    for driver in drivers:
+        driver.claim()
+
+    def work(driver: Driver) -> list[float]:
+        return [seconds for _ in range(epochs) for seconds in driver.write_epoch()]
+
+    with ThreadPoolExecutor(count) as pool:
+        times = sorted(second for found in pool.map(work, drivers) for second in found)
+    lost = sum(1 + 3 * epochs - driver.log.history.last_seq for driver in drivers)
+    lost += sum(1 + 3 * epochs - len(driver.log.records()) for driver in drivers)
+    return {
+        "sinks": count,
+        "appends": len(times),
+        "lost": lost,
+        "p50_ms": round(statistics.median(times) * 1000, 1),
+        "p99_ms": round(times[int(len(times) * 0.99)] * 1000, 1),
+    }
+
+
+def listing(root: Path, count: int) -> dict[str, Any]:
+    """How long it takes to list ``count`` sinks."""
+    first = CommitLog.open(root, "sink-0")
+    first.append(new_claim("sink-0"))
+    for number in range(1, count):
+        shutil.copytree(root / "sink-0", root / f"sink-{number}")
+    seconds = [timed(lambda: sinks(root)) for _ in range(5)]
+    assert len(sinks(root)) == count
+    return {"sinks": count, "list_ms": round(statistics.median(seconds) * 1000, 1)}
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Medians with their spread, short beside long, one group for each thing measured."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    names = list(results["log"])
+    for offset, which in ((-0.2, "short"), (0.2, "long")):
+        spreads = [results["log"][name][which] for name in names]
+        medians = [spread["median_ms"] for spread in spreads]
+        below = [spread["median_ms"] - spread["p10_ms"] for spread in spreads]
+        above = [spread["p90_ms"] - spread["median_ms"] for spread in spreads]
+        label = f"epoch {results['epochs'][which]:,}"
+        places = [place + offset for place in range(len(names))]
+        axes.bar(places, medians, 0.4, yerr=[below, above], capsize=3, label=label)
+    labels = [f"{name}\nratio {results['log'][name]['ratio']}" for name in names]
+    axes.set_xticks(range(len(names)), labels)
+    axes.set_ylabel("milliseconds (median, 10th to 90th percentile)")
+    axes.set_title("What the commit log costs, by how long it has been written")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def show(results: dict[str, Any], console: Console) -> None:
+    """The table of the run."""
+    short, long = (f"epoch {results['epochs'][which]:,}" for which in ("short", "long"))
+    table = Table("median (10 % .. 90 %), ms", short, long, "ratio", f"target {TARGET}")
+    for name, found in results["log"].items():
+        cells = [
+            f"{found[w]['median_ms']} ({found[w]['p10_ms']} .. {found[w]['p90_ms']})"
+            for w in ("short", "long")
+        ]
+        reached = "[green]yes[/]" if found["ratio"] <= TARGET else "[red]no[/]"
+        table.add_row(name, *cells, str(found["ratio"]), reached)
+    console.print(table)
+    many, listed = results["many"], results["listing"]
+    console.print(
+        f"{many['sinks']} sinks at once: {many['appends']:,} appends, {many['lost']} lost, "
+        f"p50 {many['p50_ms']} ms, p99 {many['p99_ms']} ms. "
+        f"{listed['sinks']:,} sinks listed in {listed['list_ms']} ms."
+    )
+
+
+def main() -> None:
+    """Measure, print, and leave ``log.json`` and ``log.png`` in the output folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--epoch-every-s", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
+    options = parser.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="eos-bench-log-") as folder:
+        root = Path(folder)
+        results = {
+            "epochs": {"short": 100, "long": options.epochs},
+            "epoch_every_s": options.epoch_every_s,
+            "log": measure(
+                root / "two", options.epochs, options.rounds, options.epoch_every_s, console
+            ),
+            "many": many_at_once(root / "many", 50, 10),
+            "listing": listing(root / "listed", 1000),
+        }
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "log.json").write_text(json.dumps(results, indent=2) + "\n")
+    draw(results, options.out / "log.png")
+    show(results, console)
+    console.print(f"{options.out}/log.json, {options.out}/log.png")
+
+
+if __name__ == "__main__":
+    main()

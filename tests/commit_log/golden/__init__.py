@@ -1,0 +1,1 @@
+"""Logs as releases of the past have written them: to be read for ever."""

@@ -1,0 +1,50 @@
+"""Many sinks below one root: none is in another's way."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+from eos.commit_log import CommitLog, sinks
+from tests.transaction.epochs import claim, committed_epoch
+
+SINKS = 50
+
+
+def test_fifty_sinks_that_append_at_once_lose_nothing(root):
+    start, failures = threading.Barrier(SINKS), []
+
+    def work(sink_id: str) -> None:
+        try:
+            log = CommitLog.open(root, sink_id)
+            claimed = log.append(claim(sink_id=sink_id))
+            start.wait(timeout=120)
+            for epoch in range(3):
+                for record in committed_epoch(claimed, str(epoch)):
+                    log.append(record)
+        except Exception as error:
+            failures.append(error)
+
+    names = [f"sink-{number}" for number in range(SINKS)]
+    threads = [threading.Thread(target=work, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sinks(root) == sorted(names)
+    for name in names:
+        records = CommitLog.open_read_only(root, name).records()
+        assert [record.seq for record in records] == list(range(1, 11))
+
+
+def test_a_thousand_sinks_are_listed_and_what_is_no_sink_is_not(root, log):
+    for number in range(1000):
+        (root / f"s{number}" / "_delta_log").mkdir(parents=True)
+        shutil.copy(
+            root / "orders" / "_delta_log" / f"{0:020}.json", root / f"s{number}" / "_delta_log"
+        )
+    (root / "empty" / "_delta_log").mkdir(parents=True)
+    (root / ".hidden" / "_delta_log").mkdir(parents=True)
+    (root / "notes.txt").touch()
+    assert sinks(root) == sorted(["orders", *(f"s{number}" for number in range(1000))])
