@@ -156,9 +156,9 @@ def age_commits(table: Path, epoch_every_s: float) -> None:
 
     Commits are deleted by age, and this run writes in a minute what takes a query hours.
     """
-    commits = sorted((table / "_delta_log").glob("*.json"), reverse=True)
-    for number, path in enumerate(commits):
-        age_s = number // COMMITS_PER_EPOCH * epoch_every_s
+    newest = DeltaTable(table).version()
+    for path in (table / "_delta_log").glob("0*"):  # commits and checkpoints, by their version
+        age_s = (newest - int(path.name[:20])) // COMMITS_PER_EPOCH * epoch_every_s
         os.utime(path, (time.time() - age_s,) * 2)
 
 
