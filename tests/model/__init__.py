@@ -1,0 +1,1 @@
+"""The protocol, searched state by state: production decisions, a broker as it was measured."""

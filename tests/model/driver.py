@@ -1,0 +1,379 @@
+"""One driver, step by step, in the committer's order. Each step is one place to die behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from eos.coordinator import (
+    Answers,
+    AppendState,
+    AskWitness,
+    EndAnswer,
+    EndTransaction,
+    FindMark,
+    Finished,
+    MarkAnswer,
+    StayInDoubt,
+    WitnessAnswer,
+)
+from eos.transaction import State
+from tests.model import broker as pulsar
+from tests.model.broker import Receipt, Row, Status
+from tests.model.records import Entry, history_of, unfinished
+from tests.model.rules import TASKS, Rules
+from tests.model.world import Frame, World
+
+EPOCHS = 2
+MAX_TRIES = 2
+
+
+class Pc(IntEnum):
+    """Where a driver stands: what it does next."""
+
+    OFF = 0
+    CLAIM = 1
+    FINISH = 2
+    ENDING = 3
+    DECIDE = 4
+    BEGIN = 5
+    OPEN = 6
+    WRITE = 7
+    CHECK = 8
+    RECEIPT = 9
+    PREPARE = 10
+    DONE = 11
+    FENCED = 12
+    DOUBT = 13
+
+
+STOPPED = (Pc.OFF, Pc.DONE, Pc.FENCED, Pc.DOUBT)
+
+
+class Phase(IntEnum):
+    """Of one task."""
+
+    IDLE = 0
+    SENT = 1
+    ACKED = 2
+    FAILED = 3
+
+
+class Task(NamedTuple):
+    """``copy`` counts how often its row was sent."""
+
+    phase: Phase = Phase.IDLE
+    attempt: int = 0
+    copy: int = 0
+
+
+Known = tuple[MarkAnswer, EndAnswer, WitnessAnswer, bool]
+NOTHING: Known = (MarkAnswer.NOT_ASKED, EndAnswer.NOT_ASKED, WitnessAnswer.NOT_ASKED, False)
+MARK_FOUND: Known = (MarkAnswer.FOUND, *NOTHING[1:])
+
+
+class Driver(NamedTuple):
+    """One life. ``seen``: length of the log as its handle knows it. ``entry``: the transaction
+    under way. ``is_recovering``: it belongs to a life before."""
+
+    pc: Pc = Pc.OFF
+    run: int = -1
+    seen: int = 0
+    epoch: int = 0
+    tries: int = 0
+    entry: Entry | None = None
+    known: Known = NOTHING
+    is_recovering: bool = False
+    tasks: tuple[Task, ...] = ()
+    stage_attempt: int = 0
+
+
+Step = tuple[str, World, Driver]
+
+
+@lru_cache(None)
+def _answers(known: Known) -> Answers:
+    return Answers(*known)
+
+
+def steps(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    """Everything that this driver may do next, with what it is called."""
+    return _STEPS[driver.pc](world, driver, rules)
+
+
+def _append(world: World, driver: Driver, entry: Entry, rules: Rules, *, pc: Pc) -> Step:
+    """Append, or learn that somebody else has."""
+    if rules.fence and driver.seen != len(world.log):
+        return f"is fenced at {entry.state.value}", world, Driver(pc=Pc.FENCED, run=driver.run)
+    log = (*world.log, entry)
+    if history_of(log) is None:
+        broken = world.broker._replace(hazard=f"the log takes no {entry.state.value} there")
+        return f"appends {entry.state.value}", world._replace(log=log, broker=broken), driver
+    kept = entry if entry.state is not State.CLAIMED else driver.entry
+    after = driver._replace(seen=len(log), entry=kept, pc=pc)
+    name = f"appends {entry.state.value}"
+    if entry.txn >= 0:
+        name += f" (epoch {entry.epoch}, attempt {entry.attempt}, transaction {entry.txn})"
+    return name, world._replace(log=log), after
+
+
+def _claim(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    if not rules.claims and world.log:
+        # It opens the log, and goes on as if it were the run that is there already.
+        run = world.log[-1].run
+        yield "takes no claim", world, driver._replace(run=run, pc=Pc.FINISH)
+        return
+    yield _append(world, driver, Entry(State.CLAIMED, driver.run), rules, pc=Pc.FINISH)
+
+
+def _finish(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    left = unfinished(world.log[: driver.seen]) if rules.finishes_first else ()
+    if left:
+        recovering = driver._replace(pc=Pc.ENDING, entry=left[0], known=NOTHING, is_recovering=True)
+        yield f"recovers epoch {left[0].epoch}", world, recovering
+    else:
+        yield "has nothing to recover", world, driver._replace(pc=Pc.DECIDE)
+
+
+def _decide(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    if driver.epoch == EPOCHS:
+        yield "is done", world, Driver(pc=Pc.DONE, run=driver.run)
+        return
+    attempt = rules.attempt_to_run(world.log[: driver.seen], driver.epoch)
+    if attempt is None:
+        after = driver._replace(epoch=driver.epoch + 1, tries=0)
+        yield f"skips epoch {driver.epoch}", world, after
+    elif driver.tries == MAX_TRIES:
+        yield "gives up", world, Driver(pc=Pc.OFF, run=driver.run)
+    else:
+        entry = Entry(State.OPEN, driver.run, driver.epoch, attempt)
+        yield f"runs epoch {driver.epoch}", world, driver._replace(pc=Pc.BEGIN, entry=entry)
+
+
+def _begin(world: World, driver: Driver, _: Rules) -> Iterator[Step]:
+    assert driver.entry is not None
+    mark = world.broker.marks
+    broker, number = pulsar.begin(world.broker)
+    entry = driver.entry._replace(txn=number, mark=mark)
+    begun = driver._replace(pc=Pc.OPEN, entry=entry)
+    yield f"sends a mark, begins transaction {number}", world._replace(broker=broker), begun
+
+
+def _open(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    assert driver.entry is not None
+    name, after, opened = _append(world, driver, driver.entry, rules, pc=Pc.WRITE)
+    if opened.pc is Pc.WRITE:
+        opened = opened._replace(tasks=(Task(),) * TASKS, stage_attempt=0)
+    yield name, after, opened
+
+
+def _write(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    assert driver.entry is not None
+    if all(task.phase in (Phase.ACKED, Phase.FAILED) for task in driver.tasks):
+        yield "has all summaries", world, driver._replace(pc=Pc.CHECK)
+    for number, task in enumerate(driver.tasks):
+        for name, after, changed in _task(world, driver.entry, number, task, rules):
+            yield f"task {number} {name}", after, _with_task(driver, number, changed)
+    if world.faults.tasks and driver.stage_attempt == 0:
+        for number, task in enumerate(driver.tasks):
+            if task.phase is Phase.ACKED:
+                again = _with_task(driver, number, Task(copy=task.copy + 1))
+                yield (
+                    f"task {number}'s stage runs again",
+                    world.spend("tasks"),
+                    again._replace(stage_attempt=1),
+                )
+
+
+def _with_task(driver: Driver, number: int, task: Task) -> Driver:
+    tasks = (*driver.tasks[:number], task, *driver.tasks[number + 1 :])
+    return driver._replace(tasks=tasks)
+
+
+def _task(
+    world: World, entry: Entry, number: int, task: Task, rules: Rules
+) -> Iterator[tuple[str, World, Task]]:
+    match task.phase:
+        case Phase.IDLE:
+            txn = world.broker.txns[entry.txn] if entry.txn < len(world.broker.txns) else None
+            if txn is None or txn.status is not Status.OPEN or not txn.is_ours:
+                yield "can't register", world, task._replace(phase=Phase.FAILED)
+                return
+            frame = Frame(entry.txn, entry.mark, Row(entry.epoch, number, task.copy))
+            yield "sends its row", world.send(frame), task._replace(phase=Phase.SENT)
+        case Phase.SENT:
+            if not rules.waits_for_receipts:
+                yield "does not wait", world, task._replace(phase=Phase.ACKED)
+            if world.faults.replies:
+                poorer = world.spend("replies")
+                if rules.resends:
+                    frame = Frame(entry.txn, entry.mark, Row(entry.epoch, number, task.copy + 1))
+                    yield "sends again", poorer.send(frame), task._replace(copy=task.copy + 1)
+                else:
+                    yield "misses its receipt", poorer, task._replace(phase=Phase.FAILED)
+    if task.phase in (Phase.SENT, Phase.ACKED) and world.faults.tasks and task.attempt == 0:
+        poorer = world.spend("tasks")
+        if rules.second_attempt_refuses:
+            yield "dies; the second attempt refuses", poorer, Task(Phase.FAILED, 1, task.copy)
+        else:
+            yield "dies and runs again", poorer, Task(Phase.IDLE, 1, task.copy + 1)
+
+
+def _check(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    attempts = tuple(task.attempt for task in driver.tasks)
+    failed = tuple(task.phase is Phase.FAILED for task in driver.tasks)
+    after = driver._replace(tasks=(), stage_attempt=0)
+    if rules.is_poisoned(attempts, failed, driver.stage_attempt):
+        yield "finds poison", world, _abort(after)
+    else:
+        yield "finds it good", world, after._replace(pc=Pc.RECEIPT)
+
+
+def _abort(driver: Driver) -> Driver:
+    return driver._replace(pc=Pc.ENDING, known=NOTHING, is_recovering=False)
+
+
+def _receipt(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    entry = driver.entry
+    assert entry is not None
+    if not pulsar.is_same(world.broker, entry.txn, entry.mark):
+        yield "can't send the receipt", world, _abort(driver)
+        return
+    txn = world.broker.txns[entry.txn]
+    if rules.receipt_inside and txn.status is not Status.OPEN:
+        yield "can't send the receipt", world, _abort(driver)
+        return
+    where = Receipt.INSIDE if rules.receipt_inside else Receipt.OUTSIDE
+    sent = world._replace(broker=pulsar.put(world.broker, entry.txn, txn._replace(receipt=where)))
+    yield "sends the receipt", sent, driver._replace(pc=Pc.PREPARE)
+    if world.faults.replies:
+        yield "sends the receipt, no answer", sent.spend("replies"), _abort(driver)
+
+
+def _prepare(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    assert driver.entry is not None
+    prepared = driver.entry._replace(state=State.PREPARED)
+    if not rules.prepares_first:
+        (name, world, _), *_ = _end(world, driver._replace(entry=prepared), commit=True)
+    name, after, ready = _append(world, driver, prepared, rules, pc=Pc.ENDING)
+    if ready.pc is Pc.ENDING:
+        ready = ready._replace(known=MARK_FOUND, is_recovering=False)
+    yield name, after, ready
+
+
+def _ending(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
+    entry = driver.entry
+    assert entry is not None
+    match rules.next_action(entry, _answers(driver.known)):
+        case Finished():
+            yield "has ended it", world, _after_end(driver, entry)
+        case StayInDoubt():
+            yield "stays in doubt", world, Driver(pc=Pc.DOUBT, run=driver.run)
+        case AppendState(state, expired):
+            if state is State.ABORTING and not rules.aborts_by_log:
+                (_, world, _), *_ = _end(world, driver, commit=False)
+            written = entry._replace(state=state, run=driver.run, is_expired=expired)
+            yield _append(world, driver, written, rules, pc=Pc.ENDING)
+        case FindMark():
+            found = pulsar.finds_mark(world.broker, entry.txn, entry.mark)
+            answer = MarkAnswer.FOUND if found else MarkAnswer.ABSENT
+            yield f"looks for the mark: {answer.value}", world, _knows(driver, mark=answer)
+            yield from _silence(
+                world, "looks for the mark", _knows(driver, mark=MarkAnswer.UNKNOWN)
+            )
+        case EndTransaction(commit):
+            yield from _end(world, driver, commit=commit)
+        case AskWitness():
+            yield from _ask(world, driver, entry, rules)
+
+
+def _after_end(driver: Driver, entry: Entry) -> Driver:
+    after = driver._replace(entry=None, known=NOTHING, is_recovering=False)
+    if driver.is_recovering:
+        return after._replace(pc=Pc.FINISH)
+    if entry.state is State.ABORTED:
+        return after._replace(pc=Pc.DECIDE, tries=driver.tries + 1)
+    return after._replace(pc=Pc.DECIDE, epoch=driver.epoch + 1, tries=0)
+
+
+def _knows(
+    driver: Driver,
+    *,
+    mark: MarkAnswer | None = None,
+    end: EndAnswer | None = None,
+    witness: WitnessAnswer | None = None,
+    up: bool = False,
+) -> Driver:
+    known = driver.known
+    return driver._replace(known=(mark or known[0], end or known[1], witness or known[2], up))
+
+
+def _silence(world: World, doing: str, driver: Driver) -> Iterator[Step]:
+    """No answer: asked again, or the deadline passes."""
+    if world.faults.replies:
+        poorer = world.spend("replies")
+        yield f"{doing}: no answer", poorer, driver
+        late = driver._replace(known=(*driver.known[:3], True))
+        yield f"{doing}: no answer by the deadline", poorer, late
+
+
+def _end(world: World, driver: Driver, *, commit: bool) -> Iterator[Step]:
+    entry = driver.entry
+    assert entry is not None
+    doing = f"END_TXN({'commit' if commit else 'abort'}) of {entry.txn}"
+    world = world.checked_end(entry, commit=commit)
+    broker = world.broker
+    unknown = _knows(driver, mark=MarkAnswer.NOT_ASKED, end=EndAnswer.OTHER)
+    txn = broker.txns[entry.txn] if entry.txn < len(broker.txns) else None
+    if txn is None or txn.status not in (Status.OPEN, Status.HALF):
+        yield f"{doing}: it had ended", world, _knows(driver, end=EndAnswer.ENDED)
+        yield from _silence(world, doing, unknown)
+        return
+    if txn.status is Status.HALF:
+        yield f"{doing}: it is ending", world, _knows(driver, end=EndAnswer.ENDED)
+    status = Status.COMMITTED if commit or txn.status is Status.HALF else Status.ABORTED
+    done = world._replace(broker=pulsar.put(broker, entry.txn, txn._replace(status=status)))
+    yield f"{doing}: OK", done, _knows(driver, end=EndAnswer.OK)
+    yield from _silence(done, f"{doing}, done", unknown)
+    yield from _silence(world, f"{doing}, lost on the way", unknown)
+    if commit and txn.status is Status.OPEN and world.faults.replies:
+        half = pulsar.put(broker, entry.txn, txn._replace(status=Status.HALF))
+        yield from _silence(world._replace(broker=half), f"{doing}, half done", unknown)
+
+
+def _ask(world: World, driver: Driver, entry: Entry, rules: Rules) -> Iterator[Step]:
+    broker = world.broker
+    mark = pulsar.finds_mark(broker, entry.txn, entry.mark)
+    answer = rules.witness(
+        mark=mark,
+        sentinel=pulsar.sees_sentinel(broker),
+        receipt=mark and pulsar.reads_receipt(broker, entry.txn),
+    )
+    yield f"asks the witness: {answer.value}", world, _knows(driver, witness=answer)
+    late = _knows(driver, witness=WitnessAnswer.UNKNOWN, up=True)
+    if answer is WitnessAnswer.UNKNOWN:
+        yield "asks the witness: no answer by the deadline", world, late
+    else:
+        yield from _silence(
+            world, "asks the witness", _knows(driver, witness=WitnessAnswer.UNKNOWN)
+        )
+
+
+_STEPS = {
+    Pc.CLAIM: _claim,
+    Pc.FINISH: _finish,
+    Pc.ENDING: _ending,
+    Pc.DECIDE: _decide,
+    Pc.BEGIN: _begin,
+    Pc.OPEN: _open,
+    Pc.WRITE: _write,
+    Pc.CHECK: _check,
+    Pc.RECEIPT: _receipt,
+    Pc.PREPARE: _prepare,
+    Pc.OFF: lambda *_: iter(()),
+    Pc.DONE: lambda *_: iter(()),
+    Pc.FENCED: lambda *_: iter(()),
+    Pc.DOUBT: lambda *_: iter(()),
+}

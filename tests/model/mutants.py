@@ -1,0 +1,282 @@
+"""The protocol with one rule broken at a time: each must be caught, and shows what the rule is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eos.coordinator import (
+    Action,
+    Answers,
+    AppendState,
+    EndAnswer,
+    EndTransaction,
+    FindMark,
+    MarkAnswer,
+    StayInDoubt,
+    WitnessAnswer,
+)
+from eos.transaction import State
+from tests.model.records import Entry, Log
+from tests.model.rules import Rules
+from tests.model.world import Faults
+
+_REAL = Rules()
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``breaks``: the rule that is gone. ``faults``: what it takes to notice."""
+
+    name: str
+    breaks: str
+    rules: Rules
+    faults: Faults
+
+
+def _ended_means_committed(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.PREPARED and answers.end is EndAnswer.ENDED:
+        return AppendState(State.COMMITTED)
+    return _REAL.next_action(entry, answers)
+
+
+def _ended_means_expired(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.PREPARED and answers.end is EndAnswer.ENDED:
+        return AppendState(State.ABORTED, expired=True)
+    return _REAL.next_action(entry, answers)
+
+
+def _silence_means_ok(entry: Entry, answers: Answers) -> Action:
+    if answers.end is EndAnswer.OTHER:
+        answers = replace(answers, end=EndAnswer.OK)
+    return _REAL.next_action(entry, answers)
+
+
+def _deadline_means_aborted(entry: Entry, answers: Answers) -> Action:
+    action = _REAL.next_action(entry, answers)
+    if isinstance(action, StayInDoubt) and entry.state is State.PREPARED:
+        return AppendState(State.ABORTED, expired=True)
+    return action
+
+
+def _mark_not_looked_for(entry: Entry, answers: Answers) -> Action:
+    action = _REAL.next_action(entry, answers)
+    if isinstance(action, FindMark):
+        return EndTransaction(commit=entry.state is State.PREPARED)
+    return action
+
+
+def _missing_mark_ignored(entry: Entry, answers: Answers) -> Action:
+    if answers.mark is MarkAnswer.ABSENT:
+        answers = replace(answers, mark=MarkAnswer.FOUND)
+    return _REAL.next_action(entry, answers)
+
+
+def _open_is_committed(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.OPEN:
+        return AppendState(State.PREPARED)
+    return _REAL.next_action(entry, answers)
+
+
+def _open_is_ended_unlogged(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.OPEN and answers.end is EndAnswer.NOT_ASKED:
+        return EndTransaction(commit=False)
+    return _REAL.next_action(entry, answers)
+
+
+def _prepared_is_aborted(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.PREPARED and answers.mark is MarkAnswer.NOT_ASKED:
+        return AppendState(State.ABORTED, expired=True)
+    return _REAL.next_action(entry, answers)
+
+
+def _prepared_is_ended_with_abort(entry: Entry, answers: Answers) -> Action:
+    action = _REAL.next_action(entry, answers)
+    if isinstance(action, EndTransaction) and answers.end is EndAnswer.OTHER:
+        return EndTransaction(commit=False)
+    return action
+
+
+def _no_sentinel(*, mark: bool, sentinel: bool, receipt: bool) -> WitnessAnswer:
+    del sentinel
+    return _REAL.witness(mark=mark, sentinel=True, receipt=receipt)
+
+
+def _gone_means_absent(*, mark: bool, sentinel: bool, receipt: bool) -> WitnessAnswer:
+    del mark
+    return _REAL.witness(mark=True, sentinel=sentinel, receipt=receipt)
+
+
+def _always_runs(log: Log, epoch: int) -> int | None:
+    attempts = [entry.attempt for entry in log if entry.epoch == epoch]
+    return max(attempts, default=0) + 1
+
+
+def _unfinished_runs_again(log: Log, epoch: int) -> int | None:
+    newest = next((one for one in reversed(log) if one.epoch == epoch), None)
+    if newest is not None and newest.state in (State.OPEN, State.PREPARED, State.ABORTING):
+        return newest.attempt + 1
+    return _REAL.attempt_to_run(log, epoch)
+
+
+def _unfinished_is_skipped(log: Log, epoch: int) -> int | None:
+    newest = next((one for one in reversed(log) if one.epoch == epoch), None)
+    if newest is not None and newest.state in (State.OPEN, State.PREPARED, State.ABORTING):
+        return None
+    return _REAL.attempt_to_run(log, epoch)
+
+
+def _attempts_ignored(
+    attempts: tuple[int, ...], errors: tuple[bool, ...], stage_attempt: int
+) -> bool:
+    return _REAL.is_poisoned(tuple(0 for _ in attempts), errors, stage_attempt)
+
+
+def _errors_forgiven(
+    attempts: tuple[int, ...], errors: tuple[bool, ...], stage_attempt: int
+) -> bool:
+    return _REAL.is_poisoned(attempts, tuple(False for _ in errors), stage_attempt)
+
+
+def _stage_ignored(attempts: tuple[int, ...], errors: tuple[bool, ...], _: int) -> bool:
+    return _REAL.is_poisoned(attempts, errors, 0)
+
+
+_TWO = Faults(lives=2)
+_CRASH = Faults(lives=2, crashes=1)
+_REPLY = Faults(lives=1, replies=1)
+_TASK = Faults(lives=1, tasks=1)
+
+MUTANTS = (
+    Mutant("fence_dropped", "an append needs that nobody else appended", Rules(fence=False), _TWO),
+    Mutant(
+        "recovery_left_out",
+        "after a claim everything unfinished is ended first",
+        Rules(finishes_first=False, attempt_to_run=_unfinished_runs_again),
+        _CRASH,
+    ),
+    Mutant(
+        "unfinished_skipped",
+        "an unfinished epoch is not skipped",
+        Rules(finishes_first=False, attempt_to_run=_unfinished_is_skipped),
+        _CRASH,
+    ),
+    Mutant(
+        "committed_epoch_runs_again",
+        "a committed epoch is skipped",
+        Rules(attempt_to_run=_always_runs),
+        _TWO,
+    ),
+    Mutant(
+        "not_found_means_committed",
+        "after 24 or 21 the witness is asked",
+        Rules(next_action=_ended_means_committed),
+        Faults(lives=1, expiries=1),
+    ),
+    Mutant(
+        "not_found_means_expired",
+        "after 24 or 21 the witness is asked",
+        Rules(next_action=_ended_means_expired),
+        _REPLY,
+    ),
+    Mutant(
+        "silence_means_ok",
+        "only an OK is an OK",
+        Rules(next_action=_silence_means_ok),
+        _REPLY,
+    ),
+    Mutant(
+        "deadline_means_aborted",
+        "what can't be proved stays in doubt",
+        Rules(next_action=_deadline_means_aborted),
+        _REPLY,
+    ),
+    Mutant(
+        "no_mark",
+        "the mark is found before END_TXN goes out",
+        Rules(next_action=_mark_not_looked_for),
+        Faults(lives=2, crashes=1, wipes=1),
+    ),
+    Mutant(
+        "missing_mark_ignored",
+        "without the mark nothing is ended by number",
+        Rules(next_action=_missing_mark_ignored),
+        Faults(lives=2, crashes=1, wipes=1),
+    ),
+    Mutant(
+        "no_sentinel", "a missing receipt needs a sentinel", Rules(witness=_no_sentinel), _REPLY
+    ),
+    Mutant(
+        "lost_history_means_absent",
+        "a receipt is missed only behind its mark",
+        Rules(witness=_gone_means_absent),
+        Faults(lives=1, replies=1, trims=1),
+    ),
+    Mutant(
+        "open_is_committed",
+        "only the driver that checked the tasks may prepare",
+        Rules(next_action=_open_is_committed),
+        _CRASH,
+    ),
+    Mutant(
+        "abort_not_logged",
+        "ABORTING stands in the log before END_TXN(abort)",
+        Rules(next_action=_open_is_ended_unlogged),
+        _TASK,
+    ),
+    Mutant(
+        "abort_before_log",
+        "ABORTING stands in the log before END_TXN(abort)",
+        Rules(aborts_by_log=False),
+        _TASK,
+    ),
+    Mutant(
+        "commit_before_log",
+        "PREPARED stands in the log before END_TXN(commit)",
+        Rules(prepares_first=False),
+        Faults(lives=1),
+    ),
+    Mutant(
+        "prepared_is_aborted",
+        "a decision is never turned round",
+        Rules(next_action=_prepared_is_aborted),
+        _CRASH,
+    ),
+    Mutant(
+        "other_action_when_repeated",
+        "END_TXN is repeated with the same action",
+        Rules(next_action=_prepared_is_ended_with_abort),
+        _REPLY,
+    ),
+    Mutant(
+        "second_attempt_writes",
+        "a task's second attempt refuses, and poisons",
+        Rules(second_attempt_refuses=False, is_poisoned=_attempts_ignored),
+        _TASK,
+    ),
+    Mutant(
+        "stage_rerun_unnoticed",
+        "a stage that ran again poisons",
+        Rules(is_poisoned=_stage_ignored),
+        _TASK,
+    ),
+    Mutant(
+        "failed_task_forgiven",
+        "a task that failed poisons",
+        Rules(is_poisoned=_errors_forgiven),
+        _REPLY,
+    ),
+    Mutant(
+        "receipts_not_awaited",
+        "a task reports what the broker has acknowledged",
+        Rules(waits_for_receipts=False),
+        Faults(lives=1),
+    ),
+    Mutant("send_repeated", "no send is ever repeated", Rules(resends=True), _REPLY),
+    Mutant(
+        "receipt_outside",
+        "the receipt is sent inside the transaction",
+        Rules(receipt_inside=False),
+        Faults(lives=1, expiries=1),
+    ),
+)
+"""Every mutant."""

@@ -1,0 +1,106 @@
+"""Short names for log records, and the production records behind them.
+
+A state of the model holds a log as a tuple of ``Entry``; what the log means is production's own
+``History`` of the records that the entries stand for, made once for each log that is met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import NamedTuple
+
+from eos.errors import CommitLogError
+from eos.ids import MessageId, TxnId
+from eos.summary import PartitionFigures
+from eos.transaction import History, LogRecord, Reason, ReasonKind, State
+
+QUERY = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
+_NOW = datetime(2026, 11, 20, tzinfo=UTC)
+_FIGURES = (
+    PartitionFigures(
+        "persistent://public/default/t", ("p",), 2, 2, 2, MessageId(1, 1), MessageId(1, 2)
+    ),
+)
+
+
+class Entry(NamedTuple):
+    """One record: its state, the run that wrote it, and the epoch's attempt and transaction.
+
+    ``mark`` tells transactions of equal number apart: numbers start again on a wiped cluster.
+    """
+
+    state: State
+    run: int
+    epoch: int = -1
+    attempt: int = 0
+    txn: int = -1
+    mark: int = -1
+    is_expired: bool = False
+
+
+Log = tuple[Entry, ...]
+
+
+@cache
+def record_of(entry: Entry) -> LogRecord:
+    """The production record that an entry stands for; without its place in a log."""
+    claim = LogRecord.claimed(
+        sink_id="s",
+        run_id=f"run-{entry.run}",
+        service_url="pulsar://b:6650",
+        receipt_topic="persistent://public/default/__eos-receipts-s-1",
+    )
+    if entry.state is State.CLAIMED:
+        return claim
+    record = LogRecord.opened(
+        claim,
+        query_id=QUERY,
+        epoch=str(entry.epoch),
+        attempt=entry.attempt,
+        txn=TxnId(0, entry.txn),
+        ttl_ms=1000,
+        opened_at=_NOW,
+        mark_id=MessageId(5, entry.mark),
+        mark_uuid=f"00000000-0000-4000-8000-{entry.mark:012x}",
+    )
+    if entry.state in (State.PREPARED, State.COMMITTED) or entry.is_expired:
+        record = record.advance(
+            State.PREPARED, claim=claim, receipt_id=MessageId(5, 900), partitions=_FIGURES
+        )
+    reason = None
+    if entry.state is State.ABORTING or (entry.state is State.ABORTED and not entry.is_expired):
+        reason = Reason(ReasonKind.FAILED, "it failed")
+    elif entry.is_expired:
+        reason = Reason(ReasonKind.EXPIRED, "expired")
+    if entry.state in (State.OPEN, State.PREPARED):
+        return record
+    return record.advance(entry.state, claim=claim, reason=reason)
+
+
+@cache
+def history_of(log: Log) -> History | None:
+    """Production's reading of a log; None when it refuses it."""
+    if not log:
+        return History("s")
+    before = history_of(log[:-1])
+    if before is None:
+        return None
+    try:
+        history = History.of("s", map(_placed, range(1, len(log) + 1), log))
+    except CommitLogError:
+        return None
+    return history
+
+
+def _placed(seq: int, entry: Entry) -> LogRecord:
+    return replace(record_of(entry), seq=seq, written_at=_NOW)
+
+
+@cache
+def unfinished(log: Log) -> tuple[Entry, ...]:
+    """Newest entries of the epochs that recovery has to end, as production says."""
+    history = history_of(log)
+    assert history is not None
+    return tuple(log[record.seq - 1] for record in history.unfinished)

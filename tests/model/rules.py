@@ -1,0 +1,98 @@
+"""The decisions that a driver makes: production's own, each replaceable, for mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from eos.coordinator import (
+    Action,
+    Answers,
+    Run,
+    StageFacts,
+    WitnessAnswer,
+    decide_epoch,
+    find_poison,
+    next_action,
+)
+from eos.ids import MessageId
+from eos.summary import PartitionFigures, TaskError, TaskSummary
+from tests.model.records import QUERY, Entry, Log, history_of, record_of
+
+TASKS = 2
+
+
+@lru_cache(None)
+def _next_action(entry: Entry, answers: Answers) -> Action:
+    return next_action(record_of(entry), answers)
+
+
+@lru_cache(None)
+def _attempt_to_run(log: Log, epoch: int) -> int | None:
+    """The attempt to open, or None to skip."""
+    history = history_of(log)
+    assert history is not None
+    decision = decide_epoch(history, QUERY, str(epoch), ttl_ms=1000)
+    return decision.attempt if isinstance(decision, Run) else None
+
+
+@lru_cache(None)
+def _is_poisoned(attempts: tuple[int, ...], errors: tuple[bool, ...], stage_attempt: int) -> bool:
+    summaries = [
+        TaskSummary(
+            spark_partition=task,
+            stage_id=0,
+            attempt_number=attempt,
+            registered=() if error else (f"t-{task}",),
+            partitions=()
+            if error
+            else (
+                PartitionFigures(f"t-{task}", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),
+            ),
+            error=TaskError("TransactionPoisoned", "in doubt", "") if error else None,
+        )
+        for task, (attempt, error) in enumerate(zip(attempts, errors, strict=True))
+    ]
+    return find_poison(summaries, StageFacts(stage_attempt, TASKS)) is not None
+
+
+def _witness(*, mark: bool, sentinel: bool, receipt: bool) -> WitnessAnswer:
+    """What is proved by what a reader of the receipt topic saw before the deadline."""
+    if not mark:
+        return WitnessAnswer.HISTORY_GONE
+    if receipt:
+        return WitnessAnswer.READABLE
+    return WitnessAnswer.PROVED_ABSENT if sentinel else WitnessAnswer.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a driver goes by.
+
+    The first four are production's decisions; the rest is the order of things, as the committer
+    and the tasks keep it.
+    """
+
+    next_action: Callable[[Entry, Answers], Action] = _next_action
+    attempt_to_run: Callable[[Log, int], int | None] = _attempt_to_run
+    is_poisoned: Callable[[tuple[int, ...], tuple[bool, ...], int], bool] = _is_poisoned
+    witness: Callable[..., WitnessAnswer] = _witness
+    fence: bool = True
+    """An append needs that nobody else has appended since."""
+    claims: bool = True
+    """A new driver appends CLAIMED before anything else."""
+    finishes_first: bool = True
+    """After the claim everything unfinished is ended."""
+    second_attempt_refuses: bool = True
+    """A task's second attempt writes nothing."""
+    waits_for_receipts: bool = True
+    """A task reports only what the broker has acknowledged."""
+    resends: bool = False
+    """A send whose receipt is missing is sent again."""
+    receipt_inside: bool = True
+    """The receipt is sent inside the transaction."""
+    prepares_first: bool = True
+    """PREPARED is appended before END_TXN(commit) goes out."""
+    aborts_by_log: bool = True
+    """ABORTING is appended before END_TXN(abort) goes out."""

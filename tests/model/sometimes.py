@@ -1,0 +1,77 @@
+"""States that a search of any worth has to come by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from eos.coordinator import EndAnswer, MarkAnswer, WitnessAnswer
+from eos.transaction import State
+from tests.model.broker import Status
+from tests.model.driver import STOPPED, Pc
+from tests.model.system import System
+
+
+def _has_pc(pc: Pc) -> Callable[[System], bool]:
+    return lambda system: any(driver.pc is pc for driver in system.drivers)
+
+
+def _knows(answer: MarkAnswer | EndAnswer | WitnessAnswer) -> Callable[[System], bool]:
+    return lambda system: any(answer in driver.known for driver in system.drivers)
+
+
+def _log_has(
+    state: State, *, attempt: int = 0, is_expired: bool = False
+) -> Callable[[System], bool]:
+    return lambda system: any(
+        (entry.state, entry.is_expired) == (state, is_expired) and entry.attempt >= attempt
+        for entry in system.world.log
+    )
+
+
+def _by_recovery(state: State) -> Callable[[System], bool]:
+    def holds(system: System) -> bool:
+        opened = {one.mark: one.run for one in system.world.log if one.state is State.OPEN}
+        return any(one.state is state and opened[one.mark] != one.run for one in system.world.log)
+
+    return holds
+
+
+def _frame_into(status: Status) -> Callable[[System], bool]:
+    def holds(system: System) -> bool:
+        broker = system.world.broker
+        return any(
+            frame.txn < len(broker.txns) and broker.txns[frame.txn].status is status
+            for frame in system.world.frames
+        )
+
+    return holds
+
+
+SOMETIMES: Final[dict[str, Callable[[System], bool]]] = {
+    "a driver is done": _has_pc(Pc.DONE),
+    "a driver is fenced": _has_pc(Pc.FENCED),
+    "a driver stays in doubt": _has_pc(Pc.DOUBT),
+    "two drivers live at once": lambda s: all(one.pc not in STOPPED for one in s.drivers),
+    "both drivers are in the middle of an ending": lambda s: all(
+        one.pc is Pc.ENDING for one in s.drivers
+    ),
+    "an epoch is committed at its second attempt": _log_has(State.COMMITTED, attempt=2),
+    "an attempt is aborted": _log_has(State.ABORTED),
+    "a transaction is proved expired": _log_has(State.ABORTED, is_expired=True),
+    "recovery commits what another run prepared": _by_recovery(State.COMMITTED),
+    "recovery aborts what another run opened": _by_recovery(State.ABORTED),
+    "a commit is half done": lambda s: any(t.status is Status.HALF for t in s.world.broker.txns),
+    "END_TXN finds the transaction over": _knows(EndAnswer.ENDED),
+    "END_TXN is not answered": _knows(EndAnswer.OTHER),
+    "the mark is missing": _knows(MarkAnswer.ABSENT),
+    "the receipt is readable": _knows(WitnessAnswer.READABLE),
+    "the receipt is proved absent": _knows(WitnessAnswer.PROVED_ABSENT),
+    "the witness is silent": _knows(WitnessAnswer.UNKNOWN),
+    "the witness has lost its history": _knows(WitnessAnswer.HISTORY_GONE),
+    "a row is under way to an aborted transaction": _frame_into(Status.ABORTED),
+    "a task's row is there twice": lambda s: any(
+        len({row[:2] for row in txn.rows}) < len(txn.rows) for txn in s.world.broker.txns
+    ),
+}
+"""Name -> whether a state is such a one."""

@@ -1,0 +1,140 @@
+"""The whole: two driver slots and the world; what may happen next, and what must always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from eos.transaction import State
+from tests.model import broker as pulsar
+from tests.model.broker import Broker, Status
+from tests.model.driver import EPOCHS, STOPPED, Driver, Pc, Phase, Task, steps
+from tests.model.rules import TASKS, Rules
+from tests.model.world import Faults, Frame, World
+
+SLOTS = 2
+
+
+class System(NamedTuple):
+    """One state of the search. The slots are alike: they stand in the order of their runs."""
+
+    world: World
+    drivers: tuple[Driver, ...] = (Driver(),) * SLOTS
+
+
+def initial(faults: Faults) -> System:
+    """Nothing has happened yet."""
+    return System(World(faults=faults))
+
+
+def successors(system: System, rules: Rules) -> Iterator[tuple[str, System]]:
+    """Everything that may happen next, with what it is called."""
+    world, drivers = system
+    for slot, driver in enumerate(drivers):
+        for name, after, changed in steps(world, driver, rules):
+            yield f"run {driver.run} {name}", _with(after, drivers, slot, changed)
+        if driver.pc not in STOPPED and world.faults.crashes:
+            crashed = world.spend("crashes")
+            yield f"run {driver.run} dies", _with(crashed, drivers, slot, Driver(run=driver.run))
+    yield from _starts(system)
+    yield from _events(system)
+
+
+def _with(world: World, drivers: tuple[Driver, ...], slot: int, driver: Driver) -> System:
+    changed = (*drivers[:slot], driver, *drivers[slot + 1 :])
+    return System(world, tuple(sorted(changed, key=lambda one: one.run)))
+
+
+def _starts(system: System) -> Iterator[tuple[str, System]]:
+    world, drivers = system
+    if not world.faults.lives:
+        return
+    for slot, driver in enumerate(drivers):
+        if driver.pc in STOPPED and driver.pc is not Pc.DONE:
+            run = world.faults.lives
+            fresh = Driver(pc=Pc.CLAIM, run=run, seen=len(world.log))
+            yield f"run {run} starts", _with(world.spend("lives"), drivers, slot, fresh)
+            return  # the other slot would only be this one by another name
+
+
+def _events(system: System) -> Iterator[tuple[str, System]]:
+    world, drivers = system
+    broker, faults = world.broker, world.faults
+    for frame in dict.fromkeys(world.frames):
+        name = f"the row of task {frame.row.task}, epoch {frame.row.epoch} arrives in {frame.txn}"
+        yield name, _deliver(system, frame)
+    for number, txn in enumerate(broker.txns):
+        if txn.status is Status.OPEN and txn.is_ours and faults.expiries:
+            aborted = pulsar.put(broker, number, txn._replace(status=Status.ABORTED))
+            after = world.spend("expiries")._replace(broker=aborted)
+            yield f"transaction {number} expires", System(after, drivers)
+        if txn.status is Status.HALF and faults.reloads:
+            done = pulsar.put(broker, number, txn._replace(status=Status.COMMITTED))
+            after = world.spend("reloads")._replace(broker=done)
+            yield f"the coordinator loads, and finishes {number}", System(after, drivers)
+    if faults.trims and not broker.is_trimmed:
+        after = world.spend("trims")._replace(broker=broker._replace(is_trimmed=True))
+        yield "the receipt topic is trimmed", System(after, drivers)
+    # Between finding the mark and END_TXN there is no time to build a cluster in.
+    if faults.wipes and all(driver.pc in STOPPED for driver in drivers):
+        after = world.spend("wipes")._replace(broker=pulsar.wipe(broker), frames=())
+        yield "the cluster is replaced by another one", System(after, drivers)
+
+
+def _deliver(system: System, frame: Frame) -> System:
+    world, drivers = system
+    frames = list(world.frames)
+    frames.remove(frame)
+    broker = pulsar.land(world.broker, frame.txn, frame.mark, frame.row)
+    told = tuple(_tell(driver, frame) for driver in drivers)
+    return System(world._replace(broker=broker, frames=tuple(frames)), told)
+
+
+def _tell(driver: Driver, frame: Frame) -> Driver:
+    """The broker acknowledges a row also in a transaction that has ended (measured)."""
+    entry, row = driver.entry, frame.row
+    if driver.pc is not Pc.WRITE or entry is None or (entry.txn, entry.mark) != frame[:2]:
+        return driver
+    task = driver.tasks[row.task]
+    if task.phase is not Phase.SENT or task.copy != row.copy:
+        return driver
+    acked = (*driver.tasks[: row.task], Task(Phase.ACKED, task.attempt, task.copy))
+    return driver._replace(tasks=(*acked, *driver.tasks[row.task + 1 :]))
+
+
+def violation(system: System) -> str:
+    """What is wrong with a state; empty when nothing is."""
+    world, drivers = system
+    if world.broker.hazard:
+        return world.broker.hazard
+    if world.broker.is_wiped:
+        return ""  # what was there is gone with its cluster; hazards are all that is left to see
+    wrong = _wrong_transaction(world.broker) or _wrong_log(world)
+    if not wrong and any(driver.pc is Pc.DONE for driver in drivers):
+        wanted = [(epoch, task) for epoch in range(EPOCHS) for task in range(TASKS)]
+        if [row[:2] for row in pulsar.readable(world.broker)] != wanted:
+            wrong = "a driver is done, and not every row is there exactly once"
+    return wrong
+
+
+def _wrong_transaction(broker: Broker) -> str:
+    epochs = []
+    for number, txn in enumerate(broker.txns):
+        if txn.status not in (Status.COMMITTED, Status.HALF):
+            continue
+        rows = [row[:2] for row in txn.rows]
+        epochs.append(txn.rows[0].epoch if txn.rows else -1)
+        if rows != [(epochs[-1], task) for task in range(TASKS)]:
+            return f"transaction {number} is committed with the rows {rows}"
+    return "" if len(epochs) == len(set(epochs)) else "an epoch is committed twice"
+
+
+def _wrong_log(world: World) -> str:
+    for entry in world.log:
+        if entry.state not in (State.COMMITTED, State.ABORTED):
+            continue
+        status = world.broker.txns[entry.txn].status
+        is_committed = status in (Status.COMMITTED, Status.HALF)
+        if (entry.state is State.COMMITTED) != is_committed or status is Status.OPEN:
+            return f"the log says {entry.state.value} of {entry.txn}, the broker {status.name}"
+    return ""

@@ -1,0 +1,333 @@
+"""The model's driver is the committer: what the real one does, the model's can do as well.
+
+The real ``Committer`` runs over a log and a half in memory, which write down every call with its
+answer; the model has to have a way through exactly these calls.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from eos.committer import Begun, Committer, Written
+from eos.coordinator import EndAnswer, MarkAnswer, StageFacts, WitnessAnswer
+from eos.errors import EosError, Fenced, Retriable
+from eos.ids import MessageId, TxnId
+from eos.summary import PartitionFigures, TaskError, TaskSummary
+from eos.transaction import History, LogRecord
+from tests.model.records import QUERY
+from tests.model.rules import TASKS, Rules
+from tests.model.system import System, initial, successors
+from tests.model.world import Faults
+
+_EVENTS = (
+    (r"run \d+ starts", "start"),
+    (r"run \d+ dies", "die"),
+    (r".* is fenced at (\w+)", r"fenced \1"),
+    (r".* appends (\w+).*", r"append \1"),
+    (r".* sends a mark, begins .*", "begin"),
+    (r".* sends the receipt.*", "receipt"),
+    (r".* END_TXN\((\w+)\) of \d+: OK", r"end \1: ok"),
+    (r".* END_TXN\((\w+)\) of \d+: it (?:had ended|is ending)", r"end \1: ended before"),
+    (r".* END_TXN\((\w+)\) of .*: no answer.*", r"end \1: another error, or no answer"),
+    (r".* looks for the mark: no answer.*", "mark: no answer"),
+    (r".* looks for the mark: (.*)", r"mark: \1"),
+    (r".* asks the witness: no answer.*", "witness: no answer"),
+    (r".* asks the witness: (.*)", r"witness: \1"),
+    (r".* stays in doubt", "doubt"),
+)
+
+
+def event_of(step: str) -> str | None:
+    """The call that a step of the model stands for; None for what a committer does not see."""
+    for pattern, event in _EVENTS:
+        if re.fullmatch(pattern, step):
+            return re.sub(pattern, event, step)
+    return None
+
+
+def accepts(events: list[str], faults: Faults) -> int:
+    """How many of the events, from the first on, the model can do in this order."""
+    rules = Rules()
+    states = silent(rules, {initial(faults)})
+    for done, event in enumerate(events):
+        states = {
+            after
+            for system in states
+            for step, after in successors(system, rules)
+            if event_of(step) == event
+        }
+        if not states:
+            return done
+        states = silent(rules, states)
+    return len(events)
+
+
+def silent(rules: Rules, states: set[System]) -> set[System]:
+    """The states, and all that are reached from them without a call."""
+    todo, seen = list(states), set(states)
+    while todo:
+        for step, after in successors(todo.pop(), rules):
+            if event_of(step) is None and after not in seen:
+                seen.add(after)
+                todo.append(after)
+    return seen
+
+
+class MemoryLog:
+    """A commit log in a list that several handles share; the fence as the table has it."""
+
+    sink_id = "s"
+    log_table_id = "t"
+
+    def __init__(self, records: list[LogRecord], events: list[str]) -> None:
+        self._records = records
+        self._events = events
+        self.history = History.of("s", records)
+
+    def append(self, draft: LogRecord) -> LogRecord:
+        if len(self._records) != self.history.last_seq:
+            self._events.append(f"fenced {draft.state.value}")
+            raise Fenced("somebody else has appended")
+        seq = len(self._records) + 1
+        record = replace(draft, seq=seq, written_at=datetime.now(UTC))
+        self.history.append(record)
+        self._records.append(record)
+        self._events.append(f"append {record.state.value}")
+        return record
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class ScriptedHalf:
+    """Answers as it is told, ``fine`` otherwise; ``dies_before`` names a call to die in."""
+
+    events: list[str]
+    ends: list[EndAnswer]
+    witnesses: list[WitnessAnswer]
+    marks: list[MarkAnswer]
+    dies_before: str = ""
+    begun: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+    def receipt_topic(self, log_table_id: str) -> str:
+        return "persistent://public/default/__eos-receipts-s-1"
+
+    def diagnose(self, record: LogRecord) -> str:
+        return ""
+
+    def begin(self, ttl_ms: int) -> Begun:
+        self.events.append("begin")
+        self.begun += 1
+        mark = f"00000000-0000-4000-8000-{self.begun:012x}"
+        return Begun(TxnId(0, self.begun), MessageId(5, self.begun), mark)
+
+    def send_receipt(self, record: LogRecord) -> MessageId:
+        self.events.append("receipt")
+        return MessageId(5, 900)
+
+    def find_mark(self, record: LogRecord, *, timeout_s: float) -> MarkAnswer:
+        answer = self.marks.pop(0) if self.marks else MarkAnswer.FOUND
+        self.events.append(f"mark: {answer.value}")
+        return answer
+
+    def end(self, record: LogRecord, *, commit: bool, timeout_s: float) -> EndAnswer:
+        if self.dies_before == "end":
+            raise Died
+        answer = self.ends.pop(0) if self.ends else EndAnswer.OK
+        self.events.append(f"end {'commit' if commit else 'abort'}: {answer.value}")
+        return answer
+
+    def ask_witness(self, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
+        answer = self.witnesses.pop(0) if self.witnesses else WitnessAnswer.READABLE
+        self.events.append(f"witness: {answer.value}")
+        return answer
+
+
+class World:
+    """Drivers over one log, and what they did."""
+
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        self.events: list[str] = []
+        self.half = ScriptedHalf(self.events, [], [], [])
+
+    def driver(self, deadline_s: float = 60.0) -> Committer:
+        self.events.append("start")
+        log: Any = MemoryLog(self.records, self.events)
+        return Committer(
+            log, self.half, service_url="pulsar://b:1", ttl_ms=1000, deadline_s=deadline_s
+        )
+
+    def die(self, committer: Committer) -> None:
+        self.events.append("die")
+
+
+def written(*, poisoned: bool = False) -> Written:
+    """What two tasks report."""
+    return Written(
+        [
+            TaskSummary(
+                task,
+                0,
+                0,
+                (f"t-{task}",),
+                (PartitionFigures(f"t-{task}", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),),
+                TaskError("TransactionPoisoned", "in doubt", "") if poisoned and not task else None,
+            )
+            for task in range(TASKS)
+        ],
+        StageFacts(0, TASKS),
+    )
+
+
+def run(committer: Committer, *epochs: str, poisoned: int = 0) -> None:
+    """Write epochs; the first ``poisoned`` attempts are in doubt."""
+    left = poisoned
+    for epoch in epochs:
+
+        def write(_: TxnId) -> Written:
+            nonlocal left
+            left -= 1
+            return written(poisoned=left >= 0)
+
+        committer.run_epoch(QUERY, epoch, write)
+
+
+def all_is_well(world: World) -> None:
+    run(world.driver(), "0", "1")
+
+
+def a_restart_skips(world: World) -> None:
+    first = world.driver()
+    run(first, "0")
+    world.die(first)
+    run(world.driver(), "0", "1")
+
+
+def a_poisoned_attempt(world: World) -> None:
+    run(world.driver(), "0", poisoned=1)
+
+
+def a_lost_answer_of_a_commit(world: World) -> None:
+    world.half.ends = [EndAnswer.OTHER, EndAnswer.ENDED]
+    run(world.driver(), "0")
+
+
+def expiry_after_prepared(world: World) -> None:
+    world.half.ends = [EndAnswer.ENDED]
+    world.half.witnesses = [WitnessAnswer.PROVED_ABSENT]
+    run(world.driver(), "0")
+
+
+def a_silent_witness(world: World) -> None:
+    world.half.ends = [EndAnswer.ENDED]
+    world.half.witnesses = [WitnessAnswer.UNKNOWN, WitnessAnswer.READABLE]
+    run(world.driver(), "0")
+
+
+def death_before_end_txn(world: World) -> None:
+    first = world.driver()
+    world.half.dies_before = "end"
+    with pytest.raises(Died):
+        run(first, "0")
+    world.half.dies_before = ""
+    world.die(first)
+    run(world.driver(), "0")
+
+
+def a_missing_mark(world: World) -> None:
+    first = world.driver()
+    world.half.dies_before = "end"
+    with pytest.raises(Died):
+        run(first, "0")
+    world.half.dies_before = ""
+    world.die(first)
+    world.half.marks = [MarkAnswer.ABSENT]
+    with pytest.raises(EosError):
+        run(world.driver(), "0")
+    world.events.append("doubt")
+
+
+def a_mark_that_is_not_answered_at_first(world: World) -> None:
+    first = world.driver()
+    world.half.dies_before = "end"
+    with pytest.raises(Died):
+        run(first, "0")
+    world.half.dies_before = ""
+    world.die(first)
+    world.half.marks = [MarkAnswer.UNKNOWN, MarkAnswer.FOUND]
+    run(world.driver(), "0")
+
+
+def a_second_driver(world: World) -> None:
+    first = world.driver()
+    run(first, "0")
+    run(world.driver(), "0", "1")
+    with pytest.raises(Fenced):
+        run(first, "1")
+
+
+SCENARIOS = [
+    all_is_well,
+    a_restart_skips,
+    a_poisoned_attempt,
+    a_lost_answer_of_a_commit,
+    expiry_after_prepared,
+    a_silent_witness,
+    death_before_end_txn,
+    a_missing_mark,
+    a_mark_that_is_not_answered_at_first,
+    a_second_driver,
+]
+FAULTS = {
+    a_poisoned_attempt: Faults(lives=1, replies=1),
+    a_lost_answer_of_a_commit: Faults(lives=1, replies=1),
+    expiry_after_prepared: Faults(lives=1, expiries=1),
+    a_silent_witness: Faults(lives=1, replies=2),
+    a_missing_mark: Faults(lives=2, crashes=1, trims=1),
+    a_mark_that_is_not_answered_at_first: Faults(lives=2, crashes=1, replies=1),
+    a_second_driver: Faults(lives=2),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_what_the_committer_does_the_model_can_do(scenario):
+    world = World()
+    scenario(world)
+    faults = FAULTS.get(scenario, Faults(lives=2, crashes=1))
+    done = accepts(world.events, faults)
+    assert done == len(world.events), (
+        f"the model can't: {world.events[done]}, after {world.events[:done]}"
+    )
+
+
+def test_the_model_refuses_what_the_committer_would_not_do():
+    world = World()
+    all_is_well(world)
+    assert accepts(world.events, Faults(lives=1)) == len(world.events)
+    for at, event in enumerate(world.events):
+        if event == "append PREPARED":
+            broken = [*world.events[:at], *world.events[at + 1 :]]
+            assert accepts(broken, Faults(lives=1)) < len(broken)
+
+
+def test_a_retriable_error_of_the_writing_half_is_an_attempt_of_its_own():
+    world, failures = World(), [Retriable("an executor was lost")]
+
+    def write(_: TxnId) -> Written:
+        if failures:
+            raise failures.pop()
+        return written()
+
+    world.driver().run_epoch(QUERY, "0", write)
+    assert accepts(world.events, Faults(lives=1, tasks=1)) == len(world.events)
