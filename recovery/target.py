@@ -14,19 +14,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog, sinks
 from eos.errors import ConfigurationError
 from eos.transport.security import Security
+from recovery import options
 from recovery.admin import Admin
 from recovery.report import Report
-
-_ACCESS = "Access"
 
 
 @dataclass(frozen=True)
@@ -123,79 +121,16 @@ class Target:
 
 
 def target_of(
-    commit_log: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_COMMIT_LOG",
-            metavar="PATH_OR_URL",
-            help="Root of the commit logs: what the sinks have as commit_log.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    service_url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_SERVICE_URL",
-            help="pulsar://host:6650 or pulsar+ssl://host:6651. Default: what the log recorded.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    admin_url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_ADMIN_URL",
-            help="http://host:8080 or https://host:8443: the admin API, for what only it tells.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_TOKEN_FILE",
-            help="File with the token; the token itself only by EOS_TOKEN, never as an option.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    tls_trust_certs_file: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_TLS_TRUST_CERTS_FILE",
-            help="PEM file of the authorities to trust; the system's by default.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    tls_certificate_file: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_TLS_CERTIFICATE_FILE",
-            help="The client's own certificate.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    tls_private_key_file: Annotated[
-        str | None,
-        typer.Option(
-            envvar="EOS_TLS_PRIVATE_KEY_FILE",
-            help="The key to it.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    storage_options_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="EOS_STORAGE_OPTIONS_FILE",
-            help="JSON object with what deltalake needs for an object store; AWS_* variables of "
-            "the environment work as well.",
-            rich_help_panel=_ACCESS,
-        ),
-    ] = None,
-    timeout_s: Annotated[
-        float,
-        typer.Option(min=0.1, max=3600, help="Deadline of each request.", rich_help_panel=_ACCESS),
-    ] = 30.0,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for scripts.")
-    ] = False,
+    commit_log: options.CommitLog = None,
+    service_url: options.ServiceUrl = None,
+    admin_url: options.AdminUrl = None,
+    token_file: options.TokenFile = None,
+    tls_trust_certs_file: options.TlsTrustCertsFile = None,
+    tls_certificate_file: options.TlsCertificateFile = None,
+    tls_private_key_file: options.TlsPrivateKeyFile = None,
+    storage_options_file: options.StorageOptionsFile = None,
+    timeout_s: options.TimeoutS = 30.0,
+    json_: options.Json = False,
 ) -> Target:
     """The options of every verb, as a ``Target``.
 

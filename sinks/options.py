@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from eos.client.coordinators import MAX_TTL_MS
+from eos.commit_log import KEEP_EPOCHS
 from eos.errors import ConfigurationError
 from eos.ids import TopicName, check_sink_id
 from eos.transport.address import parse_service_url
@@ -43,6 +44,8 @@ class PulsarSinkOptions(BaseModel):
         resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
         max_pending_bytes: bytes in flight for each task and topic partition.
+        keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
+            the ones that `eos-recovery verify` can check.
         storage_options: for a commit log in an object store, as ``deltalake`` takes them.
         token, token_file: authentication by token; a string or function, or a file.
         tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
@@ -65,6 +68,7 @@ class PulsarSinkOptions(BaseModel):
     resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
     max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
+    keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS
     storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None

@@ -118,7 +118,10 @@ class PulsarSink:
             # A client that is left open keeps threads that may outlive the interpreter.
             weakref.finalize(self, half.close)
             log = CommitLog.open(
-                options.commit_log, options.sink_id, storage_options=options.storage_options
+                options.commit_log,
+                options.sink_id,
+                storage_options=options.storage_options,
+                keep_epochs=options.keep_epochs,
             )
             self._half = half
             self._committer = Committer(

@@ -44,12 +44,7 @@ class CommitLog:
     """
 
     def __init__(
-        self,
-        table: LogTable,
-        *,
-        clock: Clock,
-        is_writable: bool,
-        keep_epochs: int = KEEP_EPOCHS,
+        self, table: LogTable, *, clock: Clock, is_writable: bool, keep_epochs: int = KEEP_EPOCHS
     ) -> None:
         self._table = table
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The protocol with one rule broken at a time: each must be caught, and shows what the rule is for."""
+"""The protocol with one rule broken at a time: each must be caught, and shows what it is for."""
 
 from __future__ import annotations
 
