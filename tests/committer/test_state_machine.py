@@ -1,0 +1,180 @@
+"""Any order of writing, dying, expiring, recovering and taking over, on a real broker and log.
+
+The broker's expiry is had without waiting: somebody who knows the number aborts the transaction,
+and the coordinator has forgotten it, as it has after the time to live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from eos import failpoints
+from eos.client import PulsarClient
+from eos.commit_log import CommitLog
+from eos.errors import Fenced, InvalidTransactionStatus, TransactionNotFound
+from eos.standalone import PulsarStandalone
+from eos.steps import Step
+from eos.transaction import State
+from eos.wire.commands import TxnAction
+from recovery.resolve import resolve
+from tests.support.judge import drain
+from tests.support.plain_driver import PlainDriver, rows_of
+
+STEPS = [step for step in Step if step is not Step.CLAIM]
+
+
+class Died(BaseException):
+    """The driver's death: nothing catches it, nothing is done in passing."""
+
+
+class Drivers(RuleBasedStateMachine):
+    """One sink, and whoever writes it. ``broker`` is set by the test."""
+
+    broker: PulsarStandalone
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory(prefix="eos-machine-")
+        self._root = Path(self._folder.name) / "log"
+        self._name = f"t-{uuid.uuid4().hex[:12]}"
+        self._topic = f"persistent://public/default/{self._name}"
+        self._client = PulsarClient(self.broker.service_url, timeout_s=30)
+        self._client.producer(self._topic, create=True).close()
+        self._driver: PlainDriver | None = None
+        self._asleep: PlainDriver | None = None
+        self._next = 0
+        self._made: list[PlainDriver] = []
+
+    def _start(self) -> PlainDriver:
+        driver = PlainDriver(
+            self.broker.service_url,
+            self._root,
+            self._name,
+            self._topic,
+            admin_url=self.broker.admin_url,
+            timeout_s=30.0,
+            deadline_s=60.0,
+        )
+        self._made.append(driver)
+        return driver
+
+    @rule()
+    def write(self) -> None:
+        """The driver, a new one if there is none, writes the next epoch."""
+        self._driver = self._driver or self._start()
+        self._driver.run(str(self._next))
+        self._next += 1
+
+    @rule()
+    def write_again(self) -> None:
+        """A new driver is asked for the last epoch once more, as after a lost checkpoint."""
+        self._driver = self._start()
+        if self._next:
+            assert self._driver.run(str(self._next - 1)).status == "skipped"
+
+    @rule(step=st.sampled_from(STEPS))
+    def die_behind(self, step: Step) -> None:
+        """The driver dies in the next epoch."""
+        driver = self._driver or self._start()
+        driver.committer.claim()
+        driver.committer._abort = lambda *_: None
+
+        def die() -> None:
+            raise Died
+
+        with failpoints.armed(step, die), contextlib.suppress(Died):
+            driver.run(str(self._next))
+        self._driver = None
+
+    @rule()
+    def fail(self) -> None:
+        """The user's query fails; the driver lives on."""
+        self._driver = self._driver or self._start()
+
+        def fail(_: object) -> None:
+            raise ValueError("the query failed")
+
+        self._driver.during_write = fail
+        try:
+            # A driver that died behind PREPARE has left an epoch that is committed already.
+            assert self._driver.run(str(self._next)).status == "skipped"
+        except ValueError as error:
+            assert str(error) == "the query failed"
+        self._driver.during_write = lambda _: None
+
+    @precondition(lambda self: self._root.exists())
+    @rule()
+    def expire(self) -> None:
+        """Whatever is unfinished outlives its time to live."""
+        log = CommitLog.open_read_only(self._root, self._name)
+        for record in log.history.unfinished:
+            assert record.txn is not None
+            with contextlib.suppress(TransactionNotFound, InvalidTransactionStatus):
+                self._client.coordinators.end(record.txn, TxnAction.ABORT, timeout_s=30)
+
+    @precondition(lambda self: self._root.exists())
+    @rule()
+    def resolve(self) -> None:
+        """Somebody uses the recovery tool, twice."""
+        resolve(self._name, commit_log=self._root, admin_url=self.broker.admin_url)
+        before = CommitLog.open_read_only(self._root, self._name).records()
+        assert resolve(self._name, commit_log=self._root) == []
+        assert CommitLog.open_read_only(self._root, self._name).records() == before
+        if self._driver is not None and before[-1].run_id != self._driver.log.history.last.run_id:
+            self._asleep, self._driver = self._driver, None
+
+    @precondition(lambda self: self._driver is not None)
+    @rule()
+    def take_over(self) -> None:
+        """A second driver starts and writes while the first one only sleeps."""
+        self._asleep, self._driver = self._driver, None
+        self.write()
+
+    @precondition(lambda self: self._asleep is not None)
+    @rule()
+    def wake_up(self) -> None:
+        """The first one wakes up, and finds that it is too late."""
+        sleeper, self._asleep = self._asleep, None
+        assert sleeper is not None
+        with pytest.raises(Fenced):
+            sleeper.run(str(self._next))
+
+    def teardown(self) -> None:
+        """A last driver ends what is open and writes one more: everything is there, once."""
+        try:
+            last = self._start()
+            last.run(str(self._next))
+            records = last.records()
+            committed = [record.epoch for record in records if record.state is State.COMMITTED]
+            assert committed == [str(epoch) for epoch in range(self._next + 1)]
+            seen = [one.value for one in drain(self.broker.service_url, self._topic)]
+            assert seen == [row for epoch in committed for row in rows_of(str(epoch))]
+        finally:
+            for driver in self._made:
+                driver.close()
+            self._client.close()
+            self._folder.cleanup()
+
+
+def test_any_order_of_events_leaves_every_row_once(pulsar_standalone):
+    machine = type("Machine", (Drivers,), {"broker": pulsar_standalone})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=14,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],  # to shrink would take minutes
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
