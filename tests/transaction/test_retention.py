@@ -143,6 +143,24 @@ def test_what_stays_does_not_grow_with_the_epochs():
     assert sizes == [17, 17]
 
 
+def test_an_epoch_that_is_kept_for_its_coordinator_s_sake_keeps_its_state():
+    """Its first attempt names a coordinator that nothing else does; its second one is committed."""
+    claimed = claim()
+    first = opened(claimed, "0")
+    first = replace(first, txn=first.txn._replace(most=9))
+    aborting = step(first, State.ABORTING, claimed, FAILED)
+    second = opened(claimed, "0", attempt=2, least=8)
+    prepared = step(second, State.PREPARED, claimed)
+    records = [claimed, first, aborting, step(aborting, State.ABORTED, claimed)]
+    records += [second, prepared, step(prepared, State.COMMITTED, claimed)]
+    for epoch in range(1, 5):
+        records += committed_epoch(claimed, str(epoch))
+    _, history = restored(numbered(records), 2)
+    assert 9 in history.coordinators
+    assert history.is_done(QUERY, "0")
+    assert history.newest(QUERY, "0").state is State.COMMITTED
+
+
 def test_nothing_to_drop_is_none():
     records, _ = run_of(5)
     assert thin(records, keep_epochs=5) is None
