@@ -106,6 +106,7 @@ class Drivers(RuleBasedStateMachine):
         with contextlib.suppress(ValueError):
             # A driver that died behind PREPARE has left an epoch that is committed already.
             assert self._driver.run(str(self._next)).status == "skipped"
+            self._next += 1
         self._driver.during_write = lambda _: None
 
     @precondition(lambda self: self._root.exists())
