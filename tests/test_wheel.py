@@ -36,6 +36,7 @@ def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):
     (entry_points,) = wheel.glob("*.dist-info/entry_points.txt")
     text = entry_points.read_text()
     assert "eos-broker = eos.standalone.cli:app" in text
+    assert "eos-recovery = recovery.cli:main" in text
     assert "eos = eos.standalone.pytest_plugin" in text
 
 
@@ -68,3 +69,14 @@ def test_the_readmes_example_runs_with_nothing_but_the_wheel(wheel, tmp_path, pu
     assert len(batch) == 1000
     assert len(seen) > len(batch)
     assert len({m.value for m in seen if not m.key}) == len(seen) - len(batch)
+    audit = subprocess.run(
+        [sys.executable, "-m", "recovery", "verify", "--commit-log", str(tmp_path / "eos" / "log")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(wheel)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    assert "Every committed epoch is there, whole, once." in audit.stdout
