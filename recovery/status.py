@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from eos.errors import CommitLogError, EosError
@@ -123,7 +124,11 @@ def status(
     """
     views: list[SinkView] = []
     broken: list[BrokenSink] = []
-    for sink_id in target.sinks(sink):
+    names = target.sinks(sink)
+    few = len(names) < 9
+    for sink_id in track(
+        names, "reading", console=Console(stderr=True), transient=True, disable=few
+    ):
         try:
             log = target.log(sink_id)
             views.append(view(log.history, log.records()))

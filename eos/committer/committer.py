@@ -28,6 +28,7 @@ from eos.coordinator import (
     find_poison,
 )
 from eos.errors import (
+    CommitLogError,
     DuplicateEpochCall,
     EosError,
     Fenced,
@@ -102,6 +103,7 @@ class Committer:
             return self._claim
         claim = self.take_claim()
         self._finish_all()
+        self._check_not_rolled_back()
         for attempt in attempts(self._deadline_s):
             with attempt:
                 self._half.ensure_witness(first=not self._log.history.coordinators)
@@ -134,6 +136,23 @@ class Committer:
             with attempt:
                 self._half.attach(self._claim.receipt_topic, self._log.history.coordinators)
         return self._claim
+
+    def _check_not_rolled_back(self) -> None:
+        """A log that was replaced by an older copy looks whole; the receipts know better (I2)."""
+        last = self._log.history.last_opened
+        if last is None:
+            return
+        newer: str | None = None
+        for attempt in attempts(self._deadline_s):
+            with attempt:
+                newer = self._half.commits_after(last, timeout_s=self._deadline_s)
+        if newer is not None:
+            raise CommitLogError(
+                f"The commit log ends before a transaction that was committed: {newer}.",
+                hint="It was rolled back to an older copy. Restore the newest one: with this one "
+                "epochs that are readable already would be written again.",
+                sink_id=self._log.sink_id,
+            )
 
     def finish(self, record: LogRecord) -> LogRecord:
         """End one unfinished transaction of an earlier run as the log decides; its last record.

@@ -36,6 +36,10 @@ class TransactionalHalf(Protocol):
     def attach(self, receipt_topic: str, coordinators: Iterable[int]) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names."""
 
+    def commits_after(self, record: LogRecord, *, timeout_s: float) -> str | None:
+        """A commit of this sink that is newer than ``record``'s transaction, in words; None when
+        there is none, or when nobody can tell any more."""
+
     def ensure_witness(self, *, first: bool) -> None:
         """Make what the witness needs; called only when nothing is unfinished. ``first``: no
         transaction of this sink was ever opened."""

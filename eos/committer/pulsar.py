@@ -98,6 +98,14 @@ class PulsarHalf:
         for tc_id in coordinators:
             self.client.coordinators.connect(tc_id)
 
+    def commits_after(self, record: LogRecord, *, timeout_s: float) -> str | None:
+        """The first committed receipt behind ``record``'s mark that is not its own.
+
+        Raises:
+            ConnectionLost: the receipt topic could not be read to its end in time.
+        """
+        return self._receipt_topic.commits_after(record, timeout_s=timeout_s)
+
     def ensure_witness(self, *, first: bool) -> None:
         """Make the receipt topic, when it is not there, and its subscription in any case."""
         topic = self._receipt_topic

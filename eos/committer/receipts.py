@@ -165,6 +165,30 @@ class ReceiptTopic:
             logger.info("the witness of transaction %s is silent: %s", record.txn, error)
         return WitnessAnswer.UNKNOWN
 
+    def commits_after(self, record: LogRecord, *, timeout_s: float) -> str | None:
+        """The first receipt behind the mark of ``record`` that is another transaction's, in words.
+
+        None: there is none, or the mark is gone, and with it the proof.
+
+        Raises:
+            ConnectionLost: no sentinel was read in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        if not self.exists():
+            return None
+        with self._reading.reader(str(self._topic), _mark_id(record)) as reader:
+            sentinel = str(uuid.uuid4())
+            self._send_plain("sentinel", sentinel)
+            if _first_is_mark(reader, record, deadline) is MarkAnswer.ABSENT:
+                return None
+            for message in read_until(reader, deadline):
+                if _is(message, "sentinel", sentinel):
+                    return None
+                properties = message.properties()
+                if properties.get("eos") == "receipt" and properties["uuid"] != record.mark_uuid:
+                    return f"{message.data().decode(errors='replace')}"
+        raise ConnectionLost(f"Nobody can read {self._topic} to its end.")
+
     def acknowledge(self, message_id: MessageId) -> None:
         """Acknowledge everything up to ``message_id``, attached only for this moment.
 

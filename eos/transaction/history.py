@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eos.errors import CommitLogError
+from eos.ids import MessageId
 from eos.transaction.checks import check_record, check_successor
 from eos.transaction.keys import epoch_number, is_streaming
 from eos.transaction.record import LogRecord
@@ -22,6 +23,7 @@ class History:
         self.sink_id = sink_id
         self._last: LogRecord | None = None
         self._last_claim: LogRecord | None = None
+        self._last_opened: LogRecord | None = None
         self._run_ids: set[str] = set()
         self._coordinators: set[int] = set()
         self._newest: dict[tuple[str, str], LogRecord] = {}
@@ -58,6 +60,11 @@ class History:
     def last_claim(self) -> LogRecord | None:
         """The newest CLAIMED: the run that may append."""
         return self._last_claim
+
+    @property
+    def last_opened(self) -> LogRecord | None:
+        """A record of the transaction that was opened last; None when none ever was."""
+        return self._last_opened
 
     @property
     def receipt_topic(self) -> str | None:
@@ -166,6 +173,7 @@ class History:
         assert record.txn is not None
         query_id, epoch = key
         self._newest[key] = record
+        self._last_opened = max(self._last_opened or record, record, key=_mark)
         self._coordinators.add(record.txn.most)
         if record.state in UNFINISHED:
             self._unfinished[key] = record
@@ -199,6 +207,11 @@ class History:
             last = self._last_committed.get(record.query_id, -1)
             if epoch_number(record.query_id, record.epoch) <= last:
                 raise _refused(record, f"epoch {last} of the query is committed already")
+
+
+def _mark(record: LogRecord) -> MessageId:
+    assert record.mark_id is not None
+    return record.mark_id
 
 
 def _refused(record: LogRecord, why: str) -> CommitLogError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 
@@ -11,8 +12,9 @@ import psutil
 import pytest
 
 from chaos.proxy import FaultProxy, Verdict
+from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.errors import EosError, Fenced
+from eos.errors import CommitLogError, EosError, Fenced
 from eos.steps import Step
 from eos.wire import commands
 from tests.support import processes
@@ -88,6 +90,45 @@ def test_an_end_txn_that_is_still_in_flight_changes_nothing(
             old.run("0")
     assert after
     assert old.records() == after
+    assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
+
+
+@pytest.mark.parametrize("left", [1, 2], ids=["one epoch behind", "two epochs behind"])
+def test_a_log_that_is_replaced_by_an_older_copy_is_refused_by_a_driver_that_knows_nothing(
+    pulsar_standalone, make_driver, topic, tmp_path, left
+):
+    first = make_driver()
+    first.run("0")
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    for epoch in range(1, left + 1):
+        first.run(str(epoch))
+    first.close()
+    shutil.rmtree(tmp_path / "log")
+    shutil.move(tmp_path / "copy", tmp_path / "log")
+    for _ in range(2):
+        with pytest.raises(CommitLogError, match="rolled back") as caught:
+            make_driver().run("1")
+        assert '"epoch": "1"' in str(caught.value)
+    written = [row for epoch in range(left + 1) for row in rows_of(str(epoch))]
+    assert values(pulsar_standalone, topic) == written
+
+
+def test_marks_and_aborted_receipts_behind_the_log_s_end_are_no_sign_of_a_rollback(
+    pulsar_standalone, make_driver, topic
+):
+    first = make_driver()
+    first.run("0")
+    first.half.begin(60_000)  # a driver that died before it could append OPEN
+    poisoned = [True]
+
+    def fail_once() -> None:
+        if poisoned.pop():
+            raise ValueError("the job failed behind its receipt")
+
+    with failpoints.armed(Step.RECEIPT, fail_once), pytest.raises(ValueError, match="behind"):
+        first.run("1")
+    second = make_driver()
+    second.run("1")
     assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
 
 

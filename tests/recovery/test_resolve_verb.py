@@ -99,18 +99,29 @@ def test_what_can_not_be_proved_stays_in_doubt_and_is_unknown(
     assert driver.states("1") == ["OPEN", "PREPARED"]
 
 
-def test_a_live_driver_is_fenced_at_its_next_append(recovery, make_driver, root):
+@pytest.mark.parametrize(
+    "step", [Step.OPEN, Step.WRITE, Step.CHECK, Step.RECEIPT, Step.PREPARE, Step.END]
+)
+def test_a_live_driver_that_is_overtaken_is_fenced_at_its_next_append(
+    recovery, make_driver, root, step
+):
     driver = make_driver()
     codes = []
 
     def overtake() -> None:
-        codes.append(recovery("resolve", "--commit-log", root, "--apply", "--yes").code)
+        if not codes:  # the tool comes by the same step
+            codes.append(0)
+            codes[0] = recovery("resolve", "--commit-log", root, "--apply", "--yes").code
 
-    with failpoints.armed(Step.WRITE, overtake), pytest.raises(Fenced):
+    with failpoints.armed(step, overtake), pytest.raises(Fenced):
         driver.run("0")
     assert codes == [0]
-    assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
-    assert values(driver) == []
+    if step in (Step.PREPARE, Step.END):  # decided before the tool came
+        assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+        assert values(driver) == rows_of("0")
+    else:
+        assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
+        assert values(driver) == []
 
 
 def test_a_prepared_epoch_is_never_aborted(recovery, make_driver, dies_behind, root, name):
