@@ -148,7 +148,8 @@ class Committer:
                 newer = self._half.commits_after(last, timeout_s=self._deadline_s)
         if newer is not None:
             raise CommitLogError(
-                f"Commit log {self._log.uri} ends before a transaction that was committed: {newer}.",
+                f"Commit log {self._log.uri} ends before a transaction that was committed: "
+                f"{newer}.",
                 hint="It was rolled back to an older copy. Restore the newest one: with this one "
                 "epochs that are readable already would be written again.",
                 sink_id=self._log.sink_id,
