@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,11 @@ def test_the_steps_in_architecture_are_those_of_the_code():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for step in Step:
         assert f"| {step.number} | `{step.name}` | {step.text} |" in text
+
+
+@pytest.mark.parametrize("patch", sorted((ROOT / "tests/mutants").glob("*.patch")), ids=name_of)
+def test_every_mutant_still_applies_and_names_a_test_that_is_there(patch):
+    command = ["git", "apply", "--check", "--unidiff-zero", str(patch)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    (killer,) = re.findall(r"^Killed-by: (\S+?)::(\w+)", patch.read_text(), re.M)
+    assert f"def {killer[1]}(" in (ROOT / killer[0]).read_text()
