@@ -29,7 +29,9 @@ def check_receipt_topics(admin: Admin | None, newest: list[LogRecord]) -> list[C
     checks: list[Check] = []
     for namespace in sorted({topic.namespace_name for topic in topics}):
         try:
-            checks += check_policies(namespace, admin.policies(namespace), settings)
+            policies = admin.policies(namespace)
+            checks += check_policies(namespace, policies, settings)
+            checks.append(check_retention(namespace, policies, settings))
         except EosError as error:
             checks.append(of_error(f"namespace {namespace}", error))
     return checks + [_check_topic(admin, topic) for topic in topics]
@@ -62,6 +64,25 @@ def check_policies(
     if not risks:
         return [ok(name, "nothing in its policies removes receipts")]
     return [failed(name, what, hint) for what, hint in risks]
+
+
+def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str, str]) -> Check:
+    """How long receipts stay once they are acknowledged; never a risk to an epoch in doubt.
+
+    The subscription keeps what is not acknowledged, whatever the retention. Receipts of decided
+    epochs serve one purpose: to tell that a log was replaced by an older copy.
+    """
+    own = policies.get("retention_policies") or {}
+    minutes = _first_int(
+        own.get("retentionTimeInMinutes"), settings.get("defaultRetentionTimeInMinutes")
+    )
+    megabytes = _first_int(own.get("retentionSizeInMB"), settings.get("defaultRetentionSizeInMB"))
+    limits = [f"for {minutes} min"] * (minutes > 0) + [f"up to {megabytes} MB"] * (megabytes > 0)
+    if 0 in (minutes, megabytes):
+        kept = "may be removed; those of epochs in doubt are kept by the subscription"
+    else:
+        kept = f"are kept {' and '.join(limits) or 'for ever'}"
+    return ok(f"retention in {namespace}", f"receipts of decided epochs {kept}")
 
 
 def _expiry(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ import pytest
 from eos.standalone import PulsarStandalone
 from recovery.checks import Verdict
 from recovery.local_checks import check_spark
-from recovery.namespace_checks import check_policies
+from recovery.namespace_checks import check_policies, check_retention
 from tests.support import admin
 
 
@@ -161,6 +161,29 @@ def test_policies_that_remove_receipts_fail(case):
 def test_policies_that_leave_receipts_alone_are_ok(case):
     (check,) = check_policies("t/n", *HARMLESS[case])
     assert check.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "says"),
+    [
+        (None, "0", "may be removed"),
+        ((60, -1), "0", "are kept for 60 min"),
+        ((60, 512), "0", "are kept for 60 min and up to 512 MB"),
+        ((0, 512), "-1", "may be removed"),
+        ((-1, -1), "0", "are kept for ever"),
+        (None, "-1", "are kept for ever"),
+    ],
+)
+def test_the_retention_of_receipts_is_told(own, default, says):
+    settings = {
+        "defaultRetentionTimeInMinutes": default,
+        "defaultRetentionSizeInMB": default,
+    }
+    keys = ("retentionTimeInMinutes", "retentionSizeInMB")
+    policies = {"retention_policies": dict(zip(keys, own, strict=True))} if own else {}
+    check = check_retention("t/n", policies, settings)
+    assert check.verdict is Verdict.OK
+    assert says in check.found
 
 
 @pytest.mark.parametrize(
