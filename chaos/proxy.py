@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -55,10 +56,47 @@ class Fault:
     fired: threading.Event = field(default_factory=threading.Event)
 
 
+class _Socket:
+    """One end of a connection. Frames go out whole: both directions may write to one end."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._lock = threading.Lock()
+
+    def send(self, frame: bytes) -> None:
+        with self._lock:
+            self._sock.sendall(frame)
+
+    def frames(self) -> Iterator[bytes]:
+        """Whole frames until the end; what is cut off there is dropped."""
+        while len(size := self._read(4)) == 4:
+            body = self._read(int.from_bytes(size, "big"))
+            if len(body) != int.from_bytes(size, "big"):
+                return
+            yield size + body
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size and (part := self._sock.recv(min(size, 1 << 20))):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def shutdown(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
 class FaultProxy:
     """Listens on a free port of this machine; a context manager.
 
-    ``service_url`` is what clients are given in the place of the broker's.
+    ``service_url`` is what clients are given in the place of the broker's. ``seen`` counts the
+    commands that came by, by their class.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -66,9 +104,11 @@ class FaultProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
+        self._sockets: set[_Socket] = set()
+        self._threads: set[threading.Thread] = set()
         self._closed = False
-        threading.Thread(target=self._accept, name="fault-proxy", daemon=True).start()
+        self.seen: Counter[type] = Counter()
+        self._start(self._accept)
 
     @property
     def service_url(self) -> str:
@@ -95,16 +135,20 @@ class FaultProxy:
         with self._lock:
             sockets = list(self._sockets)
         for sock in sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+            sock.shutdown()
 
     def close(self) -> None:
-        """Stop listening and cut all connections."""
-        self._closed = True
+        """Stop listening and cut all connections; returns when its threads have ended."""
+        with self._lock:
+            self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut_all()
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(timeout=5)  # a rule may still hold a frame
 
     def __enter__(self) -> FaultProxy:
         return self
@@ -112,72 +156,89 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _accept(self) -> None:
-        while not self._closed:
+    def _start(self, target: Callable[..., None], *args: object) -> None:
+        def run() -> None:
             try:
-                client, _ = self._listener.accept()
+                target(*args)
+            finally:
+                with self._lock:
+                    self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name="fault-proxy", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client = _Socket(self._listener.accept()[0])
             except OSError:
                 return
             try:
-                broker = socket.create_connection((self._broker.host, self._broker.port), 10)
+                address = (self._broker.host, self._broker.port)
+                broker = _Socket(socket.create_connection(address, 10))
             except OSError:
                 client.close()
                 continue
-            broker.settimeout(None)
-            for source, target in ((client, broker), (broker, client)):
-                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+            with self._lock:
+                if self._closed:
+                    client.close()
+                    broker.close()
+                    return
+                self._sockets |= {client, broker}
+            self._start(self._pump, client, broker)
+            self._start(self._pump, broker, client)
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
-        with self._lock:
-            self._sockets.add(source)
+    def _pump(self, source: _Socket, target: _Socket) -> None:
+        """Move frames one way. Each way frees the end that it reads from."""
         try:
-            for frame in _frames(source):
+            for frame in source.frames():
                 if not self._handle(frame, source, target):
                     break
-        except (OSError, ProtocolError):
+        except OSError:
             pass
         finally:
+            source.shutdown()
+            target.shutdown()
             with self._lock:
                 self._sockets.discard(source)
-            for sock in (source, target):
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
             source.close()
 
-    def _handle(self, frame: bytes, source: socket.socket, target: socket.socket) -> bool:
+    def _handle(self, frame: bytes, source: _Socket, target: _Socket) -> bool:
         """Deal with one frame; False when the connection is to be cut."""
-        (command,) = FrameDecoder(max_frame_bytes=1 << 30).feed(frame)
+        try:
+            (command,) = FrameDecoder(max_frame_bytes=1 << 32).feed(frame)
+        except ProtocolError:  # some other client's dialect
+            target.send(frame)
+            return True
         verdict = self._judge(command)
         if isinstance(verdict, Message):
-            source.sendall(encode_frame(verdict))
+            source.send(encode_frame(verdict))
             return True
         if isinstance(verdict, Replace):
-            target.sendall(encode_frame(verdict.command))
+            target.send(encode_frame(verdict.command))
             return True
         if isinstance(command, commands.LookupResponse):
             frame = encode_frame(replace(command, proxy_through_service_url=True))
         if verdict is Verdict.CUT_WITHIN:
-            target.sendall(frame[: len(frame) // 2])
+            target.send(frame[: len(frame) // 2])
         elif verdict in (Verdict.PASS, Verdict.CUT_AFTER):
-            target.sendall(frame)
+            target.send(frame)
         return verdict in (Verdict.PASS, Verdict.DROP)
 
     def _judge(self, command: object) -> Verdict | Replace | Message:
         with self._lock:
+            self.seen[type(command)] += 1
             faults = [f for f in self._faults if isinstance(command, f.kind) and f.count < f.times]
         for fault in faults:
-            verdict = fault.rule(command)
-            if verdict is not Verdict.PASS:
-                with self._lock:
-                    fault.count += 1
-                fault.fired.set()
-                return verdict
+            verdict = fault.rule(command)  # may hold the frame as long as it likes
+            if verdict is Verdict.PASS:
+                continue
+            with self._lock:
+                if fault.count >= fault.times:
+                    continue
+                fault.count += 1
+            fault.fired.set()
+            return verdict
         return Verdict.PASS
-
-
-def _frames(source: socket.socket) -> Iterator[bytes]:
-    stream = source.makefile("rb")
-    while size := stream.read(4):
-        body = stream.read(int.from_bytes(size, "big"))
-        yield size + body

@@ -20,6 +20,7 @@ from eos.errors import (
     ConnectionLost,
     CoordinatorNotFound,
     NotAllowed,
+    ProtocolError,
     RequestTimeout,
     TopicNotFound,
     TransactionsDisabled,
@@ -48,7 +49,7 @@ class Coordinators:
 
     def __init__(self, lookup: Lookup, *, timeout_s: float) -> None:
         self._lookup = lookup
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._next = itertools.count()
@@ -91,6 +92,11 @@ class Coordinators:
             commands.NewTxnResponse,
             doing="Opening a transaction",
         )
+        if answer.txnid_most != tc_id or answer.txnid_least is None:
+            raise ProtocolError(
+                f"Coordinator {tc_id} named its new transaction "
+                f"({answer.txnid_most},{answer.txnid_least})."
+            )
         return TxnId(answer.txnid_most, answer.txnid_least)
 
     def add_partitions(self, txn: TxnId, topics: Iterable[str]) -> None:
@@ -140,7 +146,9 @@ class Coordinators:
     ) -> ResponseT:
         connection = self._connection(tc_id)
         try:
-            response = connection.request(make, answer, timeout_s=timeout_s or self._timeout_s)
+            response = connection.request(
+                make, answer, timeout_s=timeout_s or self.timeout_s, doing=doing
+            )
             if response.error is not None:
                 raise broker_error(response.error, response.message, doing=doing)
         except (ConnectionLost, RequestTimeout, CoordinatorNotFound, BrokerNotReady):
@@ -153,6 +161,7 @@ class Coordinators:
             known = self._connections.get(tc_id)
         if known is not None and known.is_alive:
             return known
+        doing = f"Connecting to coordinator {tc_id}"
         connection = self._lookup.broker_of(str(ASSIGN_TOPIC.partition(tc_id)))
         try:
             answer = connection.request(
@@ -160,14 +169,13 @@ class Coordinators:
                     request_id=request_id, tc_id=tc_id
                 ),
                 commands.TcClientConnectResponse,
-                timeout_s=self._timeout_s,
+                timeout_s=self.timeout_s,
+                doing=doing,
             )
+            if answer.error is not None:
+                raise broker_error(answer.error, answer.message, doing=doing)
         except NotAllowed as error:
-            raise TransactionsDisabled("The broker refuses transactions.") from error
-        if answer.error is not None:
-            raise broker_error(
-                answer.error, answer.message, doing=f"Connecting to coordinator {tc_id}"
-            )
+            raise TransactionsDisabled(error.message) from None
         with self._lock:
             self._connections[tc_id] = connection
         return connection

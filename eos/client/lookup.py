@@ -6,14 +6,15 @@ for each broker (and each broker behind a proxy).
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import Final
 
 from eos.errors import (
     ConnectionLost,
     EosError,
+    Fatal,
     ProtocolError,
+    Retriable,
     TopicNotFound,
     broker_error,
 )
@@ -26,6 +27,10 @@ from eos.wire import commands
 MAX_REDIRECTS: Final = 20
 MAX_PARTITIONS: Final = 100_000
 """More than any cluster has: a larger answer is broken, and we would allocate by it."""
+
+
+_Key = tuple[Address, str | None]
+"""Where a connection leads: the address that was dialled, and the broker behind that proxy."""
 
 
 class Lookup:
@@ -41,7 +46,8 @@ class Lookup:
         self._security = security
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._connections: dict[tuple[Address, str | None], Connection] = {}
+        self._gates: dict[_Key, threading.Lock] = {}
+        self._connections: dict[_Key, Connection] = {}
         self._closed = False
 
     def broker_of(self, topic: str) -> Connection:
@@ -69,6 +75,7 @@ class Lookup:
             ),
             commands.LookupResponse,
             timeout_s=self._timeout_s,
+            doing=f"Looking up {topic}",
         )
         if answer.response not in (commands.LookupType.CONNECT, commands.LookupType.REDIRECT):
             raise broker_error(answer.error or 0, answer.message, doing=f"Looking up {topic}")
@@ -83,8 +90,8 @@ class Lookup:
             )
         try:
             (broker,) = parse_service_url(url)
-        except (EosError, ValueError) as error:
-            raise ProtocolError(f"The look-up named a malformed address: {error}.") from error
+        except (EosError, ValueError):
+            raise ProtocolError(f"The look-up named no address: {url[:100]!r}.") from None
         if broker.tls != asked.tls:
             # Going on would show our token to whoever listens.
             raise ProtocolError(f"The look-up left TLS, or came to it: {broker} by {asked}.")
@@ -96,33 +103,41 @@ class Lookup:
         """A connection to the first address of the service URL that answers.
 
         Raises:
-            ConnectionLost: none does.
+            ConnectionLost, BrokerNotReady: none does.
+            EosError: one refuses us.
         """
         last: EosError | None = None
         for address in self._service:
             try:
-                return self._connect(address)
-            except ConnectionLost as error:
+                connection = self._connect(address)
+            except Retriable as error:
                 last = error
+                continue
+            # The next call begins with it, and does not wait for a dead one again.
+            self._service = (address, *(other for other in self._service if other != address))
+            return connection
         raise last or ConnectionLost("The service URL names no address.")
 
-    def partition_count(self, topic: TopicName) -> int:
-        """How many partitions ``topic`` has; 0 when it is not partitioned. Creates nothing.
+    def partition_count(self, topic: TopicName, *, create: bool = False) -> int:
+        """How many partitions ``topic`` has; 0 when it is not partitioned.
+
+        Args:
+            create: let the broker create a topic that does not exist, as its policies say.
 
         Raises:
             TopicNotFound: there is no such topic.
         """
+        doing = f"Asking for the partitions of {topic}"
         answer = self.any_broker().request(
             lambda request_id: commands.PartitionedMetadata(
-                topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=False
+                topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=create
             ),
             commands.PartitionedMetadataResponse,
             timeout_s=self._timeout_s,
+            doing=doing,
         )
         if answer.error is not None or answer.response != 0:
-            error = broker_error(
-                answer.error or 0, answer.message, doing=f"Asking for the partitions of {topic}"
-            )
+            error = broker_error(answer.error or 0, answer.message, doing=doing)
             if isinstance(error, TopicNotFound):
                 error.hint = "Create the topic, or set create_topics=True."
             raise error
@@ -133,24 +148,36 @@ class Lookup:
     def _connect(self, address: Address, proxy_to: str | None = None) -> Connection:
         key = (address, proxy_to)
         with self._lock:
-            if self._closed:
-                raise ConnectionLost("The client is closed.")
-            known = self._connections.get(key)
+            gate = self._gates.setdefault(key, threading.Lock())
+        with gate:  # one connection for each key; other keys, and close(), do not wait for it
+            with self._lock:
+                self._check_open()
+                known = self._connections.get(key)
             if known is not None and known.is_alive:
                 return known
-            # Connecting under the lock keeps it at one connection for each broker.
             connection = Connection.open(
                 address, self._security, timeout_s=self._timeout_s, proxy_to=proxy_to
             )
-            self._connections[key] = connection
-            return connection
+            with self._lock:
+                if not self._closed:
+                    self._connections[key] = connection
+                    return connection
+        connection.close()
+        raise _closed()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _closed()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. May be called twice."""
         with self._lock:
             self._closed = True
             connections = list(self._connections.values())
             self._connections.clear()
         for connection in connections:
-            with contextlib.suppress(EosError):
-                connection.close()
+            connection.close()
+
+
+def _closed() -> Fatal:
+    return Fatal("The client is closed.")

@@ -10,13 +10,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final
 
 from eos.client.transaction import Transaction
-from eos.errors import EosError, MessageTooLarge, ProtocolError, RequestTimeout, broker_error
+from eos.client.window import Window
+from eos.errors import (
+    BrokerNotReady,
+    ConnectionLost,
+    EosError,
+    MessageTooLarge,
+    ProtocolError,
+    broker_error,
+)
 from eos.ids import MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
@@ -25,19 +32,15 @@ from eos.wire.batch import EncodedBatch, Message, check_rows, encode_batches, ro
 METADATA_ROOM_BYTES: Final = 1024
 """Kept free below the broker's limit for the entry's metadata, which the limit covers too."""
 
-
-@dataclass(frozen=True)
-class _Pending:
-    size_bytes: int
-    txn: Transaction | None
-    receipt: Future[MessageId]
+_MAX_NAME_CHARS: Final = 256
 
 
 class Producer:
     """Made by ``PulsarClient.producer``. Safe for several threads.
 
     ``name`` is the broker's: a name of our own, used again after an abort, would make a broker
-    with deduplication drop what it takes for repeats. ``topic`` is the exact name.
+    with deduplication drop what it takes for repeats. ``topic`` is the exact name. A failed
+    producer stays failed; make a new one.
     """
 
     def __init__(
@@ -54,14 +57,12 @@ class Producer:
         self._connection = connection
         self._id = producer_id
         self._timeout_s = timeout_s
-        self._max_pending_bytes = max_pending_bytes
-        self._changed = threading.Condition()
-        self._send_lock = threading.Lock()
-        self._pending: dict[int, _Pending] = {}
-        self._pending_bytes = 0
-        self._next_sequence_id = 0
-        self._transactions: set[Transaction] = set()
-        self._failed: EosError | None = None
+        # Reentrant: a send that fails runs users' callbacks, and these may send.
+        self._send_lock = threading.RLock()
+        self._transactions: set[Transaction] = set()  # under the window's lock
+        self._window = Window(
+            topic, max_bytes=max_pending_bytes, timeout_s=timeout_s, on_failure=self._poison_all
+        )
 
     @property
     def max_batch_bytes(self) -> int:
@@ -71,7 +72,7 @@ class Producer:
     @property
     def is_usable(self) -> bool:
         """Whether it can still send: neither failed nor closed."""
-        return self._failed is None
+        return self._window.is_open
 
     def open(self) -> None:
         """PRODUCER; the broker chooses the name.
@@ -79,6 +80,7 @@ class Producer:
         Raises:
             EosError: the broker refuses, or does not answer.
         """
+        doing = f"Opening a producer on {self.topic}"
         self._connection.listen(self._id, self)
         try:
             answer = self._connection.request(
@@ -91,9 +93,15 @@ class Producer:
                 ),
                 commands.ProducerSuccess,
                 timeout_s=self._timeout_s,
+                doing=doing,
             )
+            if not answer.producer_ready:
+                raise BrokerNotReady(f"{doing}: another one has it to itself.")
+            if not 0 < len(answer.producer_name) <= _MAX_NAME_CHARS:
+                raise ProtocolError(f"{doing}: a name of {len(answer.producer_name)} characters.")
         except BaseException:
             self._connection.forget(self._id)
+            self._connection.notify(self._close_command)  # the broker may have opened it
             raise
         self.name = answer.producer_name
 
@@ -108,13 +116,15 @@ class Producer:
     ) -> Future[MessageId]:
         """Send one message. The future ends with its id once the broker has stored it.
 
-        Inside a transaction the future may be ignored: ``commit`` waits for every receipt.
+        Inside a transaction the future may be ignored: ``commit`` waits for every receipt. A
+        callback of the future must not block: it runs where receipts are read.
 
         Raises:
             MessageTooLarge: it exceeds the broker's limit.
-            EosError: the producer or the transaction is unusable.
+            EosError: the producer or the transaction is unusable. Whatever it was, the
+                transaction lacks this message now, and is poisoned.
         """
-        message = Message(value, key, event_time_ms, dict(properties or {}))
+        message = Message(value, key, event_time_ms, dict(properties) if properties else None)
         (receipt,) = self.send_many([message], txn=txn)
         return receipt
 
@@ -122,8 +132,9 @@ class Producer:
         self, messages: Iterable[Message], *, txn: Transaction | None = None
     ) -> list[Future[MessageId]]:
         """Send messages as few entries as their size allows; one future for each entry."""
-        rows = rows_from_messages(list(messages))
-        check_rows(rows, self.max_batch_bytes)
+        with _poisoning(txn):
+            rows = rows_from_messages(list(messages))
+            check_rows(rows, self.max_batch_bytes)
         return [
             self.send_batch(batch, txn=txn) for batch in encode_batches(rows, self.max_batch_bytes)
         ]
@@ -138,118 +149,117 @@ class Producer:
             EosError: the producer or the transaction is unusable.
         """
         size_bytes = len(batch.payload)
-        if size_bytes > self.max_batch_bytes:
-            raise MessageTooLarge(
-                f"An entry of {size_bytes} bytes; {self.topic} takes {self.max_batch_bytes}."
-            )
         if txn is not None:
             txn.enlist(self)
+        with _poisoning(txn):
+            if size_bytes > self.max_batch_bytes:
+                raise MessageTooLarge(
+                    f"An entry of {size_bytes} bytes; {self.topic} takes {self.max_batch_bytes}."
+                )
         with self._send_lock:
             # One lock from numbering to sending: entries leave in the order of their numbers.
-            self._await_room(size_bytes)
-            sequence_id, pending = self._admit(size_bytes, batch.num_messages, txn)
-            self._connection.send(
-                commands.Send(
-                    producer_id=self._id,
-                    sequence_id=sequence_id,
-                    num_messages=batch.num_messages,
-                    txnid_most=txn.id.most if txn else None,
-                    txnid_least=txn.id.least if txn else None,
-                ),
-                commands.MessageMetadata(
-                    producer_name=self.name,
-                    sequence_id=sequence_id,
-                    publish_time=time.time_ns() // 1_000_000,
-                    num_messages_in_batch=batch.num_messages,
-                    txnid_most=txn.id.most if txn else None,
-                    txnid_least=txn.id.least if txn else None,
-                ),
-                batch.payload,
+            self._window.await_room(size_bytes)
+            sequence_id, receipt = self._window.admit(
+                size_bytes, batch.num_messages, lambda: self._check_admission(txn)
             )
-        return pending.receipt
+            try:
+                self._send(sequence_id, batch, txn)
+            except EosError as error:
+                self._window.fail(error)
+                raise
+            except BaseException as error:  # Ctrl-C as well: part of it may be on its way
+                name = type(error).__name__
+                self._window.fail(ConnectionLost(f"Sending to {self.topic} ended by {name}."))
+                raise
+        return receipt
 
-    def _await_room(self, size_bytes: int) -> None:
-        def has_room() -> bool:
-            fits = self._pending_bytes + size_bytes <= self._max_pending_bytes
-            return self._failed is not None or not self._pending or fits
+    def _check_admission(self, txn: Transaction | None) -> None:
+        # Under the window's lock, which flush() takes: whoever commits either finds this entry in
+        # flight, or is found by this check. So nothing is sent once a commit has begun (I3).
+        if txn is not None:
+            txn.check()
+        with _poisoning(txn):
+            self._window.check()
+        if txn is not None:
+            self._transactions.add(txn)
 
-        with self._changed:
-            if not self._changed.wait_for(has_room, self._timeout_s):
-                self._fail_locked(self._stalled())
-
-    def _admit(
-        self, size_bytes: int, num_messages: int, txn: Transaction | None
-    ) -> tuple[int, _Pending]:
-        with self._changed:
-            if self._failed is not None:
-                raise self._failed
-            if txn is not None:
-                txn.check()
-                self._transactions.add(txn)
-            sequence_id = self._next_sequence_id
-            self._next_sequence_id += num_messages
-            pending = _Pending(size_bytes, txn, Future())
-            self._pending[sequence_id] = pending
-            self._pending_bytes += size_bytes
-            return sequence_id, pending
+    def _send(self, sequence_id: int, batch: EncodedBatch, txn: Transaction | None) -> None:
+        most, least = (txn.id.most, txn.id.least) if txn else (None, None)
+        self._connection.send(
+            commands.Send(
+                producer_id=self._id,
+                sequence_id=sequence_id,
+                num_messages=batch.num_messages,
+                txnid_most=most,
+                txnid_least=least,
+            ),
+            commands.MessageMetadata(
+                producer_name=self.name,
+                sequence_id=sequence_id,
+                publish_time=time.time_ns() // 1_000_000,
+                num_messages_in_batch=batch.num_messages,
+                txnid_most=most,
+                txnid_least=least,
+            ),
+            batch.payload,
+        )
 
     def flush(self) -> None:
-        """Wait until the broker has acknowledged everything that was sent.
+        """Wait until the broker has acknowledged everything that was sent before this call.
 
         Raises:
             RequestTimeout: no receipt came for a whole time-out; transactions are poisoned.
             EosError: the producer failed.
         """
-        with self._changed:
-            while self._pending and self._failed is None:
-                before = len(self._pending)
-                if not self._changed.wait(self._timeout_s) and len(self._pending) == before:
-                    self._fail_locked(self._stalled())
-            if self._failed is not None:
-                raise self._failed
+        self._window.flush()
 
     def release(self, txn: Transaction) -> None:
         """``txn`` has ended: what happens to this producer is no longer its business."""
-        with self._changed:
+        with self._window.lock:
             self._transactions.discard(txn)
 
     def close(self) -> None:
         """Flush, then CLOSE_PRODUCER: afterwards no entry of this producer is under way.
 
+        The second time it does nothing.
+
         Raises:
             EosError: a receipt is missing, or the broker did not confirm the closing.
         """
-        self.flush()
+        if not self._window.close():  # from here on nothing is admitted
+            return
+        try:
+            self.flush()
+        except EosError:
+            self._connection.forget(self._id)
+            self._connection.notify(self._close_command)
+            raise
         self._connection.request(
-            lambda request_id: commands.CloseProducer(producer_id=self._id, request_id=request_id),
+            self._close_command,
             commands.Success,
             timeout_s=self._timeout_s,
+            doing=f"Closing the producer on {self.topic}",
         )
         self._connection.forget(self._id)
-        with self._changed:
-            self._failed = self._failed or ProtocolError("The producer is closed.")
+        with self._window.lock:
             self._transactions.clear()
+
+    def _close_command(self, request_id: int) -> commands.CloseProducer:
+        return commands.CloseProducer(producer_id=self._id, request_id=request_id)
 
     # --- ProducerListener: called by the connection's reading thread ------------------------
 
     def on_receipt(self, receipt: commands.SendReceipt) -> None:
         """Settle the entry that ``receipt`` acknowledges."""
-        with self._changed:
-            pending = self._pending.get(receipt.sequence_id)
-            stored = receipt.message_id
-            if pending is None or stored is None:
-                self._fail_locked(ProtocolError(f"A receipt out of turn on {self.topic}."))
-                return
-            message_id = _message_id(stored)
-            if message_id.is_dropped:
-                self._fail_locked(
-                    ProtocolError(f"The broker dropped an entry on {self.topic} as a duplicate.")
-                )
-                return
-            del self._pending[receipt.sequence_id]
-            self._pending_bytes -= pending.size_bytes
-            self._changed.notify_all()
-        pending.receipt.set_result(message_id)
+        message_id = None if receipt.message_id is None else _message_id(receipt.message_id)
+        if message_id is None:
+            self._window.fail(ProtocolError(f"A receipt without an id on {self.topic}."))
+        elif message_id.is_dropped:
+            self._window.fail(
+                ProtocolError(f"The broker dropped an entry on {self.topic} as a duplicate.")
+            )
+        elif not self._window.acknowledge(receipt.sequence_id, message_id):
+            self._window.fail(ProtocolError(f"A receipt out of turn on {self.topic}."))
 
     def on_send_error(self, error: commands.SendError) -> None:
         """The broker rejected an entry."""
@@ -257,28 +267,26 @@ class Producer:
 
     def on_closed(self, reason: EosError) -> None:
         """The producer or its connection ended without our doing."""
-        with self._changed:
-            self._fail_locked(reason)
+        self._window.fail(reason)
 
-    def _fail_locked(self, reason: EosError) -> None:
-        if self._failed is not None:
-            return
-        self._failed = reason
-        lost = list(self._pending.values())
-        self._pending.clear()
-        self._pending_bytes = 0
+    def _poison_all(self, reason: EosError) -> None:
         for txn in self._transactions:
             txn.poison(reason)
-        for pending in lost:
-            with contextlib.suppress(Exception):
-                pending.receipt.set_exception(reason)
-        self._changed.notify_all()
 
-    def _stalled(self) -> RequestTimeout:
-        return RequestTimeout(f"No receipt from {self.topic} within {self._timeout_s:g} s.")
+
+@contextlib.contextmanager
+def _poisoning(txn: Transaction | None) -> Iterator[None]:
+    """What goes wrong here leaves a message out of ``txn``: it must not be committed."""
+    try:
+        yield
+    except EosError as error:
+        if txn is not None:
+            txn.poison(error)
+        raise
 
 
 def _message_id(data: commands.MessageIdData) -> MessageId:
     # The id's numbers are unsigned on the wire; a dropped duplicate comes as 2^64 - 1.
-    ledger, entry = (n - 2**64 if n >= 2**63 else n for n in (data.ledger, data.entry))
-    return MessageId(ledger, entry, data.partition, data.batch_index)
+    if max(data.ledger, data.entry) >= 2**63:
+        return MessageId(-1, -1)
+    return MessageId(data.ledger, data.entry, data.partition, data.batch_index)

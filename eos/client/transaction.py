@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import time
 from collections.abc import Iterable
+from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from eos.client.coordinators import Coordinators
 from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    ConnectionLost,
+    CoordinatorNotFound,
     EosError,
+    Fatal,
     Indeterminate,
     InvalidTransactionStatus,
+    NotAllowed,
+    ProtocolError,
     Retriable,
+    TopicNotFound,
     TransactionExpired,
     TransactionNotFound,
     TransactionPoisoned,
+    TransactionsDisabled,
+    Unauthorized,
 )
 from eos.ids import TxnId
 from eos.wire.commands import TxnAction
@@ -30,10 +42,25 @@ logger = logging.getLogger(__name__)
 
 END_DEADLINE_S: Final = 60.0
 
+_CLOCK_TOLERANCE_S: Final = 1.0
+_REPEATED: Final = (Retriable, Indeterminate, ProtocolError, NotAllowed, TopicNotFound)
+_REFUSALS: Final = (Unauthorized, TransactionsDisabled, ConfigurationError)
+
+
+class _State(Enum):
+    """Where a transaction stands; only OPEN takes sends, only OPEN and FLUSHING take poison."""
+
+    OPEN = "is open"
+    FLUSHING = "is being committed"
+    UNKNOWN = "may be committed or not"  # from END_TXN(commit) until its answer
+    COMMITTED = "was committed"
+    FAILED = "was not committed"
+    ABORTED = "was aborted"
+
 
 class Transaction:
     """An open transaction. Made by ``PulsarClient.transaction`` (begun here, ended here) or
-    ``PulsarClient.join`` (begun elsewhere; only written to here).
+    ``PulsarClient.join`` (begun elsewhere). Whoever began it is the one to end it.
 
     As a context manager it commits at the end of the block, and aborts when the block raises::
 
@@ -41,15 +68,19 @@ class Transaction:
             producer.send(b"...", txn=txn)
     """
 
-    def __init__(self, txn_id: TxnId, coordinators: Coordinators) -> None:
+    def __init__(
+        self, txn_id: TxnId, coordinators: Coordinators, *, expires_at: float | None = None
+    ) -> None:
         self.id = txn_id
         self._coordinators = coordinators
+        self._expires_at = expires_at  # on the clock of time.monotonic; None: begun elsewhere
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._registered: set[str] = set()
         self._producers: set[Producer] = set()
         self._poison: EosError | None = None
-        self._ending = False
+        self._state = _State.OPEN
+        self._doubtful = False
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -69,16 +100,24 @@ class Transaction:
                 return
             self.check()
             try:
-                self._coordinators.add_partitions(self.id, missing)
+                self._add(missing)
             except (TransactionNotFound, InvalidTransactionStatus) as error:
                 expired = TransactionExpired(f"Transaction {self.id} has ended: {error.message}")
                 self.poison(expired)
-                raise expired from error
+                raise expired from None
             except EosError as error:
                 self.poison(error)
                 raise
             with self._lock:
                 self._registered.update(missing)
+
+    def _add(self, topics: list[str]) -> None:
+        try:
+            self._coordinators.add_partitions(self.id, topics)
+        except (BrokerNotReady, ConnectionLost, CoordinatorNotFound):
+            # The coordinator may have moved: once more, by a new look-up. To add a partition
+            # twice is to add it once, so nothing is in doubt here.
+            self._coordinators.add_partitions(self.id, topics)
 
     def enlist(self, producer: Producer) -> None:
         """``producer`` is about to write in this transaction."""
@@ -89,79 +128,143 @@ class Transaction:
     def poison(self, reason: EosError) -> None:
         """Never commit this transaction: something about a send is in doubt."""
         with self._lock:
-            if self._poison is None:
-                self._poison = reason
+            if self._poison is None and self._state in (_State.OPEN, _State.FLUSHING):
+                self._poison = copy.copy(reason)
 
     def check(self) -> None:
         """Nothing, while the transaction may be written to.
 
         Raises:
-            TransactionPoisoned: it may not, or not any more.
+            TransactionPoisoned: it must not be committed, or was aborted.
+            Fatal: it is being committed, or was: what is sent now would hide what was committed.
         """
         with self._lock:
-            if self._poison is not None:
-                raise _poisoned(self.id, self._poison)
-            if self._ending:
-                raise TransactionPoisoned(f"Transaction {self.id} is ending or has ended.")
+            self._check_locked()
+
+    def _check_locked(self) -> None:
+        if self._poison is not None:
+            raise _poisoned(self.id, self._poison)
+        if self._state in (_State.FAILED, _State.ABORTED):
+            raise TransactionPoisoned(f"Transaction {self.id} has ended: it {self._state.value}.")
+        if self._state is not _State.OPEN:
+            raise Fatal(
+                f"Transaction {self.id} is ending or has ended: it {self._state.value}.",
+                hint="Use another transaction.",
+            )
 
     def commit(self) -> None:
         """Wait for every receipt, then END_TXN(commit), repeated until the outcome is known.
 
         Raises:
-            TransactionPoisoned: a send is in doubt; the transaction was aborted.
+            TransactionPoisoned: a send is in doubt; the transaction was not committed.
             TransactionExpired: it outlived its time to live; nothing of it is readable.
-            Indeterminate: END_TXN was sent and its answer lost; it may be committed or not.
+            Indeterminate: it may be committed or not: no answer came, or somebody else ended it.
+            Fatal: it was committed before, or another thread is about to.
         """
-        with self._lock:
-            already, self._ending = self._ending, True
-        if already:
-            raise TransactionPoisoned(f"Transaction {self.id} is ending or has ended.")
+        with self._registering, self._lock:  # a registration that is under way comes first
+            self._check_ended_locked()
+            self._state = _State.FLUSHING
         self._flush()
-        if self._poison is not None:
-            self._end(TxnAction.ABORT)
-            raise _poisoned(self.id, self._poison) from self._poison
-        self._end(TxnAction.COMMIT)
+        with self._lock:
+            poison = self._poison
+            self._state = _State.UNKNOWN if poison is None else _State.FAILED
+        if poison is not None:
+            try:
+                self._end(TxnAction.ABORT)
+            except EosError as error:
+                logger.warning("%s is not aborted, it expires by itself: %s", self.id, error)
+            raise _poisoned(self.id, poison)
+        try:
+            was_open = self._end(TxnAction.COMMIT)
+        except EosError as error:
+            if not self._doubtful:  # refused by name
+                self._settle(_State.FAILED)
+                raise
+            raise Indeterminate(
+                f"Transaction {self.id} may be committed or not: {error.message}",
+                hint="Read the topics to find out; do not send again before.",
+            ) from error
+        if was_open:
+            self._settle(_State.COMMITTED)
+        else:
+            self._raise_ended_before()
+
+    def _check_ended_locked(self) -> None:
+        if self._poison is not None and self._state is _State.OPEN:
+            return  # commit() aborts it
+        if self._state is _State.UNKNOWN:
+            raise Indeterminate(f"Transaction {self.id} {self._state.value}.")
+        self._check_locked()
+
+    def _raise_ended_before(self) -> None:
+        """What 24 or 21 means: only when nobody but the clock can have ended it, it expired."""
+        now = time.monotonic() + _CLOCK_TOLERANCE_S
+        if self._doubtful or self._expires_at is None or now < self._expires_at:
+            raise Indeterminate(
+                f"Transaction {self.id} has ended; whether committed is not known.",
+                hint="Read the topics to find out; do not send again before.",
+            )
+        self._settle(_State.FAILED)
+        raise TransactionExpired(f"Transaction {self.id} had ended before the commit: it expired.")
 
     def abort(self) -> None:
-        """Wait for the sends that are under way, then END_TXN(abort).
+        """Wait for the sends that are under way, then END_TXN(abort). May be repeated.
 
         An abort that overtook the first send to a fresh partition would leave the partition's
-        readers pinned by it (measured). A transaction that has ended already is left as it is.
+        readers pinned by it (measured). A transaction that has expired is left as it is.
+
+        Raises:
+            Fatal: it was committed, or is about to be.
+            Indeterminate: a commit began, and whether it took effect is not known.
         """
-        with self._lock:
-            self._ending = True
+        with self._registering, self._lock:
+            if self._state not in (_State.OPEN, _State.FAILED, _State.ABORTED):
+                self._check_ended_locked()
+            self._state = _State.ABORTED
         self._flush()
         self._end(TxnAction.ABORT)
 
-    def _flush(self) -> None:
+    def _settle(self, state: _State) -> None:
         with self._lock:
-            producers = list(self._producers)
-        for producer in producers:
+            self._state = state
+
+    def _snapshot(self) -> list[Producer]:
+        with self._lock:
+            return list(self._producers)
+
+    def _flush(self) -> None:
+        for producer in self._snapshot():
             with contextlib.suppress(EosError):  # the poison tells
                 producer.flush()
 
-    def _end(self, action: TxnAction) -> None:
+    def _end(self, action: TxnAction) -> bool:
+        """END_TXN until it is answered. False: the transaction had ended before."""
         # Late, so that executors, which never end a transaction, need no tenacity.
         from eos.retry import attempts
 
         deadline = time.monotonic() + END_DEADLINE_S
-        doubtful = ended_before = False
+        was_open = True
         try:
-            for attempt in attempts(END_DEADLINE_S, retry_on=(Retriable, Indeterminate)):
+            for attempt in attempts(END_DEADLINE_S, retry_on=_REPEATED):
                 with attempt:
-                    try:
-                        left_s = max(0.1, deadline - time.monotonic())
-                        self._coordinators.end(self.id, action, timeout_s=left_s)
-                    except (TransactionNotFound, InvalidTransactionStatus):
-                        ended_before = True
-                    except EosError:
-                        doubtful = True
-                        raise
+                    left_s = max(0.1, deadline - time.monotonic())
+                    was_open = self._end_once(action, left_s)
         finally:
-            for producer in self._producers:
+            for producer in self._snapshot():
                 producer.release(self)
-        if ended_before and action is TxnAction.COMMIT:
-            raise _ended_before(self.id, doubtful=doubtful)
+        return was_open
+
+    def _end_once(self, action: TxnAction, left_s: float) -> bool:
+        one_try_s = min(left_s, self._coordinators.timeout_s)
+        try:
+            self._coordinators.end(self.id, action, timeout_s=one_try_s)
+        except (TransactionNotFound, InvalidTransactionStatus):
+            return False
+        except EosError as error:
+            refused = isinstance(error, _REFUSALS) or type(error) is Fatal
+            self._doubtful = self._doubtful or not refused
+            raise
+        return True
 
     def __enter__(self) -> Self:
         return self
@@ -173,28 +276,21 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            self.commit()
-            return
-        try:
-            self.abort()
-        except EosError:
-            logger.warning("transaction %s was not aborted; it expires by itself", self.id)
+            if self._state not in (_State.COMMITTED, _State.ABORTED):  # by the block itself
+                self.commit()
+        elif self._state is _State.OPEN:
+            try:
+                self.abort()
+            except EosError:
+                logger.warning("transaction %s was not aborted; it expires by itself", self.id)
 
 
 def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
     if isinstance(reason, TransactionPoisoned):
-        return reason
-    return TransactionPoisoned(
+        return copy.copy(reason)
+    poisoned = TransactionPoisoned(
         f"Transaction {txn_id} is poisoned: {reason.message}",
         hint="Begin a new transaction and send everything again.",
     )
-
-
-def _ended_before(txn_id: TxnId, *, doubtful: bool) -> EosError:
-    """What 24 or 21 means: only after a doubtful END_TXN may our own commit have caused it."""
-    if doubtful:
-        return Indeterminate(
-            f"Transaction {txn_id} has ended; whether committed is not known.",
-            hint="Read the topics to find out.",
-        )
-    return TransactionExpired(f"Transaction {txn_id} had ended before the commit: it expired.")
+    poisoned.__cause__ = reason
+    return poisoned

@@ -10,7 +10,7 @@ from eos.errors import ConfigurationError
 
 _SCHEMES: Final = {"pulsar": (False, 6650), "pulsar+ssl": (True, 6651)}
 _HOST_PORT: Final = re.compile(
-    r"^(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?$"
+    r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"
 )
 
 
@@ -39,21 +39,21 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
         ConfigurationError: the URL is malformed, or carries a user or password. The text of the
             error never repeats what stands before an ``@``.
     """
+    if "@" in url:
+        raise ConfigurationError(
+            "service_url must not carry a user or password: use the token options."
+        )
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         raise ConfigurationError(
             f"service_url must begin with pulsar:// or pulsar+ssl://, not {scheme[:20]!r}."
         )
-    if "@" in rest:
-        raise ConfigurationError(
-            "service_url must not carry a user or password: use the token options."
-        )
     tls, default_port = _SCHEMES[scheme]
     addresses = []
     for part in rest.rstrip("/").split(","):
-        match = _HOST_PORT.match(part.strip())
+        match = _HOST_PORT.fullmatch(part.strip())
         port = int(match["port"] or default_port) if match else 0
         if match is None or not 0 < port < 65536:
-            raise ConfigurationError(f"service_url: {part!r} is not host:port.")
+            raise ConfigurationError(f"service_url: {part[:100]!r} is not host:port.")
         addresses.append(Address(match["host"].strip("[]"), port, tls))
     return tuple(addresses)

@@ -1,27 +1,31 @@
 """One connection to a broker: requests and their answers, sends and their receipts.
 
 A reading thread takes every frame that comes: it answers PING and AUTH_CHALLENGE, hands each
-answer to the request that waits for it, and receipts to their producer. Nothing is ever repeated
-here: when the connection is lost, everyone who waits is told so, and decides.
+answer to the request that waits for it, and receipts to their producer. It never waits for a
+writer: a broker that reads on only after we have read would wait for ever. Nothing is ever
+repeated here: when the connection is lost, everyone who waits is told so, and decides.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport.address import Address
+from eos.transport.answers import CONNECT, Answers
 from eos.transport.greeting import auth_response, connect_command
 from eos.transport.listener import ProducerListener
 from eos.transport.security import Security
-from eos.transport.stream import Stream, open_stream
+from eos.transport.stream import Part, Stream, open_stream
+from eos.transport.writer import WITHOUT_LIMIT, Writer
 from eos.wire import commands
 from eos.wire.frames import Command, FrameDecoder, encode_frame, encode_send
 from eos.wire.messages import Message
@@ -31,8 +35,8 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE_S: Final = 30.0
 """Silence after which we ask with PING; after as much again the connection counts as lost."""
 
-SEND_STALL_S: Final = 30.0
-"""How long the broker may take no bytes at all before the connection counts as lost."""
+MIN_MESSAGE_BYTES: Final = 4096
+"""A broker that takes less per message than this is no broker."""
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 
@@ -50,12 +54,11 @@ class Connection:
         self._stream = stream
         self._security = security
         self._decoder = FrameDecoder()
-        self._write_lock = threading.Lock()
-        self._state_lock = threading.Lock()
-        self._request_ids = itertools.count(1)
-        self._pending: dict[int, Future[Message]] = {}
+        self._writer = Writer(stream)
+        self._answers = Answers()
+        self._request_ids = itertools.count(CONNECT + 1)
+        self._lock = threading.Lock()
         self._listeners: dict[int, ProducerListener] = {}
-        self._connected: Future[Message] = Future()
         self._lost: EosError | None = None
 
     @classmethod
@@ -68,12 +71,15 @@ class Connection:
             proxy_to: ``host:port`` of the broker that the proxy at ``address`` shall pass us to.
 
         Raises:
-            ConnectionLost, RequestTimeout, Unauthorized, ConfigurationError
+            ConnectionLost, Unauthorized, ConfigurationError, ProtocolError, BrokerNotReady
         """
         connection = cls(address, open_stream(address, security, timeout_s), security)
-        threading.Thread(
-            target=connection._read_loop, name=f"eos-reader-{address.host_port}", daemon=True
-        ).start()
+        name = f"eos-reader-{address.host_port}"
+        try:
+            threading.Thread(target=connection._read_loop, name=name, daemon=True).start()
+        except BaseException:
+            connection._stream.close()  # there is no reader to do it
+            raise
         try:
             connection._handshake(timeout_s, proxy_to)
         except BaseException:
@@ -82,9 +88,21 @@ class Connection:
         return connection
 
     def _handshake(self, timeout_s: float, proxy_to: str | None) -> None:
-        self._write(connect_command(self._security, proxy_to))
-        answer = self._await(self._connected, "CONNECT", timeout_s)
-        connected = _expect(answer, commands.Connected)
+        connect = connect_command(self._security, proxy_to)
+        try:
+            connected = self._ask(
+                CONNECT,
+                connect,
+                commands.Connected,
+                timeout_s=timeout_s,
+                doing=f"Connecting to {self.address}",
+            )
+        except RequestTimeout as error:  # nothing was asked for yet, so nothing is in doubt
+            raise ConnectionLost(error.message) from None
+        if connected.max_message_size < MIN_MESSAGE_BYTES:
+            raise ProtocolError(
+                f"{self.address} takes messages of {connected.max_message_size} bytes."
+            )
         self.server_version = connected.server_version
         self.max_message_bytes = connected.max_message_size
 
@@ -94,9 +112,17 @@ class Connection:
         return self._lost is None
 
     def request(
-        self, make: Callable[[int], Message], answer: type[AnswerT], *, timeout_s: float
+        self,
+        make: Callable[[int], Message],
+        answer: type[AnswerT],
+        *,
+        timeout_s: float,
+        doing: str,
     ) -> AnswerT:
         """Send the command that ``make`` builds from a request id and wait for its answer.
+
+        Args:
+            doing: begins the text of the error, should the broker refuse.
 
         Raises:
             RequestTimeout: no answer in ``timeout_s``; the broker may have acted or not.
@@ -104,18 +130,38 @@ class Connection:
             EosError: the broker answered ERROR; the class by ``BROKER_ERRORS``.
         """
         request_id = next(self._request_ids)
-        command = make(request_id)
-        future: Future[Message] = Future()
-        with self._state_lock:
-            if self._lost is not None:
-                raise self._lost
-            self._pending[request_id] = future
+        return self._ask(request_id, make(request_id), answer, timeout_s=timeout_s, doing=doing)
+
+    def _ask(
+        self,
+        request_id: int,
+        command: Message,
+        answer: type[AnswerT],
+        *,
+        timeout_s: float,
+        doing: str,
+    ) -> AnswerT:
+        deadline = time.monotonic() + timeout_s
+        future = self._answers.expect(request_id)
         try:
-            self._write(command)
-            return _expect(self._await(future, type(command).__name__, timeout_s), answer)
+            self._write((encode_frame(command),), wait_s=timeout_s)
+            given = future.result(max(0.0, deadline - time.monotonic()))
+        except FutureTimeout:
+            raise RequestTimeout(
+                f"{doing}: no answer from {self.address} within {timeout_s:g} s."
+            ) from None
         finally:
-            with self._state_lock:
-                self._pending.pop(request_id, None)
+            self._answers.forget(request_id)
+        if isinstance(given, commands.Error):
+            raise broker_error(given.error, given.message, doing=doing)
+        if not isinstance(given, answer):
+            raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
+        return given
+
+    def notify(self, make: Callable[[int], Message]) -> None:
+        """Send a request whose answer nobody waits for; a lost connection is no error here."""
+        with contextlib.suppress(EosError):
+            self._write((encode_frame(make(next(self._request_ids))),))
 
     def send(
         self,
@@ -128,7 +174,7 @@ class Connection:
         Raises:
             ConnectionLost: the connection is gone; whether the broker has the entry is not known.
         """
-        self._write_parts((encode_send(send, metadata, payload), payload))
+        self._write((encode_send(send, metadata, payload), payload))
 
     def listen(self, producer_id: int, listener: ProducerListener) -> None:
         """Tell ``listener`` all that concerns ``producer_id``, from now on.
@@ -136,109 +182,83 @@ class Connection:
         Raises:
             ConnectionLost: the connection is gone already.
         """
-        with self._state_lock:
-            if self._lost is not None:
-                raise self._lost
+        with self._lock:
+            self._check_alive()
             self._listeners[producer_id] = listener
 
     def forget(self, producer_id: int) -> None:
         """The producer is closed: nothing more is told."""
-        with self._state_lock:
+        with self._lock:
             self._listeners.pop(producer_id, None)
 
     def close(self) -> None:
         """End the connection; whoever waits on it is told ``ConnectionLost``."""
         self._lose(ConnectionLost(f"The connection to {self.address} was closed."))
 
-    # --- writing ---------------------------------------------------------------------------
-
-    def _write(self, command: Message) -> None:
-        self._write_parts((encode_frame(command),))
-
-    def _write_parts(self, parts: tuple[bytes | memoryview, ...]) -> None:
-        with self._write_lock:
-            if self._lost is not None:
-                raise self._lost
-            try:
-                self._stream.send(parts, SEND_STALL_S)
-            except OSError as error:
-                lost = self._lose(ConnectionLost(f"Sending to {self.address} failed: {error}."))
-                raise lost from error
-
-    @staticmethod
-    def _await(future: Future[Message], what: str, timeout_s: float) -> Message:
+    def _write(self, parts: tuple[Part, ...], *, wait_s: float = WITHOUT_LIMIT) -> None:
+        self._check_alive()
         try:
-            return future.result(timeout_s)
-        except FutureTimeout:
-            raise RequestTimeout(f"No answer to {what} within {timeout_s:g} s.") from None
+            self._writer.write(parts, wait_s=wait_s)
+        except OSError as error:
+            self._lose(ConnectionLost(f"Sending to {self.address} failed: {error}."))
+            self._check_alive()
+        except EosError:
+            raise
+        except BaseException:
+            self._lose(ConnectionLost(f"Sending to {self.address} was interrupted."))
+            raise
 
     # --- reading ---------------------------------------------------------------------------
 
     def _read_loop(self) -> None:
+        reason: EosError = ConnectionLost(f"The reader of {self.address} ended.")
         try:
-            asked = False
-            while self._lost is None:
-                try:
-                    data = self._stream.recv(KEEP_ALIVE_S)
-                except TimeoutError:
-                    if asked:
-                        raise ConnectionLost(f"{self.address} is silent.") from None
-                    asked = True
-                    self._write(commands.Ping())
-                    continue
-                if not data:
-                    raise ConnectionLost(f"{self.address} closed the connection.")
-                asked = False
-                for command in self._decoder.feed(data):
-                    self._dispatch(command)
+            self._read()
         except EosError as error:
-            self._lose(error)
+            reason = error
         except OSError as error:
-            self._lose(ConnectionLost(f"Reading from {self.address} failed: {error}."))
+            reason = ConnectionLost(f"Reading from {self.address} failed: {error}.")
         except Exception as error:
-            logger.exception("reader of %s failed", self.address)
-            self._lose(ProtocolError(f"Reading from {self.address} failed: {error}."))
+            logger.exception("the reader of %s failed", self.address)
+            reason = ProtocolError(f"Reading from {self.address}: {type(error).__name__}.")
         finally:
-            self._stream.close()
+            try:
+                self._lose(reason)
+            finally:
+                self._stream.close()
+
+    def _read(self) -> None:
+        asked = False
+        while self._lost is None:
+            try:
+                data = self._stream.recv(KEEP_ALIVE_S)
+            except TimeoutError:
+                if asked:
+                    raise ConnectionLost(f"{self.address} is silent.") from None
+                asked = True
+                self._writer.owe(commands.Ping())
+                continue
+            if not data:
+                raise ConnectionLost(f"{self.address} closed the connection.")
+            asked = False
+            for command in self._decoder.feed(data):
+                self._dispatch(command)
 
     def _dispatch(self, command: Command) -> None:
         match command:
             case commands.SendReceipt() | commands.SendError() | commands.CloseProducer():
                 self._tell_producer(command)
             case commands.Ping():
-                self._write(commands.Pong())
+                self._writer.owe(commands.Pong())
             case commands.AuthChallenge():
-                self._write(auth_response(self._security))
-            case commands.Connected():
-                self._settle(self._connected, command)
-            case commands.Error() if not self._connected.done():
-                self._settle(self._connected, command)
-            case _:
-                self._answer(command)
-
-    def _answer(self, command: Command) -> None:
-        request_id = getattr(command, "request_id", None)
-        with self._state_lock:
-            future = self._pending.get(request_id) if request_id is not None else None
-        if future is None:
-            # Late answers to requests that gave up, PONG, and notices that need no action.
-            logger.debug("unasked: %s from %s", type(command).__name__, self.address)
-        elif isinstance(command, Message):
-            self._settle(future, command)
-
-    @staticmethod
-    def _settle(future: Future[Message], command: Message) -> None:
-        if future.done():
-            raise ProtocolError(f"A second {type(command).__name__} to one request.")
-        if isinstance(command, commands.Error):
-            future.set_exception(broker_error(command.error, command.message, doing="Request"))
-        else:
-            future.set_result(command)
+                self._writer.owe(auth_response(self._security))
+            case Message():
+                self._answers.settle(command)
 
     def _tell_producer(
         self, command: commands.SendReceipt | commands.SendError | commands.CloseProducer
     ) -> None:
-        with self._state_lock:
+        with self._lock:
             listener = self._listeners.get(command.producer_id)
         if listener is None:
             return
@@ -250,26 +270,24 @@ class Connection:
             self.forget(command.producer_id)
             listener.on_closed(ConnectionLost("The broker closed the producer."))
 
-    def _lose(self, error: EosError) -> EosError:
-        """Mark the connection as lost, once, and tell everyone who waits."""
-        with self._state_lock:
+    # --- the end ---------------------------------------------------------------------------
+
+    def _check_alive(self) -> None:
+        if self._lost is not None:
+            raise copy.copy(self._lost)  # one instance in several threads would grow tracebacks
+
+    def _lose(self, error: EosError) -> None:
+        """Tell everyone who waits, once. Runs producers' and users' code, so under no lock."""
+        with self._lock:
             if self._lost is not None:
-                return self._lost
-            self._lost = error
-            futures = [self._connected, *self._pending.values()]
+                return
+            self._lost = lost = copy.copy(error)
             listeners = list(self._listeners.values())
             self._listeners.clear()
         self._stream.shutdown()
-        for future in futures:
-            if not future.done():
-                with contextlib.suppress(Exception):
-                    future.set_exception(error)
+        self._answers.fail(lost)
         for listener in listeners:
-            listener.on_closed(error)
-        return error
-
-
-def _expect(answer: Message, kind: type[AnswerT]) -> AnswerT:
-    if not isinstance(answer, kind):
-        raise ProtocolError(f"Expected {kind.__name__}, got {type(answer).__name__}.")
-    return answer
+            try:
+                listener.on_closed(copy.copy(lost))
+            except Exception:
+                logger.exception("a producer on %s", self.address)

@@ -6,6 +6,7 @@ principal that began a transaction write in it and end it. Secrets never show in
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ class Security:
     Args:
         token: a JSON web token, or a function without arguments that returns one; the function
             is called again for every connection and whenever the broker asks for a fresh token.
+            It has to return soon: what else the broker says waits behind it.
         token_file: a file that holds the token; read again each time, so it may be rotated.
         tls_trust_certs_file: PEM file of the authorities to trust; the system's when absent.
         tls_certificate_file, tls_private_key_file: the client's own certificate, for brokers
@@ -60,20 +62,26 @@ class Security:
         return self.read_token().encode() if self.method_name == "token" else b""
 
     def read_token(self) -> str:
-        """The current token; empty without token authentication.
+        """The current token.
 
         Raises:
-            Unauthorized: the file can't be read, or the function failed.
+            Unauthorized: the file can't be read, the function failed, or it is no token.
         """
+        source = self.token_file or ("the token function" if callable(self.token) else "token")
+        token: object
         try:
             if self.token_file is not None:
                 token = Path(self.token_file).read_text(encoding="utf-8")
             else:
-                token = self.token() if callable(self.token) else self.token or ""
+                token = self.token() if callable(self.token) else self.token
         except Exception as error:
-            source = self.token_file or "the token function"
             raise Unauthorized(f"No token from {source}: {type(error).__name__}.") from None
-        return token.strip()
+        # Checked here, where the text can be kept out of the error: http.client shows a header
+        # that it does not like.
+        token = token.strip() if isinstance(token, str) else ""
+        if not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise Unauthorized(f"What {source} gives is no token: printable ASCII is expected.")
+        return token
 
     def ssl_context(self) -> ssl.SSLContext:
         """A context that verifies the broker's certificate and host name.
@@ -90,5 +98,9 @@ class Security:
                     self.tls_certificate_file, self.tls_private_key_file, password=""
                 )
         except OSError as error:
-            raise ConfigurationError(f"TLS files can't be loaded: {error}.") from error
+            raise ConfigurationError(
+                f"TLS files can't be loaded: {error}.",
+                hint="tls_trust_certs_file, tls_certificate_file and tls_private_key_file have to "
+                "be PEM files; the key must not be encrypted, and fit the certificate.",
+            ) from error
         return context

@@ -1,7 +1,9 @@
 """Bytes over TCP or TLS, for one reading and one writing thread at a time.
 
-Both threads work on one non-blocking socket and wait in ``poll``. With TLS every call into OpenSSL
-holds a lock: an SSL object is not safe for a reader and a writer at once.
+Both threads work on one non-blocking socket and wait in ``poll``, outside of any lock. Every call
+on the socket that is not ``recv`` holds a lock, so that none of them can hit a number that the
+system has given to another socket since ``close``. With TLS ``recv`` holds it too: an SSL object
+is not safe for a reader and a writer at once.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Stream:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._tls = isinstance(sock, ssl.SSLSocket)
-        self._lock = threading.Lock() if self._tls else contextlib.nullcontext()
+        self._lock = threading.Lock()
+        # Only the reader closes, so its own calls need the lock for TLS only.
+        self._recv_lock = self._lock if self._tls else contextlib.nullcontext()
         sock.setblocking(False)
 
     def recv(self, timeout_s: float) -> bytes:
@@ -44,7 +48,7 @@ class Stream:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                with self._lock:
+                with self._recv_lock:
                     return self._sock.recv(_RECV_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):
                 self._wait(select.POLLIN, deadline)
@@ -87,10 +91,10 @@ class Stream:
         poll = select.poll()
         poll.register(fileno, event)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise TimeoutError
+            raise TimeoutError("the peer is silent" if event & select.POLLIN else "the peer stalls")
 
     def shutdown(self) -> None:
-        """End the stream: a reader that waits wakes up. ``close`` frees it later."""
+        """End the stream: whoever waits on it wakes up. ``close`` frees it later."""
         with contextlib.suppress(OSError, ValueError), self._lock:
             # On an SSLSocket `shutdown` would drop the TLS state under the reader's feet.
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
@@ -106,26 +110,33 @@ def open_stream(address: Address, security: Security, timeout_s: float) -> Strea
 
     Raises:
         ConnectionLost: no connection within ``timeout_s``.
-        ConfigurationError: the broker's certificate can't be verified.
+        ConfigurationError: the broker's certificate can't be verified, or our files are wrong.
     """
+    context = security.ssl_context() if address.tls else None
     try:
         sock = socket.create_connection((address.host, address.port), timeout=timeout_s)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a host name that can't be one is a UnicodeError
         raise ConnectionLost(f"Can't connect to {address}: {error}.") from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if address.tls:
-            sock = security.ssl_context().wrap_socket(sock, server_hostname=address.host)
+        if context is not None:
+            sock = context.wrap_socket(sock, server_hostname=address.host)
         return Stream(sock)
     except ssl.SSLCertVerificationError as error:
         sock.close()
-        raise ConfigurationError(
-            f"The certificate of {address} can't be verified: {error.verify_message}",
-            hint="Set tls_trust_certs_file to the PEM file of the authority that signed it.",
-        ) from error
+        raise _unverified(address, error) from error
     except OSError as error:
         sock.close()
         raise ConnectionLost(f"Can't speak TLS to {address}: {error}.") from error
     except BaseException:
         sock.close()
         raise
+
+
+def _unverified(address: Address, error: ssl.SSLCertVerificationError) -> ConfigurationError:
+    hint = "Set tls_trust_certs_file to the PEM file of the authority that signed it."
+    if "mismatch" in error.verify_message:
+        hint = "Use a host name in service_url that the certificate holds."
+    return ConfigurationError(
+        f"The certificate of {address} can't be verified: {error.verify_message}.", hint=hint
+    )

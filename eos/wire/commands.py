@@ -209,8 +209,8 @@ class NewTxn(Message):
 
 class NewTxnResponse(Message):
     request_id: int = field(1, "uint64")
-    txnid_least: int = field(2, "uint64", default=0)
-    txnid_most: int = field(3, "uint64", default=0)
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
     error: int | None = field(4, "int32", default=None)
     message: str = field(5, "string", default="")
 

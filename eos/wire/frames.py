@@ -24,11 +24,8 @@ from eos.wire.commands import (
 )
 from eos.wire.messages import Message
 
-FRAME_OVERHEAD_BYTES: Final = 10 * 1024
-"""What Pulsar allows a frame beyond ``maxMessageSize`` (Commands.MESSAGE_SIZE_FRAME_PADDING)."""
-
-MAX_FRAME_BYTES: Final = 5 * 1024 * 1024 + FRAME_OVERHEAD_BYTES
-"""The longest frame that a broker with default settings sends."""
+MAX_FRAME_BYTES: Final = 1024 * 1024
+"""More than any answer takes. We receive commands only: a frame with messages never comes."""
 
 _MAGIC_CRC32C: Final = 0x0E01
 _SIZES: Final = struct.Struct(">II")
@@ -88,7 +85,7 @@ class FrameDecoder:
         self._max_frame_bytes = max_frame_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Command]:
-        """Take more bytes and yield each command that they complete.
+        """Take more bytes and yield each command that they complete; to be drained each time.
 
         Raises:
             ProtocolError: a frame is too long, too short or holds no command. The connection is
@@ -111,11 +108,13 @@ def _decode_frame(frame: bytes) -> Command:
     command_size = int.from_bytes(frame[:4], "big")
     if not 0 < command_size <= len(frame) - 4:
         raise ProtocolError(f"A command of {command_size} bytes in a frame of {len(frame)}.")
-    base = BaseCommand.decode(frame[4 : 4 + command_size])
+    base = BaseCommand.parse(frame[4 : 4 + command_size])
+    if not base.HasField("type"):
+        raise ProtocolError("A BaseCommand without a type.")
     kind = COMMANDS.get(base.type)
     if kind is None:
         return UnknownCommand(base.type)
-    command: Message | None = getattr(base, FIELD_NAMES[kind])
-    if command is None:
+    if not base.HasField(FIELD_NAMES[kind]):
         raise ProtocolError(f"A BaseCommand of type {base.type} without its command.")
-    return command
+    # Only this field: what else stands in the envelope is nobody's business and costs nothing.
+    return kind.from_protobuf(getattr(base, FIELD_NAMES[kind]))

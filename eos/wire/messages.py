@@ -62,12 +62,21 @@ class Message:
         Raises:
             ProtocolError: it is not such a message, or a required field is missing.
         """
+        return cls.from_protobuf(cls.parse(data))
+
+    @classmethod
+    def parse(cls, data: bytes | memoryview) -> Any:
+        """The protobuf message in ``data``, of which nothing is checked yet.
+
+        Raises:
+            ProtocolError: it is not such a message.
+        """
         message = cls._protobuf()
         try:
             message.ParseFromString(bytes(data))
         except (DecodeError, ValueError) as error:
-            raise ProtocolError(f"Malformed {cls.__name__}: {error}.") from error
-        return cls.from_protobuf(message)
+            raise ProtocolError(f"Malformed {cls.__name__}: {error}.") from None
+        return message
 
     def to_protobuf(self) -> Any:
         """The protobuf message with the fields that are set; None and () stay absent."""
@@ -85,12 +94,16 @@ class Message:
 
     @classmethod
     def from_protobuf(cls, message: Any) -> Self:
-        """The typed object of a parsed protobuf message."""
+        """The typed object of a parsed protobuf message.
+
+        Raises:
+            ProtocolError: a required field is missing, or text is not UTF-8.
+        """
         values: dict[str, Any] = {}
         for spec in dataclasses.fields(cls):  # type: ignore[arg-type]
             kind, name = spec.metadata["kind"], spec.name
             nested: type[Message] | None = kind if isinstance(kind, type) else None
-            convert = nested.from_protobuf if nested else _plain
+            convert = nested.from_protobuf if nested else _text if kind == "string" else _plain
             if spec.metadata["repeated"]:
                 values[name] = tuple(convert(item) for item in getattr(message, name))
             elif message.HasField(name):
@@ -101,6 +114,13 @@ class Message:
 
 
 def _plain(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str:
+    # The protobuf library hands text that is not UTF-8 out as bytes, without a word.
+    if not isinstance(value, str):
+        raise ProtocolError("Text that is not UTF-8.")
     return value
 
 

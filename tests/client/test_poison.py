@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import time
+import threading
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import FaultProxy, Replace, Verdict
-from eos.client import PulsarClient
-from eos.errors import EosError, TransactionPoisoned
+from chaos.proxy import Replace, Verdict
+from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.wire import commands
 from tests.support import admin
-from tests.support.judge import drain
+from tests.transport.scripted import wait_until
 
-
-@pytest.fixture
-def proxy(pulsar_standalone):
-    with FaultProxy(pulsar_standalone.service_url) as running:
-        yield running
+NOWHERE = commands.MessageIdData(ledger=2**64 - 1, entry=2**64 - 1)
 
 
 def dropped(receipt: commands.SendReceipt) -> Replace:
-    nowhere = commands.MessageIdData(ledger=2**64 - 1, entry=2**64 - 1)
-    return Replace(replace(receipt, message_id=nowhere))
+    return Replace(replace(receipt, message_id=NOWHERE))
+
+
+def half_dropped(receipt: commands.SendReceipt) -> Replace:
+    return Replace(replace(receipt, message_id=replace(NOWHERE, entry=5)))
+
+
+def without_an_id(receipt: commands.SendReceipt) -> Replace:
+    return Replace(replace(receipt, message_id=None))
 
 
 def rejected(receipt: commands.SendReceipt) -> Replace:
@@ -42,90 +45,123 @@ def out_of_turn(receipt: commands.SendReceipt) -> Replace:
     return Replace(replace(receipt, sequence_id=receipt.sequence_id + 1000))
 
 
+def answered_as_dropped(send: commands.Send) -> commands.SendReceipt:
+    """As a broker with deduplication does it: nothing is stored."""
+    return commands.SendReceipt(
+        producer_id=send.producer_id, sequence_id=send.sequence_id, message_id=NOWHERE
+    )
+
+
 DOUBTS = {
     "the send is lost": (commands.Send, Verdict.DROP),
     "the connection is cut before the send": (commands.Send, Verdict.CUT),
     "the connection is cut within the send": (commands.Send, Verdict.CUT_WITHIN),
     "the connection is cut after the send": (commands.Send, Verdict.CUT_AFTER),
+    "the send is dropped as a duplicate": (commands.Send, answered_as_dropped),
     "the receipt is lost": (commands.SendReceipt, Verdict.DROP),
     "the connection is cut in the receipt": (commands.SendReceipt, Verdict.CUT_WITHIN),
-}
-FORGED = {
-    "dropped as a duplicate": dropped,
-    "rejected": rejected,
-    "producer closed": closed,
-    "a receipt out of turn": out_of_turn,
+    "the receipt names no place": (commands.SendReceipt, dropped),
+    "the receipt names half a place": (commands.SendReceipt, half_dropped),
+    "the receipt names nothing": (commands.SendReceipt, without_an_id),
+    "the receipt is out of turn": (commands.SendReceipt, out_of_turn),
+    "the send is rejected": (commands.SendReceipt, rejected),
+    "the producer is closed": (commands.SendReceipt, closed),
 }
 
 
-@pytest.mark.parametrize("doubt", [*DOUBTS, *FORGED])
-def test_every_doubt_about_a_send_poisons_the_transaction(pulsar_standalone, proxy, name, doubt):
-    sends = []
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, values, doubt):
+    kind, rule = DOUBTS[doubt]
+    sends: Counter[tuple[int, int]] = Counter()
+    ends: list[int | None] = []
 
     def count(send: commands.Send) -> Verdict:
-        sends.append((send.producer_id, send.sequence_id))
+        sends[send.producer_id, send.sequence_id] += 1
         return Verdict.PASS
 
-    if doubt in DOUBTS:
-        kind, rule = DOUBTS[doubt]
-    else:
-        kind, rule = commands.SendReceipt, FORGED[doubt]
-    with PulsarClient(proxy.service_url, timeout_s=3) as client:
-        producer = client.producer(name, create=True)
-        txn = client.transaction(timeout_s=60)
-        producer.send(b"before", txn=txn).result(timeout=10)
-        with (
-            proxy.fault(commands.Send, count, times=10**6),
-            proxy.fault(kind, rule) as fault,
-            pytest.raises(EosError),
-        ):
-            _write_and_commit(producer, txn)
-        assert fault.fired.is_set()
-        assert len(sends) == len(set(sends))
+    def note_end(end: commands.EndTxn) -> Verdict:
+        ends.append(end.action)
+        return Verdict.PASS
+
+    through._timeout_s = 3  # of the producer that is made now
+    producer = through.producer(name, create=True)
+    txn = through.transaction(timeout_s=60)
+    producer.send(b"before", txn=txn).result(timeout=10)
+    with (
+        proxy.fault(commands.Send, count, times=10**6),
+        proxy.fault(commands.EndTxn, note_end, times=10**6),
+        proxy.fault(kind, rule) as fault,
+    ):
+        receipt = producer.send(b"in doubt", txn=txn)
         with pytest.raises(TransactionPoisoned):
             txn.commit()
-    seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")
-    assert seen == []
+        assert fault.fired.is_set()
+    assert isinstance(receipt.exception(timeout=0), EosError)
+    assert ends == [commands.TxnAction.ABORT]
+    assert set(sends.values()) == {1}
+    with pytest.raises(TransactionPoisoned):
+        txn.commit()
+    assert not producer.is_usable
+    with pytest.raises(EosError):
+        producer.send(b"never")
+    assert values() == []
 
 
-def await_closing(producer) -> None:
-    """Until the broker's CLOSE_PRODUCER has arrived."""
-    deadline = time.monotonic() + 30
-    while producer.is_usable:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def test_a_doubt_poisons_every_open_transaction_that_the_producer_has_written_in(
+    through, proxy, name
+):
+    producer = through.producer(name, create=True)
+    other = through.producer(f"{name}-other", create=True)
+    concerned, ended, unconcerned = (through.transaction() for _ in range(3))
+    producer.send(b"x", txn=concerned).result(timeout=10)
+    producer.send(b"x", txn=ended).result(timeout=10)
+    ended.commit()
+    with proxy.fault(commands.SendReceipt, rejected):
+        plain = producer.send(b"plain")
+        assert isinstance(plain.exception(timeout=10), EosError)
+    other.send(b"x", txn=unconcerned)
+    unconcerned.commit()
+    with pytest.raises(TransactionPoisoned):
+        concerned.commit()
+    with pytest.raises(Fatal, match="was committed"):
+        ended.commit()
 
 
-def _write_and_commit(producer, txn) -> None:
-    producer.send(b"in doubt", txn=txn)
-    txn.commit()
+def test_the_rest_of_what_is_under_way_fails_with_it_each_with_an_error_of_its_own(
+    through, proxy, name
+):
+    producer = through.producer(name, create=True)
+    all_sent = threading.Event()
+
+    def cut(_: commands.SendReceipt) -> Verdict:
+        all_sent.wait(10)
+        return Verdict.CUT
+
+    with proxy.fault(commands.SendReceipt, cut):
+        receipts = [producer.send(b"%d" % n) for n in range(20)]
+        all_sent.set()
+        errors = [receipt.exception(timeout=10) for receipt in receipts]
+    assert all(isinstance(error, ConnectionLost) for error in errors)
+    assert len({id(error) for error in errors}) == 20
 
 
-@pytest.mark.parametrize("notices", ["before the send", "whenever it does"])
 def test_a_topic_that_is_unloaded_in_mid_transaction_poisons_it(
-    pulsar_standalone, client, name, notices
+    pulsar_standalone, client, name, values
 ):
     producer = client.producer(name, create=True)
+    txn = client.transaction(timeout_s=60)
+    producer.send(b"before", txn=txn).result(timeout=10)
     path = f"/v2/persistent/public/default/{name}/unload"
-
-    def write() -> None:
-        # However it fails, the block aborts: left open, it would hold readers back for its time.
-        with client.transaction(timeout_s=600) as txn:
-            producer.send(b"before", txn=txn).result(timeout=10)
-            admin.call(pulsar_standalone.admin_url, "PUT", path)
-            if notices == "before the send":
-                await_closing(producer)
-            producer.send(b"in doubt", txn=txn)
-
-    with pytest.raises(EosError):
-        write()
+    admin.call(pulsar_standalone.admin_url, "PUT", path)
+    wait_until(lambda: not producer.is_usable)
+    with pytest.raises(TransactionPoisoned, match="closed the producer"):
+        txn.commit()
     with client.transaction(timeout_s=60) as again:
         client.producer(name).send(b"again", txn=again)
-    seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")
-    assert [m.value for m in seen] == [b"again"]
+    assert values() == [b"again"]
 
 
-def test_a_poisoned_transaction_can_not_be_committed(pulsar_standalone, client, name):
+def test_a_poisoned_transaction_can_not_be_committed(client, name, values):
     producer = client.producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"x", txn=txn).result(timeout=10)
@@ -134,4 +170,153 @@ def test_a_poisoned_transaction_can_not_be_committed(pulsar_standalone, client, 
         producer.send(b"y", txn=txn)
     with pytest.raises(TransactionPoisoned, match="somebody's doubt"):
         txn.commit()
-    assert drain(pulsar_standalone.service_url, f"persistent://public/default/{name}") == []
+    assert values() == []
+
+
+def test_a_doubt_that_the_block_swallows_still_aborts(through, proxy, name, values):
+    producer = through.producer(name, create=True)
+
+    def swallow() -> None:
+        with through.transaction() as txn, proxy.fault(commands.SendReceipt, rejected):
+            producer.send(b"x", txn=txn).exception(timeout=10)
+
+    with pytest.raises(TransactionPoisoned, match="code 2"):
+        swallow()
+    assert values() == []
+
+
+def test_a_send_on_a_producer_that_failed_before_poisons_because_it_is_missing(
+    through, proxy, name, values
+):
+    """It may happen in a thread whose exception nobody sees."""
+    failed, sound = through.producer(name, create=True), through.producer(name)
+    with proxy.fault(commands.SendReceipt, rejected):
+        failed.send(b"plain").exception(timeout=10)
+    txn = through.transaction()
+    sound.send(b"x", txn=txn)
+    with pytest.raises(EosError, match="code 2"):
+        failed.send(b"missing", txn=txn)
+    with pytest.raises(TransactionPoisoned):
+        txn.commit()
+    assert b"x" not in values()
+
+
+def test_a_producer_that_is_closed_while_others_send_loses_nothing_in_silence(
+    through, name, values
+):
+    """A send behind CLOSE_PRODUCER is dropped by the broker without a word."""
+    producer = through.producer(name, create=True)
+    txn = through.transaction()
+    accepted: list[bytes] = []
+
+    def send(thread: int) -> None:
+        try:
+            for n in range(10**6):
+                producer.send(b"%d/%d" % (thread, n), txn=txn)
+                accepted.append(b"%d/%d" % (thread, n))
+        except EosError:
+            return
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    threading.Event().wait(0.2)
+    producer.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    # Each thread was told, and the transaction lacks what it wanted to send.
+    with pytest.raises(TransactionPoisoned, match="is closed"):
+        txn.commit()
+    assert accepted
+    assert values() == []
+
+
+def test_an_interrupted_send_poisons(through, name, monkeypatch, values):
+    producer = through.producer(name, create=True)
+    txn = through.transaction()
+    producer.send(b"x", txn=txn)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(producer._connection, "send", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send(b"y", txn=txn)
+    with pytest.raises(TransactionPoisoned, match="KeyboardInterrupt"):
+        txn.commit()
+    assert values() == []
+
+
+def test_a_receipt_can_not_be_called_back(through, name):
+    producer = through.producer(name, create=True)
+    receipt = producer.send(b"x")
+    assert not receipt.cancel()
+    assert receipt.result(timeout=10).ledger >= 0
+
+
+def test_a_callback_of_a_lost_send_may_use_the_producer_again(through, proxy, name):
+    producer = through.producer(name, create=True)
+    heard: list[BaseException] = []
+    done = threading.Event()
+
+    def send_again(_: object) -> None:
+        try:
+            producer.send(b"again")
+        except EosError as error:
+            heard.append(error)
+        done.set()
+
+    with proxy.fault(commands.SendReceipt, rejected):
+        producer.send(b"x").add_done_callback(send_again)
+        assert done.wait(10)
+    assert len(heard) == 1
+
+
+def test_a_flush_ends_when_one_receipt_is_missing_although_younger_ones_come(through, proxy, name):
+    """Traffic that goes on must not keep flush() waiting for ever."""
+    producer = through.producer(name, create=True)
+    producer.send(b"warm up").result(timeout=10)
+    producer._window._timeout_s = 2
+    stop = threading.Event()
+
+    def keep_sending() -> None:
+        while not stop.is_set():
+            try:
+                producer.send(b"more").result(timeout=5)
+            except EosError:
+                return
+
+    with proxy.fault(commands.SendReceipt, Verdict.DROP) as fault:
+        producer.send(b"lost")
+        assert fault.fired.wait(5)
+    thread = threading.Thread(target=keep_sending)
+    thread.start()
+    try:
+        with pytest.raises(RequestTimeout, match="No receipt"):
+            producer.flush()
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def test_a_flush_waits_only_for_what_was_sent_before_it(through, name):
+    producer = through.producer(name, create=True)
+    stop = threading.Event()
+
+    def keep_sending() -> None:
+        while not stop.is_set():
+            producer.send(b"more")
+
+    threads = [threading.Thread(target=keep_sending) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            producer.flush()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+    producer.close()

@@ -2,87 +2,89 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import contextlib
+import random
+import struct
 import threading
 import time
-from collections.abc import Callable
+import traceback
 
 import pytest
 
-from eos.client import PulsarClient
-from eos.client.lookup import Lookup
-from eos.errors import EosError, ProtocolError, RequestTimeout, Unauthorized
+from eos.errors import (
+    BrokerNotReady,
+    ConnectionLost,
+    EosError,
+    ProtocolError,
+    RequestTimeout,
+    Unauthorized,
+)
 from eos.transport import connection as connection_module
-from eos.transport.address import Address
+from eos.transport import writer as writer_module
 from eos.transport.connection import Connection
 from eos.transport.security import Security
 from eos.wire import commands
-from eos.wire.frames import FrameDecoder, encode_frame
+from eos.wire.frames import encode_frame
+from tests.transport.scripted import (
+    CONNECTED,
+    Peer,
+    ScriptedBroker,
+    nothing_left_behind,
+    readers,
+    wait_until,
+)
 
-WELCOME = encode_frame(commands.Connected(server_version="scripted", protocol_version=21))
-
-
-@pytest.fixture
-def serve():
-    """Starts a server that runs a script for each connection; gives its address."""
-    listeners = []
-
-    def start(script: Callable[[socket.socket], None]) -> Address:
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def accept() -> None:
-            while True:
-                try:
-                    peer, _ = listener.accept()
-                except OSError:
-                    return
-                with peer:
-                    try:
-                        script(peer)
-                    except OSError:
-                        continue
-
-        threading.Thread(target=accept, daemon=True).start()
-        return Address("127.0.0.1", listener.getsockname()[1], tls=False)
-
-    yield start
-    for listener in listeners:
-        listener.close()
+SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
 
 
-def open_connection(address: Address, security: Security | None = None) -> Connection:
-    return Connection.open(address, security or Security(), timeout_s=3)
+def open_connection(
+    broker: ScriptedBroker, security: Security | None = None, timeout_s: float = 10.0
+) -> Connection:
+    return Connection.open(broker.address, security or Security(), timeout_s=timeout_s)
 
 
-def await_command(peer: socket.socket, kind: type) -> object:
-    """The next command of ``kind`` that the client sends."""
-    decoder = FrameDecoder()
-    while data := peer.recv(65536):
-        for command in decoder.feed(data):
-            if isinstance(command, kind):
-                return command
-    raise AssertionError(f"no {kind.__name__} came")
+def ask(connection: Connection, *, timeout_s: float = 10.0) -> commands.Success:
+    """Any request will do."""
+    return connection.request(
+        lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
+        commands.Success,
+        timeout_s=timeout_s,
+        doing="Asking",
+    )
 
 
-def assert_freed(opened: Callable[[], object], error: type[BaseException] = EosError) -> None:
-    """``opened`` fails with ``error``, and leaves no thread and no file behind."""
+def send(connection: Connection, payload: bytes) -> None:
+    meta = commands.MessageMetadata(producer_name="p", sequence_id=0, publish_time=0)
+    connection.send(commands.Send(producer_id=1, sequence_id=0), meta, payload)
 
-    def readers() -> int:
-        return sum(thread.name.startswith("eos-reader") for thread in threading.enumerate())
 
-    def files() -> int:
-        return len(os.listdir("/proc/self/fd"))
+def welcome_and_wait(peer: Peer) -> None:
+    """Let the client in, and stay until it leaves."""
+    peer.welcome()
+    peer.next(commands.Ping)
 
-    threads, before = readers(), files()
-    with pytest.raises(error):
-        opened()
-    deadline = time.monotonic() + 5
-    while (readers() > threads or files() > before + 1) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert readers() <= threads
-    assert files() <= before + 1  # the server's own end may still be open
+
+class Listener:
+    """Notes what a producer would hear."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self.closed = threading.Event()
+
+    def on_receipt(self, receipt: commands.SendReceipt) -> None:
+        self.heard.append(receipt)
+
+    def on_send_error(self, error: commands.SendError) -> None:
+        self.heard.append(error)
+
+    def on_closed(self, reason: EosError) -> None:
+        self.heard.append(reason)
+        self.closed.set()
+
+
+# --- nonsense -----------------------------------------------------------------------------------
+
+RECEIPT = encode_frame(commands.SendReceipt(producer_id=1, sequence_id=1))
 
 
 @pytest.mark.parametrize(
@@ -92,119 +94,397 @@ def assert_freed(opened: Callable[[], object], error: type[BaseException] = EosE
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"\x00\x00\x00\x08\x00\x00\x00\x64abcd",
         b"\xff" * 1000,
-        WELCOME[:-3],
-        encode_frame(commands.SendReceipt(producer_id=1, sequence_id=1)),
+        encode_frame(CONNECTED)[:-3],
+        encode_frame(CONNECTED)[:3],
+        RECEIPT,
+        encode_frame(commands.Connected(server_version="x", max_message_size=-1)),
+        encode_frame(commands.Connected(server_version="x", max_message_size=0)),
     ],
-    ids=["nothing", "http", "long command", "ff", "cut welcome", "wrong answer"],
+    ids=["nothing", "http", "long-command", "ff", "cut", "cut-size", "other", "limit-1", "limit0"],
 )
-def test_a_peer_that_speaks_nonsense_is_left_with_an_error_and_nothing_stays_open(serve, garbage):
-    address = serve(lambda peer: peer.sendall(garbage))
-    assert_freed(lambda: open_connection(address))
+def test_a_peer_that_answers_connect_with_nonsense_is_left_and_nothing_stays_open(garbage):
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.sock.sendall(garbage)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind(), pytest.raises(EosError):
+        open_connection(broker)
 
 
-def test_a_peer_that_stays_silent_is_given_up(serve):
-    wait = threading.Event()
-    address = serve(lambda peer: wait.wait(10))
-    started = time.monotonic()
-    with pytest.raises(RequestTimeout):
-        Connection.open(address, Security(), timeout_s=0.5)
-    assert time.monotonic() - started < 5
-    wait.set()
-
-
-def test_a_ping_is_answered(serve):
-    ponged = threading.Event()
-
-    def script(peer: socket.socket) -> None:
-        await_command(peer, commands.Connect)
-        peer.sendall(WELCOME + encode_frame(commands.Ping()))
-        await_command(peer, commands.Pong)
-        ponged.set()
-
-    connection = open_connection(serve(script))
-    assert ponged.wait(5)
-    connection.close()
-
-
-def test_a_peer_that_does_not_answer_a_ping_counts_as_lost(serve, monkeypatch):
-    monkeypatch.setattr(connection_module, "KEEP_ALIVE_S", 0.2)
-    wait = threading.Event()
-
-    def script(peer: socket.socket) -> None:
-        peer.sendall(WELCOME)
-        await_command(peer, commands.Ping)
-        wait.wait(10)
-
-    connection = open_connection(serve(script))
-    deadline = time.monotonic() + 5
-    while connection.is_alive and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not connection.is_alive
-    wait.set()
-
-
-def test_an_auth_challenge_is_answered_with_a_fresh_token(serve):
-    answers = []
-    tokens = iter(["first", "second"])
-
-    def script(peer: socket.socket) -> None:
-        connect = await_command(peer, commands.Connect)
-        answers.append(connect.auth_data)
-        peer.sendall(WELCOME + encode_frame(commands.AuthChallenge()))
-        answers.append(await_command(peer, commands.AuthResponse).response.auth_data)
-        done.set()
-
-    done = threading.Event()
-    connection = open_connection(serve(script), Security(token=lambda: next(tokens)))
-    assert done.wait(5)
-    assert answers == [b"first", b"second"]
-    connection.close()
-
-
-def test_a_refusal_of_the_connection_is_told_without_the_token(serve):
-    refusal = commands.Error(request_id=2**64 - 1, error=3, message="no such token")
-
-    def script(peer: socket.socket) -> None:
-        await_command(peer, commands.Connect)
-        peer.sendall(encode_frame(refusal))
-
-    with pytest.raises(Unauthorized) as caught:
-        open_connection(serve(script), Security(token="hunter2"))
-    assert "no such token" in str(caught.value)
-    assert "hunter2" not in str(caught.value)
-
-
-def test_redirects_are_followed_and_a_circle_of_them_ends(serve):
-    def script(peer: socket.socket) -> None:
-        peer.sendall(WELCOME)
-        decoder = FrameDecoder()
-        while data := peer.recv(65536):
-            for command in decoder.feed(data):
-                if isinstance(command, commands.Lookup):
-                    asked.append(command.authoritative)
-                    answer = commands.LookupResponse(
-                        request_id=command.request_id,
-                        broker_url=str(address),
-                        response=0 if len(asked) != 3 else 1,
-                        authoritative=True,
-                    )
-                    peer.sendall(encode_frame(answer))
-
-    asked: list[bool] = []
-    address = serve(script)
-    with PulsarClient(str(address), timeout_s=3) as client:
-        client.lookup.broker_of("persistent://public/default/t")
-        assert asked == [False, True, True]
-        with pytest.raises(EosError, match="redirects"):
-            client.lookup.broker_of("persistent://public/default/t")
-
-
-def test_a_look_up_that_leaves_tls_is_not_followed():
-    """Our token would travel in the clear."""
-    asked = Address("broker", 6651, tls=True)
-    answer = commands.LookupResponse(
-        request_id=1, broker_url_tls="pulsar://broker:6650", response=1, authoritative=True
+@pytest.mark.parametrize("seed", range(12))
+def test_random_garbage_in_mid_connection_ends_it_in_time_and_frees_everything(seed):
+    rng = random.Random(seed)
+    frames = bytearray(
+        encode_frame(CONNECTED)
+        + encode_frame(commands.Success(request_id=1))
+        + RECEIPT
+        + encode_frame(commands.EndTxnResponse(request_id=1, error=24, message="text"))
     )
-    lookup = Lookup(str(asked), Security(token="hunter2"), timeout_s=1)
-    with pytest.raises(ProtocolError, match="left TLS"):
-        lookup._follow(answer, asked)
+    for _ in range(rng.randrange(1, 6)):
+        frames[rng.randrange(len(frames))] = rng.randrange(256)
+    garbage = bytes(frames[: rng.randrange(len(frames))]) + rng.randbytes(rng.randrange(40))
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        peer.next()
+        peer.sock.sendall(garbage)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        listener = Listener()
+        connection.listen(1, listener)
+        started = time.monotonic()
+        with contextlib.suppress(EosError):  # the garbage may hold the answer by chance
+            ask(connection, timeout_s=2)
+        assert listener.closed.wait(20)
+        assert not connection.is_alive
+        assert time.monotonic() - started < 10
+
+
+def test_an_announced_frame_over_the_limit_ends_the_connection_before_it_comes():
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        peer.sock.sendall(struct.pack(">I", 2**31))
+        peer.next(commands.Ping)  # stays: the client has to leave by itself
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        wait_until(lambda: not connection.is_alive)
+        with pytest.raises(ProtocolError, match="frame of 2147483648 bytes"):
+            ask(connection)
+
+
+def test_an_answer_of_another_kind_is_a_protocol_error_and_the_connection_goes_on():
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        peer.send(commands.Success(request_id=peer.next().request_id + 1))  # nobody's
+        peer.send(commands.ProducerSuccess(request_id=1, producer_name="p"))
+        peer.send(commands.Success(request_id=peer.next().request_id))
+        peer.next()
+
+    with ScriptedBroker(script) as broker:
+        connection = open_connection(broker)
+        with pytest.raises(ProtocolError, match="Asking: the broker answered ProducerSuccess"):
+            ask(connection)
+        ask(connection)
+        connection.close()
+
+
+# --- silence, refusal, the end ------------------------------------------------------------------
+
+
+def test_a_peer_that_does_not_answer_connect_is_given_up_as_unreachable():
+    with (
+        ScriptedBroker(lambda peer: peer.next(commands.Ping)) as broker,
+        nothing_left_behind(),
+        pytest.raises(ConnectionLost, match=r"no answer .* within 0\.3 s"),
+    ):
+        open_connection(broker, timeout_s=0.3)
+
+
+def test_a_request_without_an_answer_ends_in_doubt_and_a_late_answer_goes_to_nobody():
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        late = peer.next().request_id
+        second = peer.next().request_id
+        peer.send(commands.Success(request_id=late), commands.Success(request_id=second))
+        peer.next()
+
+    with ScriptedBroker(script) as broker:
+        connection = open_connection(broker)
+        with pytest.raises(RequestTimeout, match=r"Asking: no answer .* within 0\.2 s"):
+            ask(connection, timeout_s=0.2)
+        assert ask(connection).request_id == 2
+        connection.close()
+
+
+def test_closing_twice_frees_everything_and_tells_whoever_waits():
+    with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        listener = Listener()
+        connection.listen(1, listener)
+        failures: list[EosError] = []
+
+        def wait_for_an_answer() -> None:
+            try:
+                ask(connection, timeout_s=10)
+            except EosError as error:
+                failures.append(error)
+
+        waiting = [threading.Thread(target=wait_for_an_answer) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        wait_until(lambda: len(connection._answers._pending) == 3)
+        connection.close()
+        connection.close()
+        for thread in waiting:
+            thread.join(5)
+        assert [type(error) for error in failures] == [ConnectionLost] * 3
+        # Each its own: one instance raised in several threads would mix up their tracebacks.
+        assert len({id(error) for error in failures}) == 3
+        assert len(listener.heard) == 1
+        with pytest.raises(ConnectionLost, match="was closed"):
+            ask(connection)
+        with pytest.raises(ConnectionLost, match="was closed"):
+            connection.listen(2, listener)
+
+
+def test_a_lost_connection_raises_a_fresh_error_each_time():
+    with ScriptedBroker(lambda peer: peer.welcome()) as broker:
+        connection = open_connection(broker)
+        wait_until(lambda: not connection.is_alive)
+        lengths = set()
+        for _ in range(20):
+            with pytest.raises(ConnectionLost) as caught:
+                ask(connection)
+            lengths.add(len(traceback.extract_tb(caught.value.__traceback__)))
+        assert max(lengths) < 10
+
+
+@pytest.mark.parametrize(("code", "error"), [(3, Unauthorized), (6, BrokerNotReady)])
+def test_a_refusal_of_the_connection_has_its_class_and_never_shows_the_token(code, error):
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.send(commands.Error(request_id=2**64 - 1, error=code, message="not you"))
+
+    with (
+        ScriptedBroker(script) as broker,
+        nothing_left_behind(),
+        pytest.raises(error) as caught,
+    ):
+        open_connection(broker, Security(token=SECRET))
+    assert "not you" in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_token_that_can_not_be_had_leaves_nothing_open():
+    def fail() -> str:
+        raise KeyError(SECRET)
+
+    with (
+        ScriptedBroker(lambda peer: peer.next(commands.Ping)) as broker,
+        nothing_left_behind(),
+        pytest.raises(Unauthorized) as caught,
+    ):
+        open_connection(broker, Security(token=fail))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_listener_that_breaks_does_not_keep_the_others_from_hearing(caplog):
+    class Broken(Listener):
+        def on_closed(self, reason: EosError) -> None:
+            raise ValueError("a bug")
+
+    with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        sound = Listener()
+        connection.listen(1, Broken())
+        connection.listen(2, sound)
+        connection.close()
+        assert sound.closed.wait(20)
+    assert "a bug" in caplog.text
+
+
+# --- what the broker asks -----------------------------------------------------------------------
+
+
+def test_a_ping_is_answered():
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        peer.send(commands.Ping())
+        broker.received.append(peer.next(commands.Pong))
+
+    with ScriptedBroker(script) as broker:
+        open_connection(broker)
+        wait_until(lambda: broker.received)
+
+
+def test_a_ping_is_answered_after_the_send_that_is_stuck_and_receipts_are_read_meanwhile():
+    """The reader waits for no writer: a broker may read on only after we have read."""
+    go_on = threading.Event()
+    pong = encode_frame(commands.Pong())
+    payload = b"x" * (16 << 20)
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        size, tail = len(peer.sock.recv(100)), b""  # the send has begun
+        peer.send(*[commands.Ping()] * 500, commands.SendReceipt(producer_id=1, sequence_id=7))
+        go_on.wait(10)
+        while not tail.endswith(b"x" + pong):
+            part = peer.sock.recv(1 << 20)
+            size += len(part)
+            tail = (tail + part)[-len(pong) - 1 :]
+        broker.received.append(size)
+
+    with ScriptedBroker(script) as broker:
+        connection = open_connection(broker)
+        listener = Listener()
+        connection.listen(1, listener)
+        sender = threading.Thread(target=send, args=(connection, payload))
+        sender.start()
+        wait_until(lambda: listener.heard)
+        assert sender.is_alive()
+        go_on.set()
+        wait_until(lambda: broker.received)
+        sender.join(5)
+        assert broker.received[0] - len(payload) < 100  # one PONG for all that piled up
+        connection.close()
+
+
+def test_a_peer_that_does_not_answer_a_ping_counts_as_lost(monkeypatch):
+    monkeypatch.setattr(connection_module, "KEEP_ALIVE_S", 0.1)
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        broker.received.append(peer.next(commands.Ping))
+        peer.next()
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        wait_until(lambda: not connection.is_alive)
+        assert broker.received == [commands.Ping()]
+        with pytest.raises(ConnectionLost, match="is silent"):
+            ask(connection)
+
+
+def test_a_quiet_peer_that_answers_pings_is_kept(monkeypatch):
+    monkeypatch.setattr(connection_module, "KEEP_ALIVE_S", 1.0)
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        while True:
+            broker.received.append(peer.next(commands.Ping))
+            peer.send(commands.Pong())
+
+    with ScriptedBroker(script) as broker:
+        connection = open_connection(broker)
+        wait_until(lambda: len(broker.received) >= 2)
+        assert connection.is_alive
+        connection.close()
+
+
+def test_an_auth_challenge_is_answered_with_a_fresh_token():
+    tokens = iter(["first", "second", "third"])
+
+    def script(peer: Peer) -> None:
+        broker.received.append(peer.welcome().auth_data)
+        for _ in range(2):
+            peer.send(commands.AuthChallenge())
+            response = peer.next(commands.AuthResponse).response
+            broker.received.append(response.auth_data)
+
+    with ScriptedBroker(script) as broker:
+        open_connection(broker, Security(token=lambda: next(tokens)))
+        wait_until(lambda: len(broker.received) == 3)
+        assert broker.received == [b"first", b"second", b"third"]
+
+
+def test_a_token_function_that_fails_at_a_challenge_ends_the_connection():
+    tokens = iter(["first"])
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        peer.send(commands.AuthChallenge())
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker, Security(token=lambda: next(tokens)))
+        wait_until(lambda: not connection.is_alive)
+        with pytest.raises(Unauthorized, match="the token function: StopIteration"):
+            ask(connection)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_token_function_that_wants_the_process_to_exit_only_ends_the_connection():
+    calls: list[int] = []
+
+    def token() -> str:
+        calls.append(1)
+        if len(calls) > 1:
+            raise SystemExit
+        return "first"
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        peer.next()
+        peer.send(commands.AuthChallenge())
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker, Security(token=token))
+        with pytest.raises(ConnectionLost, match="reader"):
+            ask(connection, timeout_s=5)
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_takes_no_bytes_counts_as_lost(monkeypatch):
+    monkeypatch.setattr(writer_module, "SEND_STALL_S", 0.2)
+    hold = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        hold.wait(10)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        with pytest.raises(ConnectionLost, match="stalls"):
+            send(connection, b"x" * (64 << 20))
+        assert not connection.is_alive
+        hold.set()
+
+
+def test_a_send_that_is_interrupted_ends_the_connection_because_half_a_frame_is_out(monkeypatch):
+    with ScriptedBroker(welcome_and_wait) as broker:
+        connection = open_connection(broker)
+        stream = connection._stream
+        real_send = stream.send
+
+        def interrupted(parts, timeout_s):
+            real_send([bytes(parts[0])[:5]], timeout_s)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(stream, "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            send(connection, b"x")
+        assert not connection.is_alive
+        with pytest.raises(ConnectionLost, match="interrupted"):
+            send(connection, b"y")
+
+
+def test_a_request_does_not_wait_longer_than_its_time_for_others_that_send():
+    hold = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        hold.wait(10)
+
+    with ScriptedBroker(script) as broker:
+        connection = open_connection(broker)
+
+        def send_much() -> None:
+            with pytest.raises(ConnectionLost):
+                send(connection, b"x" * (64 << 20))
+
+        sender = threading.Thread(target=send_much)
+        sender.start()
+        wait_until(lambda: connection._writer._lock.locked())
+        started = time.monotonic()
+        with pytest.raises(RequestTimeout):
+            ask(connection, timeout_s=0.3)
+        assert time.monotonic() - started < 8
+        connection.close()  # wakes the sender
+        sender.join(5)
+        assert not sender.is_alive()
+        hold.set()
+
+
+def test_opening_many_connections_leaves_no_reader_behind():
+    with ScriptedBroker(welcome_and_wait) as broker:
+        before = readers()
+        with nothing_left_behind():
+            connections = [open_connection(broker) for _ in range(10)]
+            assert readers() == before + 10
+            for connection in connections:
+                connection.close()

@@ -1,0 +1,237 @@
+"""The fault proxy: every fault does what it says, as often as it says, to any client."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from chaos.proxy import FaultProxy, Replace, Verdict
+from eos.client import PulsarClient
+from eos.errors import ConnectionLost, EosError, RequestTimeout
+from eos.transport.connection import Connection
+from eos.transport.security import Security
+from eos.wire import commands
+from eos.wire.frames import encode_frame
+from tests.support.judge import drain, quiet_client
+from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind, wait_until
+
+
+def echo(peer: Peer) -> None:
+    """A broker that answers CLOSE_PRODUCER, and notes it."""
+    peer.welcome()
+    while True:
+        command = peer.next(commands.CloseProducer)
+        noted.append(command.producer_id)
+        peer.send(commands.Success(request_id=command.request_id))
+
+
+noted: list[int] = []
+
+
+@pytest.fixture
+def proxy():
+    noted.clear()
+    with ScriptedBroker(echo) as broker, FaultProxy(broker.url) as running:
+        yield running
+
+
+def ask(connection: Connection, number: int) -> commands.Success:
+    return connection.request(
+        lambda request_id: commands.CloseProducer(producer_id=number, request_id=request_id),
+        commands.Success,
+        timeout_s=2,
+        doing="Asking",
+    )
+
+
+def connect(proxy: FaultProxy) -> Connection:
+    with PulsarClient(proxy.service_url) as client:
+        (address,) = client.lookup._service
+    return Connection.open(address, Security(), timeout_s=10)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error", "arrives"),
+    [
+        (Verdict.DROP, RequestTimeout, False),
+        (Verdict.CUT, ConnectionLost, False),
+        (Verdict.CUT_WITHIN, ConnectionLost, False),
+        (Verdict.CUT_AFTER, ConnectionLost, True),
+    ],
+)
+def test_a_verdict_about_a_request_does_what_it_says_once(proxy, verdict, error, arrives):
+    connection = connect(proxy)
+    ask(connection, 1)
+    with proxy.fault(commands.CloseProducer, verdict) as fault:
+        with pytest.raises(error):
+            ask(connection, 2)
+        assert fault.fired.is_set()
+        assert fault.count == 1
+        if verdict is not Verdict.DROP:
+            connection = connect(proxy)
+        ask(connection, 3)
+        assert fault.count == 1
+    ask(connection, 4)
+    if arrives:
+        wait_until(lambda: 2 in noted)
+    assert [n for n in noted if n != 2] == [1, 3, 4]
+    assert (2 in noted) is arrives
+    connection.close()
+
+
+def test_an_answer_in_the_receivers_place_never_reaches_the_receiver(proxy):
+    connection = connect(proxy)
+
+    def answer(command: commands.CloseProducer) -> commands.Success:
+        return commands.Success(request_id=command.request_id)
+
+    with proxy.fault(commands.CloseProducer, answer):
+        ask(connection, 1)
+    ask(connection, 2)
+    assert noted == [2]
+    connection.close()
+
+
+def test_a_replaced_command_goes_on_changed(proxy):
+    connection = connect(proxy)
+    with proxy.fault(commands.CloseProducer, lambda c: Replace(replace(c, producer_id=9))):
+        ask(connection, 1)
+    assert noted == [9]
+    connection.close()
+
+
+def test_a_rule_that_lets_pass_counts_nothing_and_what_came_by_is_counted(proxy):
+    connection = connect(proxy)
+    with proxy.fault(commands.CloseProducer, Verdict.PASS) as fault:
+        ask(connection, 1)
+    assert fault.count == 0
+    assert not fault.fired.is_set()
+    assert proxy.seen[commands.CloseProducer] == proxy.seen[commands.Success] == 1
+    connection.close()
+
+
+def test_a_fault_fires_only_as_often_as_it_may_on_many_connections_at_once(proxy):
+    connections = [connect(proxy) for _ in range(6)]
+    together = threading.Barrier(6)
+
+    def drop(_: commands.CloseProducer) -> Verdict:
+        together.wait(5)
+        return Verdict.DROP
+
+    lost: list[int] = []
+
+    def run(number: int) -> None:
+        try:
+            ask(connections[number], number)
+        except EosError:
+            lost.append(number)
+
+    with proxy.fault(commands.CloseProducer, drop, times=2) as fault:
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert fault.count == 2
+    assert len(lost) == 2
+    for connection in connections:
+        connection.close()
+
+
+def test_a_held_frame_goes_on_when_the_rule_returns(proxy):
+    connection = connect(proxy)
+    release = threading.Event()
+
+    def hold(_: commands.Success) -> Verdict:
+        release.wait(5)
+        return Verdict.PASS
+
+    with proxy.fault(commands.Success, hold, times=100):
+        with pytest.raises(RequestTimeout):
+            ask(connection, 1)
+        release.set()
+        ask(connection, 2)
+    connection.close()
+
+
+def test_cut_all_cuts_what_is_open_and_new_connections_are_let_in(proxy):
+    connection = connect(proxy)
+    proxy.cut_all()
+    wait_until(lambda: not connection.is_alive)
+    connection = connect(proxy)
+    ask(connection, 1)
+    connection.close()
+
+
+def test_forged_answers_never_land_within_another_frame(proxy):
+    """Both directions write to the client then; large frames from the broker make it likely."""
+    blob = commands.Error(request_id=10**9, error=0, message="x" * 200_000)
+
+    def flood(peer: Peer) -> None:
+        peer.welcome()
+        for _ in range(100):
+            peer.send(blob)
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(flood) as broker, FaultProxy(broker.url) as between:
+        connection = connect(between)
+        with between.fault(
+            commands.CloseProducer, lambda c: commands.Success(request_id=c.request_id), times=10**6
+        ):
+            for number in range(200):
+                connection.request(
+                    lambda n: commands.CloseProducer(producer_id=1, request_id=n),
+                    commands.Success,
+                    timeout_s=5,
+                    doing=f"Asking {number}",
+                )
+        assert connection.is_alive
+        connection.close()
+
+
+def test_what_it_does_not_understand_it_passes_on(proxy):
+    """Other clients speak more than ours: a frame of theirs that our tables refuse goes on."""
+    garbled = encode_frame(commands.Success(request_id=1))[:-1] + b"\xff"
+
+    def script(peer: Peer) -> None:
+        broker.received.append(peer.sock.recv(1000))
+
+    with ScriptedBroker(script) as broker, FaultProxy(broker.url) as between:
+        port = int(between.service_url.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), 5) as sock:
+            sock.sendall(garbled)
+            wait_until(lambda: broker.received)
+        assert broker.received == [garbled]
+
+
+def test_closing_frees_every_thread_and_socket():
+    with ScriptedBroker(echo) as broker, nothing_left_behind():
+        with FaultProxy(broker.url) as running:
+            connections = [connect(running) for _ in range(5)]
+            ask(connections[0], 1)
+        wait_until(lambda: not any(connection.is_alive for connection in connections))
+        names = [thread.name for thread in threading.enumerate()]
+        assert "fault-proxy" not in names
+        running.close()
+
+
+def test_a_broker_that_is_gone_shows_as_a_lost_connection():
+    with FaultProxy("pulsar://127.0.0.1:1") as running, pytest.raises(ConnectionLost):
+        connect(running)
+
+
+def test_pulsar_client_works_through_it_and_all_of_its_connections_pass_here(
+    pulsar_standalone, name
+):
+    with FaultProxy(pulsar_standalone.service_url) as running:
+        client = quiet_client(running.service_url)
+        producer = client.create_producer(name)
+        for n in range(10):
+            producer.send(b"%d" % n)
+        client.close()
+        assert running.seen[commands.Send] == 10
+        assert len(drain(running.service_url, name)) == 10
+        assert running.seen[commands.LookupResponse] >= 1

@@ -1,0 +1,298 @@
+"""Look-up: topics, redirects, proxies, several hosts; nothing is created, nothing leaks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from chaos.proxy import Replace, Verdict
+from eos.client import PulsarClient
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    Fatal,
+    ProtocolError,
+    TopicNotFound,
+    Unauthorized,
+)
+from eos.transport.address import Address
+from eos.wire import commands
+from tests.support import admin
+from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind, wait_until
+
+TOPIC = "persistent://public/default/t"
+
+
+def test_an_unknown_topic_is_refused_and_not_created(client, pulsar_standalone, name):
+    admin.create_partitioned(pulsar_standalone.admin_url, f"{name}-two", 2)
+    missing = f"persistent://public/missing/{name}"
+    for unknown in (name, f"{name}-partition-0", f"{name}-two-partition-2", missing):
+        for _ in range(2):
+            with pytest.raises(TopicNotFound):
+                client.producer(unknown)
+            with pytest.raises(TopicNotFound):
+                client.partition_count(unknown)
+    topics = admin.call(pulsar_standalone.admin_url, "GET", "/v2/persistent/public/default")
+    assert [topic for topic in topics if name in topic] == [
+        f"persistent://public/default/{name}-two-partition-{n}" for n in range(2)
+    ]
+
+
+def test_a_namespace_that_is_missing_is_not_created_either(client, name):
+    with pytest.raises(Fatal):
+        client.producer(f"persistent://public/{name}/t", create=True)
+
+
+def test_a_partitioned_topics_base_name_is_refused(client, pulsar_standalone, name):
+    admin.create_partitioned(pulsar_standalone.admin_url, name, 2)
+    for create in (False, True):
+        with pytest.raises(ConfigurationError, match=r"2 partitions.*-partition-0"):
+            client.producer(name, create=create)
+    assert client.partition_count(name) == 2
+    client.producer(f"{name}-partition-1").close()
+
+
+def test_dead_hosts_in_the_service_url_are_passed_over_and_asked_last(pulsar_standalone):
+    url = pulsar_standalone.service_url.replace("pulsar://", "pulsar://127.0.0.1:1,")
+    with PulsarClient(url, timeout_s=5) as client:
+        assert client.coordinators.count() >= 1
+        assert client.lookup._service[0].host_port in pulsar_standalone.service_url
+    with PulsarClient("pulsar://127.0.0.1:1", timeout_s=5) as client, pytest.raises(ConnectionLost):
+        client.coordinators.count()
+
+
+@pytest.mark.parametrize("first", ["mute", "not ready"])
+def test_a_host_that_is_no_use_is_passed_over(pulsar_standalone, first):
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        if first == "not ready":
+            peer.send(commands.Error(request_id=0, error=6))
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(script) as useless:
+        url = f"{useless.url},{pulsar_standalone.service_url.split('://')[1]}"
+        with PulsarClient(url, timeout_s=3) as client:
+            assert client.coordinators.count() >= 1
+            assert client.coordinators.count() >= 1
+        assert useless.connections == 1
+
+
+def test_a_host_that_refuses_us_is_not_passed_over():
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.send(commands.Error(request_id=0, error=3))
+
+    with ScriptedBroker(script) as strict:
+        url = f"{strict.url},127.0.0.1:1"
+        with PulsarClient(url, timeout_s=2) as client, pytest.raises(Unauthorized):
+            client.coordinators.count()
+
+
+def test_a_host_name_that_can_not_be_one_is_a_lost_connection():
+    url = f"pulsar://{'a' * 70}.example"
+    with PulsarClient(url, timeout_s=2) as client, pytest.raises(ConnectionLost):
+        client.coordinators.count()
+
+
+def test_through_a_proxy_every_connection_names_the_broker_behind_it(
+    through, proxy, pulsar_standalone, name
+):
+    targets = []
+
+    def note(connect: commands.Connect) -> Verdict:
+        targets.append(connect.proxy_to_broker_url)
+        return Verdict.PASS
+
+    with (
+        proxy.fault(commands.Connect, note, times=100),
+        through.transaction(timeout_s=60) as txn,
+    ):
+        through.producer(name, create=True).send(b"x", txn=txn)
+    assert targets == [None, pulsar_standalone.service_url.split("://")[1]]
+
+
+def answering(
+    answer: Callable[[commands.Lookup], commands.LookupResponse],
+) -> Callable[[Peer], None]:
+    """A script that answers every look-up by ``answer``."""
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        while True:
+            peer.send(answer(peer.next(commands.Lookup)))
+
+    return script
+
+
+def test_redirects_are_followed_and_the_answer_of_the_last_counts():
+    asked = []
+
+    def answer(asker: str, response: int) -> Callable[[commands.Lookup], commands.LookupResponse]:
+        def give(lookup: commands.Lookup) -> commands.LookupResponse:
+            asked.append((asker, lookup.authoritative))
+            return commands.LookupResponse(
+                request_id=lookup.request_id,
+                response=response,
+                broker_url=owner.url,
+                authoritative=True,
+            )
+
+        return give
+
+    with (
+        ScriptedBroker(answering(answer("owner", 1))) as owner,
+        ScriptedBroker(answering(answer("entry", 0))) as entry,
+        PulsarClient(entry.url, timeout_s=3) as client,
+    ):
+        assert client.lookup.broker_of(TOPIC).address == owner.address
+        assert asked == [("entry", False), ("owner", True)]
+
+
+def test_a_circle_of_redirects_ends_and_uses_one_connection():
+    def redirect(lookup: commands.Lookup) -> commands.LookupResponse:
+        return commands.LookupResponse(
+            request_id=lookup.request_id, response=0, broker_url=broker.url
+        )
+
+    with (
+        ScriptedBroker(answering(redirect)) as broker,
+        PulsarClient(broker.url, timeout_s=3) as client,
+    ):
+        with pytest.raises(ConnectionLost, match="more than 20 redirects"):
+            client.lookup.broker_of(TOPIC)
+        assert broker.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"broker_url": None}, ProtocolError),
+        ({"broker_url": "nonsense"}, ProtocolError),
+        ({"broker_url": "pulsar://a:1,b:2"}, ProtocolError),
+        ({"broker_url": "pulsar+ssl://127.0.0.1:1"}, ProtocolError),
+        ({"response": 2, "error": 6}, BrokerNotReady),
+        ({"response": 77}, EosError),
+    ],
+)
+def test_an_answer_that_leads_nowhere_is_refused(change, error):
+    def answer(lookup: commands.Lookup) -> commands.LookupResponse:
+        good = commands.LookupResponse(
+            request_id=lookup.request_id, response=1, broker_url=broker.url
+        )
+        return replace(good, **change)
+
+    with (
+        ScriptedBroker(answering(answer)) as broker,
+        PulsarClient(broker.url, timeout_s=3) as client,
+        pytest.raises(error),
+    ):
+        client.lookup.broker_of(TOPIC)
+
+
+def test_a_look_up_that_leaves_tls_is_not_followed():
+    """Our token would travel in the clear."""
+    asked = Address("broker", 6651, tls=True)
+    answer = commands.LookupResponse(
+        request_id=1, response=1, broker_url_tls="pulsar://broker:6650"
+    )
+    with PulsarClient(str(asked)) as client, pytest.raises(ProtocolError, match="left TLS"):
+        client.lookup._follow(answer, asked)
+
+
+def test_a_number_of_partitions_that_nobody_has_is_refused(through, proxy, name):
+    def many(answer: commands.PartitionedMetadataResponse) -> Replace:
+        return Replace(replace(answer, partitions=10**9, error=None, response=0))
+
+    with proxy.fault(commands.PartitionedMetadataResponse, many), pytest.raises(ProtocolError):
+        through.partition_count(name)
+
+
+def test_many_threads_share_one_connection(pulsar_standalone):
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=10) as client:
+        found: set[int] = set()
+        start = threading.Barrier(8)
+
+        def look_up() -> None:
+            start.wait()
+            found.add(id(client.lookup.any_broker()))
+
+        threads = [threading.Thread(target=look_up) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 1
+
+
+def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[EosError]]:
+    """Start ``call`` in a thread; the thread, and the list that its error comes into."""
+    failed: list[EosError] = []
+
+    def run() -> None:
+        try:
+            call()
+        except EosError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, failed
+
+
+def test_a_host_that_hangs_holds_up_neither_others_nor_close():
+    """One broker that does not answer must not make every look-up of the client wait."""
+
+    def answer(lookup: commands.Lookup) -> commands.LookupResponse:
+        url = mute.url if lookup.topic.endswith("mute") else entry.url
+        return commands.LookupResponse(request_id=lookup.request_id, response=1, broker_url=url)
+
+    with (
+        ScriptedBroker(lambda peer: peer.next(commands.Ping)) as mute,
+        ScriptedBroker(answering(answer)) as entry,
+        nothing_left_behind(),
+    ):
+        client = PulsarClient(entry.url, timeout_s=5)
+        client.lookup.broker_of(TOPIC)
+        thread, failed = in_background(lambda: client.lookup.broker_of("mute"))
+        wait_until(lambda: mute.connections)
+        started = time.monotonic()
+        client.lookup.broker_of(TOPIC)
+        client.close()
+        assert time.monotonic() - started < 4.5
+        mute.__exit__()
+        thread.join(10)
+        assert len(failed) == 1
+
+
+def test_a_connection_that_is_ready_only_after_close_is_closed_too():
+    held = threading.Event()
+
+    def slow(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        held.wait(10)
+        peer.send(commands.Connected(server_version="slow"))
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(slow) as broker, nothing_left_behind():
+        client = PulsarClient(broker.url, timeout_s=5)
+        thread, failed = in_background(client.lookup.any_broker)
+        wait_until(lambda: broker.connections)
+        client.close()
+        held.set()
+        thread.join(10)
+        assert [str(error) for error in failed] == ["The client is closed."]
+
+
+def test_a_client_that_is_closed_leaves_no_thread_and_no_socket(pulsar_standalone, name):
+    with (
+        nothing_left_behind(),
+        PulsarClient(pulsar_standalone.service_url, timeout_s=10) as client,
+        client.transaction() as txn,
+    ):
+        client.producer(name, create=True).send(b"x", txn=txn)

@@ -1,0 +1,187 @@
+"""The bounded window of entries in flight, with a broker that acknowledges when it likes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from chaos.proxy import Verdict
+from eos.client import PulsarClient
+from eos.client.window import ENTRY_OVERHEAD_BYTES, Window
+from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout
+from eos.ids import MessageId
+from eos.wire import commands
+from tests.transport.scripted import wait_until
+
+ID = MessageId(1, 1)
+
+
+def make(
+    *, max_bytes: int = 10_000, timeout_s: float = 5.0, failures: list | None = None
+) -> Window:
+    return Window(
+        "t",
+        max_bytes=max_bytes,
+        timeout_s=timeout_s,
+        on_failure=(failures if failures is not None else []).append,
+    )
+
+
+def admit(window: Window, size: int = 100, count: int = 1) -> tuple[int, Future[MessageId]]:
+    return window.admit(size, count, window.check)
+
+
+def test_entries_are_numbered_by_their_messages():
+    window = make()
+    assert [admit(window, count=count)[0] for count in (1, 5, 1, 2)] == [0, 1, 6, 7]
+
+
+def test_room_comes_back_with_the_receipt_and_a_waiting_sender_goes_on():
+    window = make(max_bytes=2 * (100 + ENTRY_OVERHEAD_BYTES))
+    sequence_id, receipt = admit(window)
+    admit(window)
+    got_room = threading.Event()
+
+    def wait() -> None:
+        window.await_room(100)
+        got_room.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not got_room.wait(0.1)
+    assert window.acknowledge(sequence_id, ID)
+    assert got_room.wait(5)
+    thread.join()
+    assert receipt.result(timeout=0) == ID
+
+
+def test_small_entries_count_for_more_than_their_bytes_because_they_cost_memory():
+    window = make(max_bytes=5 * ENTRY_OVERHEAD_BYTES + 4, timeout_s=0.05)
+    for _ in range(5):
+        window.await_room(0)
+        admit(window, size=0)
+    window.await_room(0)
+    with pytest.raises(RequestTimeout):
+        window.check()
+
+
+def test_an_entry_over_the_limit_goes_alone():
+    window = make(max_bytes=1000)
+    window.await_room(10**9)
+    sequence_id, _ = admit(window, size=10**9)
+    window.acknowledge(sequence_id, ID)
+    window.await_room(10**9)
+    window.check()
+
+
+def test_a_failure_settles_all_entries_once_and_is_fresh_for_everyone():
+    failures: list[EosError] = []
+    window = make(failures=failures)
+    receipts = [admit(window)[1] for _ in range(3)]
+    window.fail(ConnectionLost("first"))
+    window.fail(ConnectionLost("second"))
+    errors = [receipt.exception(timeout=0) for receipt in receipts]
+    assert [error.message for error in errors + failures] == ["first"] * 4
+    assert len({id(error) for error in errors + failures}) == 4
+    assert not window.acknowledge(0, ID)
+    for use in (window.flush, window.check, lambda: admit(window)):
+        with pytest.raises(ConnectionLost, match="first"):
+            use()
+
+
+def test_callbacks_run_without_the_lock():
+    """A callback that waits for another thread of ours must not wait for ever."""
+    window = make()
+    _, receipt = admit(window)
+    entered = threading.Event()
+
+    def look(_: object) -> None:
+        thread = threading.Thread(target=lambda: (window.close(), entered.set()))
+        thread.start()
+        thread.join(2)
+
+    receipt.add_done_callback(look)
+    window.fail(ConnectionLost("x"))
+    assert entered.is_set()
+
+
+def test_a_flush_does_not_wait_for_what_comes_after_it():
+    window = make()
+    first, _ = admit(window)
+    flushed = threading.Event()
+    thread = threading.Thread(target=lambda: (window.flush(), flushed.set()))
+    thread.start()
+    assert not flushed.wait(0.1)
+    admit(window)
+    window.acknowledge(first, ID)
+    assert flushed.wait(5)
+    thread.join()
+
+
+def test_a_closed_window_takes_nothing_and_still_gets_its_receipts():
+    window = make()
+    sequence_id, receipt = admit(window)
+    assert window.close()
+    assert not window.close()
+    with pytest.raises(Fatal, match="is closed"):
+        admit(window)
+    assert window.acknowledge(sequence_id, ID)
+    assert receipt.result(timeout=0) == ID
+    window.flush()
+
+
+def test_a_refused_admission_changes_nothing():
+    window = make()
+
+    def refuse() -> None:
+        raise Fatal("no")
+
+    with pytest.raises(Fatal):
+        window.admit(1, 1, refuse)
+    assert admit(window)[0] == 0
+
+
+def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
+    """The sender of 1 MB through a window of 64 KB, before a broker that holds its receipts."""
+    release = threading.Event()
+    in_flight_max = []
+
+    def hold(_: commands.SendReceipt) -> Verdict:
+        release.wait(20)
+        return Verdict.PASS
+
+    with PulsarClient(proxy.service_url, timeout_s=15, max_pending_bytes=64 * 1024) as client:
+        producer = client.producer(name, create=True)
+        receipts: list[Future[MessageId]] = []
+
+        def send() -> None:
+            for _ in range(100):
+                receipts.append(producer.send(b"x" * 10_000))
+                in_flight_max.append(producer._window._size_bytes)
+
+        with proxy.fault(commands.SendReceipt, hold, times=10**6):
+            thread = threading.Thread(target=send)
+            thread.start()
+            wait_until(lambda: len(receipts) == 5)
+            thread.join(0.3)
+            assert thread.is_alive()
+            assert len(receipts) == 5  # a sixth one would exceed the window
+            release.set()
+            thread.join(15)
+            assert not thread.is_alive()
+        assert len({receipt.result(timeout=10) for receipt in receipts}) == 100
+        assert max(in_flight_max) <= 64 * 1024
+
+
+def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through, proxy, name):
+    producer = through.producer(name, create=True)
+    producer._window._timeout_s = 2
+    producer._window._max_bytes = 3000
+    with proxy.fault(commands.SendReceipt, Verdict.DROP, times=100):
+        producer.send(b"x" * 1000)
+        with pytest.raises(RequestTimeout, match="No receipt"):
+            producer.send(b"x" * 1000)
+    with pytest.raises(RequestTimeout):
+        producer.close()

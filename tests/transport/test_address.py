@@ -1,0 +1,43 @@
+"""Service URLs: what is an address, and what is refused without showing a password."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import ConfigurationError
+from eos.transport.address import Address, parse_service_url
+
+
+@pytest.mark.parametrize(
+    ("url", "addresses"),
+    [
+        ("pulsar://localhost", [Address("localhost", 6650, False)]),
+        ("pulsar+ssl://b-1.example.org:7000/", [Address("b-1.example.org", 7000, True)]),
+        ("pulsar+ssl://b", [Address("b", 6651, True)]),
+        ("pulsar://a:1, b", [Address("a", 1, False), Address("b", 6650, False)]),
+        ("pulsar://[::1]:6650", [Address("::1", 6650, False)]),
+    ],
+)
+def test_a_service_url_names_hosts_and_ports(url, addresses):
+    assert list(parse_service_url(url)) == addresses
+    for address in addresses:
+        assert parse_service_url(str(address)) == (address,)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "localhost:6650", "http://a:80", "pulsar://", "pulsar://a:0", "pulsar://a:65536",
+        "pulsar://a:x", "pulsar://a,,b", "pulsar://a b", "pulsar://a/topic", "pulsar://a:1\n,",
+    ],
+)  # fmt: skip
+def test_what_is_no_service_url_is_refused(url):
+    with pytest.raises(ConfigurationError, match="service_url"):
+        parse_service_url(url)
+
+
+@pytest.mark.parametrize("url", ["pulsar://me:hunter2@a:1", "me:hunter2@a:6650", "hunter2@a"])
+def test_a_password_in_a_service_url_is_refused_and_not_repeated(url):
+    with pytest.raises(ConfigurationError, match="token options") as caught:
+        parse_service_url(url)
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,100 @@
+"""Tokens and TLS files: fresh, checked, and never shown."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import traceback
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from eos.errors import ConfigurationError, Unauthorized
+from eos.transport.security import Security
+
+SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
+
+
+def test_a_token_never_shows_and_travels_to_executors():
+    security = Security(token=SECRET)
+    assert SECRET not in repr(security) + str(security)
+    assert pickle.loads(pickle.dumps(security)).auth_data() == SECRET.encode()
+
+
+def test_a_token_file_is_read_again_each_time(tmp_path):
+    file = tmp_path / "token"
+    security = Security(token_file=str(file))
+    for token in ("first", "second"):
+        file.write_text(f"{token}\n")
+        assert security.auth_data() == token.encode()
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "   ", f"{SECRET}\n{SECRET}", f"{SECRET} {SECRET}", SECRET + "\udc80", SECRET + "é", None],
+    ids=ascii,
+)
+def test_what_is_no_token_is_refused_without_showing_it(token):
+    with pytest.raises(Unauthorized, match="no token") as caught:
+        Security(token=lambda: token).auth_data()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_token_function_that_fails_is_named_without_what_it_said():
+    def fail() -> str:
+        raise ValueError(SECRET)
+
+    with pytest.raises(Unauthorized, match="the token function: ValueError") as caught:
+        Security(token=fail).auth_data()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_token_file_that_is_not_there_is_named():
+    with pytest.raises(Unauthorized, match="/nowhere"):
+        Security(token_file="/nowhere").auth_data()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token": "a", "token_file": "b"},
+        {"tls_certificate_file": "a"},
+        {"tls_private_key_file": "a"},
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options):
+    with pytest.raises(ConfigurationError):
+        Security(**options)
+
+
+def test_the_broker_is_always_verified_and_by_nothing_older_than_tls_1_2():
+    context = Security().ssl_context()
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.timeout(20)
+def test_tls_files_that_can_not_be_used_are_a_clear_error_not_a_question(tmp_path):
+    certificate = trustme.CA().issue_cert("client")
+    chain = tmp_path / "client.pem"
+    certificate.cert_chain_pems[0].write_to_path(chain)
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    locked = tmp_path / "locked.pem"  # OpenSSL would ask for the password on the terminal
+    locked.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pw"))
+    )
+    for options in (
+        {"tls_trust_certs_file": "/nowhere"},
+        {"tls_trust_certs_file": str(locked)},
+        {"tls_certificate_file": str(chain), "tls_private_key_file": str(locked)},
+        {"tls_certificate_file": str(chain), "tls_private_key_file": str(chain)},
+    ):
+        with pytest.raises(ConfigurationError, match="TLS files can't be loaded"):
+            Security(**options).ssl_context()
