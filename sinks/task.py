@@ -6,7 +6,6 @@ once or reports why not; it never raises what Spark would only answer with anoth
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -86,9 +85,7 @@ class WriteTask:
                 self._send(batches, client, txn, writers, spark_partition)
             except BaseException:
                 # The abort that follows must not overtake what is under way: it could pin readers.
-                for writer in writers.values():
-                    with contextlib.suppress(EosError):
-                        writer.producer.flush()
+                txn.settle()
                 raise
             # Closed before the summary goes out: nothing of this task is under way then (I3).
             figures = tuple(writers[index].close() for index in sorted(writers))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from eos.client.poisoning import poisoning
 from eos.client.transaction import Transaction
 from eos.client.window import Window
 from eos.errors import (
@@ -31,7 +32,6 @@ from eos.wire.batch import EncodedBatch, Message, check_rows, encode_batches, ro
 
 METADATA_ROOM_BYTES: Final = 1024
 """Kept free below the broker's limit for the entry's metadata, which the limit covers too."""
-
 _MAX_NAME_CHARS: Final = 256
 
 
@@ -132,7 +132,7 @@ class Producer:
         self, messages: Iterable[Message], *, txn: Transaction | None = None
     ) -> list[Future[MessageId]]:
         """Send messages as few entries as their size allows; one future for each entry."""
-        with _poisoning(txn):
+        with poisoning(txn):
             rows = rows_from_messages(list(messages))
             check_rows(rows, self.max_batch_bytes)
         return [
@@ -151,7 +151,7 @@ class Producer:
         size_bytes = len(batch.payload)
         if txn is not None:
             txn.enlist(self)
-        with _poisoning(txn):
+        with poisoning(txn):
             if size_bytes > self.max_batch_bytes:
                 raise MessageTooLarge(
                     f"An entry of {size_bytes} bytes; {self.topic} takes {self.max_batch_bytes}."
@@ -178,7 +178,7 @@ class Producer:
         # flight, or is found by this check. So nothing is sent once a commit has begun (I3).
         if txn is not None:
             txn.check()
-        with _poisoning(txn):
+        with poisoning(txn):
             self._window.check()
         if txn is not None:
             self._transactions.add(txn)
@@ -212,6 +212,25 @@ class Producer:
             EosError: the producer failed.
         """
         self._window.flush()
+
+    def settle(self, deadline: float) -> None:
+        """Wait until nothing of this producer is under way, whether or not it works.
+
+        One that failed is closed at the broker, which answers when all that it took before is
+        stored. Silent: this comes before an abort, and that one has to go out anyway.
+
+        ``deadline``: for the broker's answer, on the clock of ``time.monotonic``.
+        """
+        with contextlib.suppress(EosError):
+            self.flush()
+            return
+        with contextlib.suppress(EosError):
+            self._connection.request(
+                self._close_command,
+                commands.Success,
+                timeout_s=max(0.0, min(self._timeout_s, deadline - time.monotonic())),
+                doing=f"Closing the failed producer on {self.topic}",
+            )
 
     def release(self, txn: Transaction) -> None:
         """``txn`` has ended: what happens to this producer is no longer its business."""
@@ -272,17 +291,6 @@ class Producer:
     def _poison_all(self, reason: EosError) -> None:
         for txn in self._transactions:
             txn.poison(reason)
-
-
-@contextlib.contextmanager
-def _poisoning(txn: Transaction | None) -> Iterator[None]:
-    """What goes wrong here leaves a message out of ``txn``: it must not be committed."""
-    try:
-        yield
-    except EosError as error:
-        if txn is not None:
-            txn.poison(error)
-        raise
 
 
 def _message_id(data: commands.MessageIdData) -> MessageId:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from eos.client.coordinators import Coordinators
+from eos.client.poisoning import poisoned
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -143,7 +144,7 @@ class Transaction:
 
     def _check_locked(self) -> None:
         if self._poison is not None:
-            raise _poisoned(self.id, self._poison)
+            raise poisoned(self.id, self._poison)
         if self._state in (_State.FAILED, _State.ABORTED):
             raise TransactionPoisoned(f"Transaction {self.id} has ended: it {self._state.value}.")
         if self._state is not _State.OPEN:
@@ -169,23 +170,24 @@ class Transaction:
             poison = self._poison
             self._state = _State.UNKNOWN if poison is None else _State.FAILED
         if poison is not None:
+            self.settle()
             try:
                 self._end(TxnAction.ABORT)
             except EosError as error:
                 logger.warning("%s is not aborted, it expires by itself: %s", self.id, error)
-            raise _poisoned(self.id, poison)
+            raise poisoned(self.id, poison)
         try:
             was_open = self._end(TxnAction.COMMIT)
         except EosError as error:
             if not self._doubtful:  # refused by name
-                self._settle(_State.FAILED)
+                self._set(_State.FAILED)
                 raise
             raise Indeterminate(
                 f"Transaction {self.id} may be committed or not: {error.message}",
                 hint="Read the topics to find out; do not send again before.",
             ) from error
         if was_open:
-            self._settle(_State.COMMITTED)
+            self._set(_State.COMMITTED)
         else:
             self._raise_ended_before()
 
@@ -204,7 +206,7 @@ class Transaction:
                 f"Transaction {self.id} has ended; whether committed is not known.",
                 hint="Read the topics to find out; do not send again before.",
             )
-        self._settle(_State.FAILED)
+        self._set(_State.FAILED)
         raise TransactionExpired(f"Transaction {self.id} had ended before the commit: it expired.")
 
     def abort(self) -> None:
@@ -221,10 +223,20 @@ class Transaction:
             if self._state not in (_State.OPEN, _State.FAILED, _State.ABORTED):
                 self._check_ended_locked()
             self._state = _State.ABORTED
-        self._flush()
+        self.settle()
         self._end(TxnAction.ABORT)
 
-    def _settle(self, state: _State) -> None:
+    def settle(self) -> None:
+        """Wait until nothing that this process sent in the transaction is under way.
+
+        Whoever began the transaction elsewhere may abort it then. At most one time-out for all
+        producers that failed.
+        """
+        deadline = time.monotonic() + self._coordinators.timeout_s
+        for producer in self._snapshot():
+            producer.settle(deadline)
+
+    def _set(self, state: _State) -> None:
         with self._lock:
             self._state = state
 
@@ -283,14 +295,3 @@ class Transaction:
                 self.abort()
             except EosError:
                 logger.warning("transaction %s was not aborted; it expires by itself", self.id)
-
-
-def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
-    if isinstance(reason, TransactionPoisoned):
-        return copy.copy(reason)
-    poisoned = TransactionPoisoned(
-        f"Transaction {txn_id} is poisoned: {reason.message}",
-        hint="Begin a new transaction and send everything again.",
-    )
-    poisoned.__cause__ = reason
-    return poisoned

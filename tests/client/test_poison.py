@@ -249,6 +249,31 @@ def test_an_interrupted_send_poisons(through, name, monkeypatch, values):
     assert values() == []
 
 
+def test_an_abort_waits_until_a_failed_producer_has_nothing_under_way(
+    through, proxy, name, monkeypatch, values
+):
+    producer = through.producer(name, create=True)
+    txn = through.transaction()
+    closed_before_end: list[int] = []
+
+    def look(_: object) -> Verdict:
+        closed_before_end.append(proxy.seen[commands.CloseProducer])
+        return Verdict.PASS
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    producer.send(b"x", txn=txn)
+    with monkeypatch.context() as patched:
+        patched.setattr(producer._connection, "send", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send(b"y", txn=txn)
+    with proxy.fault(commands.EndTxn, look):
+        txn.abort()
+    assert closed_before_end == [1]
+    assert values() == []
+
+
 def test_a_receipt_can_not_be_called_back(through, name):
     producer = through.producer(name, create=True)
     receipt = producer.send(b"x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,8 +43,11 @@ def recovery(monkeypatch, capsys) -> Callable[..., Ended]:
     def run(*args: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["eos-recovery", *map(str, args)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
+        try:
+            with pytest.raises(SystemExit) as caught:
+                main()
+        finally:
+            logging.disable(logging.NOTSET)  # the program's own process ends with it; ours goes on
         printed = capsys.readouterr()
         code = caught.value.code
         assert code is None or isinstance(code, int)

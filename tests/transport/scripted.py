@@ -105,9 +105,10 @@ def wait_until(is_so: Callable[[], object], timeout_s: float = 30.0) -> None:
         time.sleep(0.005)
 
 
-def readers() -> int:
-    """How many connections of ours read in this process."""
-    return sum(thread.name.startswith("eos-reader") for thread in threading.enumerate())
+def readers(address: Address | None = None) -> int:
+    """How many connections of ours read in this process; those to ``address``, or all."""
+    name = f"eos-reader-{address.host_port if address else ''}"
+    return sum(thread.name.startswith(name) for thread in threading.enumerate())
 
 
 def open_files() -> int:

@@ -481,10 +481,8 @@ def test_a_request_does_not_wait_longer_than_its_time_for_others_that_send():
 
 
 def test_opening_many_connections_leaves_no_reader_behind():
-    with ScriptedBroker(welcome_and_wait) as broker:
-        before = readers()
-        with nothing_left_behind():
-            connections = [open_connection(broker) for _ in range(10)]
-            assert readers() == before + 10
-            for connection in connections:
-                connection.close()
+    with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
+        connections = [open_connection(broker) for _ in range(10)]
+        assert readers(broker.address) == 10
+        for connection in connections:
+            connection.close()
