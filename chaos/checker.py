@@ -1,52 +1,52 @@
-"""Pure: what was written, what a reader saw, and the anomalies between the two.
-
-The numbers are those of the anomaly list in ARCHITECTURE.md: 1 duplicate, 2 lost write, 4 torn
-epoch, 6 invented.
-"""
+"""Pure: the history of a run in, the anomalies out."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
 
-RecordT = TypeVar("RecordT", bound=Hashable)
+from chaos import deciding_checks, reading_checks
+from chaos.anomalies import Anomaly, Kind
+from chaos.history import RunHistory
+from chaos.view import View
+
+EXAMPLES: Final = 5
+"""So many cases of each kind are kept as text; all are counted."""
+
+CHECKS: Final[dict[Kind, Callable[[View], Iterator[str]]]] = {
+    Kind.DUPLICATE: reading_checks.duplicates,
+    Kind.LOST_WRITE: reading_checks.lost_writes,
+    Kind.ABORTED_READ: reading_checks.aborted_reads,
+    Kind.TORN_EPOCH: reading_checks.torn_epochs,
+    Kind.EARLY_READ: reading_checks.early_reads,
+    Kind.CORRUPT: reading_checks.corrupt,
+    Kind.MISROUTED: reading_checks.misrouted,
+    Kind.ORDER: reading_checks.out_of_order,
+    Kind.SKIP: reading_checks.skips,
+    Kind.DISAGREEMENT: reading_checks.disagreements,
+    Kind.VANISHED: reading_checks.vanished,
+    Kind.DECISION_FLIP: deciding_checks.decision_flips,
+    Kind.GAP: deciding_checks.gaps,
+    Kind.STUCK: deciding_checks.stuck,
+    Kind.NOT_IDEMPOTENT: deciding_checks.not_idempotent,
+}
+"""Anomaly 16 is not here: it follows from the others."""
 
 
-@dataclass(frozen=True)
-class Verdict(Generic[RecordT]):
-    """What is wrong with what a reader saw. Every list is empty for exactly-once.
-
-    ``duplicates``: records at more than one position, with how many there are too many.
-    ``missing``: records of committed epochs that were not seen. ``torn``: epochs of which some
-    records were seen and others were not. ``invented``: seen, but never written.
-    """
-
-    rows_in: int
-    rows_out: int
-    duplicates: dict[RecordT, int]
-    missing: list[RecordT]
-    torn: list[str]
-    invented: list[RecordT]
-
-    @property
-    def is_exactly_once(self) -> bool:
-        """Whether nothing is wrong."""
-        return not (self.duplicates or self.missing or self.torn or self.invented)
+def check(history: RunHistory) -> list[Anomaly]:
+    """Everything that is wrong with a run, in the order of the anomalies' numbers."""
+    view = View(history)
+    found = [_anomaly(kind, look(view)) for kind, look in CHECKS.items()]
+    anomalies = [anomaly for anomaly in found if anomaly is not None]
+    if history.says_clean and anomalies:
+        names = ", ".join(anomaly.kind.name.lower() for anomaly in anomalies)
+        anomalies.append(Anomaly(Kind.FALSE_CLEAN, 1, (f"clean, it says, with {names}",)))
+    return anomalies
 
 
-def check(written: Mapping[str, Iterable[RecordT]], seen: Iterable[RecordT]) -> Verdict[RecordT]:
-    """Compare ``seen`` with ``written``, the records of each committed epoch."""
-    epochs = {epoch: list(records) for epoch, records in written.items()}
-    expected = Counter(record for records in epochs.values() for record in records)
-    counts = Counter(seen)
-    present = {epoch: [counts[r] > 0 for r in records] for epoch, records in epochs.items()}
-    return Verdict(
-        rows_in=expected.total(),
-        rows_out=counts.total(),
-        duplicates={r: n - expected[r] for r, n in counts.items() if 0 < expected[r] < n},
-        missing=[record for record in expected if counts[record] == 0],
-        torn=[epoch for epoch, flags in present.items() if any(flags) and not all(flags)],
-        invented=[record for record in counts if record not in expected],
-    )
+def _anomaly(kind: Kind, cases: Iterator[str]) -> Anomaly | None:
+    examples = tuple(islice(cases, EXAMPLES))
+    if not examples:
+        return None
+    return Anomaly(kind, len(examples) + sum(1 for _ in cases), examples)

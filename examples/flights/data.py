@@ -54,7 +54,7 @@ class Flights:
         return bisect_right(self.bounds, flight) - 1
 
     def written(self) -> dict[str, range]:
-        """The flight ids of each epoch, as ``chaos.checker`` takes them."""
+        """The flight ids of each epoch, as ``tally`` takes them."""
         return {str(epoch): self.ids(epoch) for epoch in range(self.epochs)}
 
 

@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from chaos.nemesis import executors, kill_all, kill_session
+from chaos.processes import executors, kill_all, kill_session
 from examples.flights.job import Job
 from examples.flights.run import Event
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from chaos.checker import Verdict, check
 from eos.transaction import LogRecord, State
 from examples.flights.data import Flights
+from examples.flights.tally import Verdict, tally
 
 Way = Literal["today", "eos"]
 
@@ -65,7 +65,7 @@ class Run:
     @cached_property
     def verdict(self) -> Verdict[int]:
         """What is wrong with what the fresh reader found."""
-        return check(self.flights.written(), self.drained)
+        return tally(self.flights.written(), self.drained)
 
     @property
     def extra_copies(self) -> int:

@@ -1,0 +1,43 @@
+"""The sixteen anomalies, as data: checker, tests, report and docs derive from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """One thing that must never be seen; ``number`` and ``text`` are those of ARCHITECTURE.md."""
+
+    DUPLICATE = 1, "a reader found the same record at two positions"
+    LOST_WRITE = 2, "a record of a committed epoch is not readable"
+    ABORTED_READ = 3, "a record was read from a transaction that is not its epoch's committed one"
+    TORN_EPOCH = 4, "some records of an epoch are readable, others are not"
+    EARLY_READ = 5, "a record was read before its epoch was PREPARED"
+    CORRUPT = 6, "a record that was read is damaged, or was never written"
+    MISROUTED = 7, "a record came with another topic, partition, key or schema version"
+    ORDER = 8, "a key's records are readable in another order than they were written"
+    SKIP = 9, "a reader stepped back, or passed over a record that is there"
+    DISAGREEMENT = 10, "two readers found different things at one position"
+    VANISHED = 11, "a record that was read once is not readable any more"
+    DECISION_FLIP = 12, "the log holds two outcomes, or two transactions, for one epoch"
+    GAP = 13, "an epoch is undecided behind a committed one, or Spark and the log disagree"
+    STUCK = 14, "all is quiet, and yet a reader or a transaction does not get on"
+    NOT_IDEMPOTENT = 15, "a second recovery changed something"
+    FALSE_CLEAN = 16, "the recovery tool says clean, and it is not"
+
+    def __init__(self, number: int, text: str) -> None:
+        self.number = number
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """What was found of one kind: how often, and the first few, each as a line of text."""
+
+    kind: Kind
+    count: int
+    examples: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind.number} {self.kind.name.lower()} x{self.count}: {self.examples[0]}"

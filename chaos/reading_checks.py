@@ -1,0 +1,157 @@
+"""What readers saw, against what was written and decided: anomalies 1 to 11. Pure.
+
+Each function yields one line of text for each case it finds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+
+from chaos.history import Position
+from chaos.view import Place, View, place_of
+
+
+def duplicates(view: View) -> Iterator[str]:
+    """1: one reader, one record, two positions."""
+    for reader in view.all_readers:
+        places: dict[str, set[Place]] = defaultdict(set)
+        for sight, record in view.known_sights(reader):
+            places[record.id].add(place_of(sight))
+        for record_id, found in places.items():
+            if len(found) > 1:
+                where = ", ".join(str(place) for place in sorted(found))
+                yield f"{reader.name} found record {record_id} at {where}"
+
+
+def lost_writes(view: View) -> Iterator[str]:
+    """2: committed, and not readable."""
+    for epoch in sorted(view.done & view.epochs.keys()):
+        for record in view.epochs[epoch]:
+            if record.id not in view.readable:
+                yield f"record {record.id} of committed epoch {epoch} is not readable"
+
+
+def aborted_reads(view: View) -> Iterator[str]:
+    """3: read, from another transaction than the committed one. Needs a log."""
+    if view.history.decisions is None:
+        return
+    for reader in view.all_readers:
+        for sight, record in view.known_sights(reader):
+            decision = view.committed.get(record.epoch)
+            if decision is None:
+                yield f"{reader.name} read {record.id}, its epoch {record.epoch} is not committed"
+            elif (sight.topic, sight.producer) not in decision.producers:
+                yield (
+                    f"{reader.name} read {record.id} at {place_of(sight)} from producer "
+                    f"{sight.producer}, not of attempt {decision.attempt}, the committed one"
+                )
+
+
+def torn_epochs(view: View) -> Iterator[str]:
+    """4: an epoch of which the fresh reader found a part."""
+    for epoch, records in view.epochs.items():
+        found = sum(record.id in view.readable for record in records)
+        if 0 < found < len(records):
+            yield f"{found} of {len(records)} records of epoch {epoch} are readable"
+
+
+def early_reads(view: View) -> Iterator[str]:
+    """5: read before PREPARED. Needs a log."""
+    for reader in view.all_readers:
+        for sight, record in view.known_sights(reader):
+            prepared_at = view.prepared_at.get(record.epoch)
+            if prepared_at is not None and sight.at < prepared_at:
+                early_s = prepared_at - sight.at
+                yield f"{reader.name} read {record.id} {early_s:.3f} s before it was PREPARED"
+
+
+def corrupt(view: View) -> Iterator[str]:
+    """6: damaged, or not of the input."""
+    for reader in view.all_readers:
+        for sight in reader.sights:
+            if sight.record is None:
+                yield f"{reader.name} read something damaged at {place_of(sight)}"
+            elif sight.record not in view.records:
+                yield f"{reader.name} read {sight.record} at {place_of(sight)}, never written"
+
+
+def misrouted(view: View) -> Iterator[str]:
+    """7: with another topic, key or schema version than it was given."""
+    for reader in view.all_readers:
+        for sight, record in view.known_sights(reader):
+            given = (record.topic or sight.topic, record.key, record.schema_version)
+            came = (sight.topic, sight.key, sight.schema_version)
+            for what, wanted, got in zip(("topic", "key", "schema"), given, came, strict=True):
+                if wanted != got:
+                    yield f"{reader.name} read {record.id} with {what} {got!r}, not {wanted!r}"
+
+
+def out_of_order(view: View) -> Iterator[str]:
+    """8: a key's records, each where it is first found, go back in the input's order."""
+    if not view.history.keeps_order:
+        return
+    newest: dict[tuple[str, str], int] = {}
+    known: set[str] = set()
+    found = view.known_sights(view.history.fresh)
+    for sight, record in sorted(found, key=lambda pair: place_of(pair[0])):
+        if not record.key or record.id in known:
+            continue
+        known.add(record.id)
+        line = (sight.topic, record.key)
+        if record.place < newest.get(line, record.place):
+            yield f"record {record.id} of key {record.key} is readable after a later one"
+        newest[line] = max(record.place, newest.get(line, record.place))
+
+
+def skips(view: View) -> Iterator[str]:
+    """9: positions that go backwards, or pass over what the fresh reader found."""
+    there: dict[str, list[Position]] = defaultdict(list)
+    for sight in view.history.fresh.sights:
+        there[sight.topic].append(sight.position)
+    for positions in there.values():
+        positions.sort()
+    for reader in view.history.readers:
+        last: dict[str, Position] = {}
+        for sight in reader.sights:
+            before = last.get(sight.topic)
+            if before is not None and sight.position <= before:
+                yield f"{reader.name} stepped back to {place_of(sight)}"
+            elif before is not None:
+                line = there[sight.topic]
+                missed = bisect_left(line, sight.position) - bisect_right(line, before)
+                if missed:
+                    yield f"{reader.name} passed over {missed} messages before {place_of(sight)}"
+            last[sight.topic] = sight.position
+    yield from _steps_back_of_the_fresh(view)
+
+
+def _steps_back_of_the_fresh(view: View) -> Iterator[str]:
+    last: dict[str, Position] = {}
+    for sight in view.history.fresh.sights:
+        if sight.topic in last and sight.position <= last[sight.topic]:
+            yield f"{view.history.fresh.name} stepped back to {place_of(sight)}"
+        last[sight.topic] = sight.position
+
+
+def disagreements(view: View) -> Iterator[str]:
+    """10: one position, two contents."""
+    first: dict[Place, tuple[str | None, str]] = {}
+    for reader in view.all_readers:
+        for sight in reader.sights:
+            content = (sight.record, sight.key)
+            known = first.setdefault(place_of(sight), content)
+            if known != content:
+                yield f"{place_of(sight)} is {known[0]} to one, {content[0]} to {reader.name}"
+
+
+def vanished(view: View) -> Iterator[str]:
+    """11: read while faults happened, gone when all is quiet."""
+    gone: dict[str, str] = {}
+    for reader in view.history.readers:
+        for _, record in view.known_sights(reader):
+            if record.id not in view.readable:
+                gone.setdefault(record.id, reader.name)
+    for record_id, name in gone.items():
+        yield f"{name} read record {record_id}, which is not readable any more"

@@ -1,0 +1,279 @@
+"""The anomalies planted by hand in the small history: what was changed, and what must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from chaos.anomalies import Kind
+from chaos.history import Decision, Position, Reader, RunHistory, Sight
+from eos.transaction import State
+from tests.chaos.histories import TOPIC, numbered
+
+Edit = Callable[[RunHistory], RunHistory]
+SightsEdit = Callable[[list[Sight]], object]
+
+
+class Planted(NamedTuple):
+    """One case. ``besides``: the other kinds that the same change is."""
+
+    kind: Kind
+    what: str
+    edit: Edit
+    besides: set[Kind]
+
+    @property
+    def name(self) -> str:
+        """For the test's id."""
+        return f"{self.kind.name.lower()}: {self.what}"
+
+
+def watcher(edit: SightsEdit) -> Edit:
+    """Change what the watcher saw."""
+    return lambda history: replace(history, readers=(_edited(history.readers[0], edit),))
+
+
+def fresh(edit: SightsEdit) -> Edit:
+    """Change what the fresh reader saw, also after the second recovery."""
+
+    def apply(history: RunHistory) -> RunHistory:
+        reader = _edited(history.fresh, edit)
+        return replace(history, fresh=reader, fresh_again=reader)
+
+    return apply
+
+
+def readers(edit: SightsEdit) -> Edit:
+    """Change what all of them saw."""
+    return both(watcher(edit), fresh(edit))
+
+
+def _edited(reader: Reader, edit: SightsEdit) -> Reader:
+    sights = list(reader.sights)
+    edit(sights)
+    return replace(reader, sights=tuple(sights))
+
+
+def both(*edits: Edit) -> Edit:
+    """One after the other."""
+
+    def apply(history: RunHistory) -> RunHistory:
+        for edit in edits:
+            history = edit(history)
+        return history
+
+    return apply
+
+
+def change(record: str, /, **values: object) -> SightsEdit:
+    """A message is seen with other values."""
+
+    def edit(sights: list[Sight]) -> None:
+        sights[:] = [s._replace(**values) if s.record == record else s for s in sights]
+
+    return edit
+
+
+def lose(*records: str) -> SightsEdit:
+    """Messages are not seen."""
+
+    def edit(sights: list[Sight]) -> None:
+        sights[:] = [sight for sight in sights if sight.record not in records]
+
+    return edit
+
+
+def again(record: str, /, **values: object) -> SightsEdit:
+    """A message is seen once more, at the end, with other values."""
+
+    def edit(sights: list[Sight]) -> None:
+        seen = next(sight for sight in sights if sight.record == record)
+        at = sights[-1].at + 1
+        sights.append(seen._replace(**{"at": at, "position": Position(7, 9, 0), **values}))
+
+    return edit
+
+
+def swap(first: str, second: str) -> SightsEdit:
+    """Two messages of one partition stand in each other's place."""
+
+    def edit(sights: list[Sight]) -> None:
+        at = {sight.record: n for n, sight in enumerate(sights)}
+        one, two = sights[at[first]], sights[at[second]]
+        sights[at[first]] = one._replace(record=second, key=two.key)
+        sights[at[second]] = two._replace(record=first, key=one.key)
+
+    return edit
+
+
+def log(edit: Callable[[list[Decision]], object]) -> Edit:
+    """Change the log; the second recovery finds the same."""
+
+    def apply(history: RunHistory) -> RunHistory:
+        draft = list(history.decisions or ())
+        edit(draft)
+        return replace(history, decisions=numbered(draft), decisions_again=numbered(draft))
+
+    return apply
+
+
+def append(**values: object) -> Edit:
+    """The last record of the log once more, with other values."""
+    return log(lambda draft: draft.append(draft[-1]._replace(**values)))
+
+
+def uncommitted(epoch: int) -> Edit:
+    """The log has no record of an epoch, nor has Spark."""
+
+    def drop(draft: list[Decision]) -> None:
+        draft[:] = [decision for decision in draft if decision.epoch != str(epoch)]
+
+    def forget(history: RunHistory) -> RunHistory:
+        return replace(history, noted=(history.noted or frozenset()) - {str(epoch)})
+
+    return both(log(drop), forget)
+
+
+def with_(**values: object) -> Edit:
+    """Replace fields of the history."""
+    return lambda history: replace(history, **values)  # type: ignore[arg-type]
+
+
+def found_again(edit: SightsEdit) -> Edit:
+    """Change what was read after the second recovery only."""
+    return lambda history: replace(history, fresh_again=_edited(history.fresh, edit))
+
+
+NAIVE = with_(decisions=None, decisions_again=None)
+"""A sink without a log: Spark's word is all there is."""
+
+K = Kind
+EPOCH_1 = ("1/0", "1/1", "1/2", "1/3")
+EPOCH_2 = ("2/0", "2/1", "2/2", "2/3")
+ELSEWHERE = {"topic": TOPIC.format(1), "producer": "p0"}
+
+READING = [
+    Planted(K.DUPLICATE, "written twice into one transaction", readers(again("1/2")), set()),
+    Planted(K.DUPLICATE, "only the watcher had it twice", watcher(again("1/3")), set()),
+    Planted(K.DUPLICATE, "in another partition", readers(again("0/0", **ELSEWHERE)), {K.MISROUTED}),
+    Planted(K.DUPLICATE, "by a sink without a log", both(NAIVE, readers(again("2/1"))), set()),
+    Planted(K.LOST_WRITE, "one record", readers(lose("0/2")), {K.TORN_EPOCH}),
+    Planted(K.LOST_WRITE, "a whole epoch", readers(lose(*EPOCH_2)), set()),
+    Planted(K.LOST_WRITE, "by Spark's word", both(NAIVE, readers(lose(*EPOCH_2))), set()),
+    Planted(K.ABORTED_READ, "of a zombie", readers(change("1/0", producer="z")), set()),
+    Planted(K.ABORTED_READ, "by the watcher", watcher(change("1/1", producer="z")), set()),
+    Planted(K.ABORTED_READ, "of an epoch without a decision", uncommitted(2), set()),
+    Planted(
+        K.ABORTED_READ,
+        "of an epoch that is EMPTY",
+        log(lambda draft: draft.append(draft.pop()._replace(state=State.EMPTY))),
+        set(),
+    ),
+    Planted(K.TORN_EPOCH, "half of it", readers(lose("2/0", "2/2")), {K.LOST_WRITE}),
+    Planted(K.TORN_EPOCH, "all but one", readers(lose(*EPOCH_2[1:])), {K.LOST_WRITE}),
+    Planted(
+        K.TORN_EPOCH,
+        "of an epoch without a decision",
+        both(uncommitted(2), readers(lose("2/0"))),
+        {K.ABORTED_READ},
+    ),
+    Planted(K.EARLY_READ, "before PREPARED", readers(change("0/0", at=1.25)), set()),
+    Planted(K.EARLY_READ, "by the watcher", watcher(change("2/3", at=20.0)), set()),
+    Planted(K.EARLY_READ, "before the second attempt's", readers(change("1/2", at=11.2)), set()),
+    Planted(
+        K.CORRUPT, "damaged", readers(change("2/2", record=None)), {K.LOST_WRITE, K.TORN_EPOCH}
+    ),
+    Planted(
+        K.CORRUPT,
+        "never written",
+        readers(lambda s: s.append(s[-1]._replace(record="9/9", position=Position(8, 0, 0)))),
+        set(),
+    ),
+    Planted(K.CORRUPT, "damaged once", watcher(change("0/1", record=None)), {K.DISAGREEMENT}),
+    Planted(
+        K.MISROUTED,
+        "in the other partition",
+        readers(change("2/0", **ELSEWHERE | {"producer": "p2"}, position=Position(7, 3, 0))),
+        {K.SKIP},
+    ),
+    Planted(K.MISROUTED, "with another key", readers(change("1/0", key="c")), set()),
+    Planted(K.MISROUTED, "with a schema", readers(change("1/3", schema_version="2")), set()),
+    Planted(K.ORDER, "within an entry", readers(swap("1/0", "1/2")), set()),
+    Planted(K.ORDER, "of the other key", readers(swap("0/1", "0/3")), set()),
+    Planted(K.ORDER, "by a sink without a log", both(NAIVE, readers(swap("0/0", "2/0"))), set()),
+    Planted(K.SKIP, "a record passed over", watcher(lose("1/1")), set()),
+    Planted(K.SKIP, "a step back", watcher(lambda s: s.append(s[0]._replace(at=30.0))), set()),
+    Planted(K.SKIP, "the same again", fresh(lambda s: s.append(s[-1])), set()),
+    Planted(
+        K.DISAGREEMENT,
+        "another record at one position",
+        watcher(change("2/3", record="9/9")),
+        {K.CORRUPT},
+    ),
+    Planted(K.DISAGREEMENT, "another key", watcher(change("0/3", key="x")), {K.MISROUTED}),
+    Planted(K.DISAGREEMENT, "two swapped for one reader", watcher(swap("2/1", "2/3")), set()),
+    Planted(K.VANISHED, "a committed epoch", fresh(lose(*EPOCH_2)), {K.LOST_WRITE}),
+    Planted(K.VANISHED, "one record", fresh(lose("1/0")), {K.LOST_WRITE, K.TORN_EPOCH}),
+    Planted(
+        K.VANISHED,
+        "an epoch without a decision",
+        both(uncommitted(2), fresh(lose(*EPOCH_2))),
+        {K.ABORTED_READ},
+    ),
+]
+
+DECIDING = [
+    Planted(
+        K.DECISION_FLIP,
+        "committed, then aborted",
+        append(state=State.ABORTED),
+        {K.GAP},
+    ),
+    Planted(K.DECISION_FLIP, "two transactions", append(txn="(0,99)", attempt=2), set()),
+    Planted(
+        K.DECISION_FLIP,
+        "prepared, then aborting",
+        log(lambda draft: draft.insert(2, draft[1]._replace(state=State.ABORTING))),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "an attempt that was never ended",
+        log(lambda draft: draft.__delitem__(slice(4, 6))),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "a record that changed",
+        lambda h: replace(h, earlier=((h.decisions or ())[4]._replace(txn="(0,77)"),)),
+        set(),
+    ),
+    Planted(K.GAP, "an epoch left out", both(uncommitted(1), readers(lose(*EPOCH_1))), set()),
+    Planted(K.GAP, "Spark is ahead", with_(noted=frozenset("0123")), set()),
+    Planted(K.GAP, "Spark is behind", with_(noted=frozenset("01")), set()),
+    Planted(
+        K.GAP,
+        "undecided behind a committed one",
+        log(lambda draft: draft.__delitem__(2)),
+        {K.STUCK, K.ABORTED_READ},
+    ),
+    Planted(K.STUCK, "a read position", with_(stuck=("t-partition-0 is read to 7:1",)), set()),
+    Planted(K.STUCK, "an old transaction", with_(stuck=("(0,4) is 99 s old",)), set()),
+    Planted(
+        K.STUCK,
+        "prepared for ever",
+        both(log(lambda draft: draft.pop()), with_(noted=frozenset("01"))),
+        {K.ABORTED_READ},
+    ),
+    Planted(K.NOT_IDEMPOTENT, "a loss", found_again(lose("0/0")), set()),
+    Planted(K.NOT_IDEMPOTENT, "a gain", found_again(again("0/0")), set()),
+    Planted(
+        K.NOT_IDEMPOTENT,
+        "another decision",
+        lambda h: replace(h, decisions_again=(h.decisions or ())[:-1]),
+        set(),
+    ),
+]
+
+PLANTED = READING + DECIDING

@@ -1,0 +1,69 @@
+"""The checker finds each planted anomaly, names no other, and finds nothing in clean histories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.anomalies import Kind
+from chaos.checker import CHECKS, check
+from chaos.history import Position
+from eos.transaction import State
+from tests.chaos.histories import clean, small
+from tests.chaos.planted import NAIVE, PLANTED, Planted, again, readers
+
+cases = pytest.mark.parametrize("case", PLANTED, ids=[case.name for case in PLANTED])
+
+
+@cases
+def test_a_planted_anomaly_is_found_and_no_other(case: Planted):
+    found = check(case.edit(small()))
+    assert {anomaly.kind for anomaly in found} == {case.kind} | case.besides
+    assert all(anomaly.count >= len(anomaly.examples) > 0 for anomaly in found)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.FALSE_CLEAN])
+def test_each_kind_is_planted_at_least_three_times(kind):
+    assert sum(case.kind is kind for case in PLANTED) >= 3
+
+
+@cases
+def test_clean_is_false_while_anything_is_wrong(case: Planted):
+    found = check(replace(case.edit(small()), says_clean=True))
+    assert found[-1].kind is Kind.FALSE_CLEAN
+    assert case.kind.name.lower() in found[-1].examples[0]
+
+
+def test_the_small_history_is_clean():
+    assert check(small()) == []
+    assert check(replace(small(), says_clean=True)) == []
+    assert check(NAIVE(small())) == []
+
+
+@pytest.mark.parametrize("seed", range(250))
+def test_nothing_is_found_in_a_clean_history(seed):
+    assert check(clean(seed)) == []
+
+
+def test_clean_histories_have_something_in_them():
+    histories = [clean(seed) for seed in range(250)]
+    assert sum(len(history.fresh.sights) for history in histories) > 2_000
+    assert any(d.state is State.EMPTY for history in histories for d in history.decisions)
+    assert any(d.attempt == 3 for history in histories for d in history.decisions)
+
+
+def test_every_kind_has_its_check():
+    assert {*CHECKS, Kind.FALSE_CLEAN} == set(Kind)
+    assert [kind.number for kind in Kind] == list(range(1, 17))
+
+
+def test_many_cases_are_counted_and_a_few_are_told():
+    def everything_again(sights):
+        for n, record in enumerate([sight.record for sight in sights]):
+            again(record, position=Position(9, n, 0))(sights)
+
+    (anomaly,) = check(readers(everything_again)(small()))
+    assert anomaly.kind is Kind.DUPLICATE
+    assert (anomaly.count, len(anomaly.examples)) == (24, 5)
+    assert str(anomaly).startswith("1 duplicate x24: watcher found record 0/0 at ")
