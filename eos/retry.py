@@ -19,7 +19,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from eos.errors import EosError, Retriable
+from eos.errors import EosError, RequestTimeout, Retriable
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _BACKOFF: Final = wait_random_exponential(multiplier=0.05, max=2.0)
 def attempts(
     deadline_s: float,
     *,
-    retry_on: type[EosError] | tuple[type[EosError], ...] = Retriable,
+    retry_on: tuple[type[EosError], ...] = (Retriable, RequestTimeout),
 ) -> Retrying:
     """Attempts to loop over, each a context manager, until one succeeds or time is up.
 
@@ -39,7 +39,8 @@ def attempts(
             with attempt:
                 talk_to_the_broker()
 
-    Errors that are not in ``retry_on`` pass at once; after ``deadline_s`` the last one does.
+    Only for what may be done twice: an answer that did not come is no reason to stop then. Errors
+    that are not in ``retry_on`` pass at once; after ``deadline_s`` the last one does.
     """
     return Retrying(
         retry=retry_if_exception_type(retry_on),

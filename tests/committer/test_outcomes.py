@@ -60,6 +60,30 @@ def test_a_lost_reply_of_a_commit_that_took_effect_is_settled_by_the_witness(
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        commands.LookupResponse,
+        commands.ProducerSuccess,
+        commands.SendReceipt,
+        commands.TcClientConnectResponse,
+        commands.NewTxnResponse,
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_a_lost_answer_before_anything_is_in_doubt_is_asked_for_again(
+    pulsar_standalone, make_driver, topic, proxy, answer
+):
+    driver = make_driver(service_url=proxy.service_url, timeout_s=3.0)
+    if answer is commands.SendReceipt:  # of the mark, not of the priming transaction
+        driver.committer.claim()
+    with proxy.fault(answer, Verdict.DROP) as fault:
+        driver.run("0")
+    assert fault.count == 1
+    assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
 @pytest.mark.parametrize("code", [0, 1, 2, 6, 20, 22, 23, 99])
 def test_another_error_of_end_txn_is_answered_by_repeating_it_never_by_the_witness(
     pulsar_standalone, make_driver, topic, proxy, witness, code
