@@ -1,10 +1,11 @@
-"""Killing what a Spark job is made of: its driver, with its JVM, and its executors."""
+"""Killing and stopping what a Spark job is made of: driver, JVM, executors, Python workers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import psutil
@@ -14,13 +15,33 @@ _POLL_S: Final = 0.01
 
 def executors(driver_pid: int) -> list[psutil.Process]:
     """The executors' JVMs of a ``local-cluster`` driver that live, oldest first."""
-    found = []
-    for process in descendants(driver_pid):
-        # One that was killed before, and not waited for yet, has no command line.
-        with contextlib.suppress(psutil.Error):
-            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
-                found.append(process)
+    # One that was killed before, and not waited for yet, has no command line.
+    found = [
+        p for p in descendants(driver_pid) if "CoarseGrainedExecutorBackend" in _command_line(p)
+    ]
     return sorted(found, key=lambda process: process.create_time())
+
+
+def workers(driver_pid: int) -> list[psutil.Process]:
+    """The Python processes on the executors that run tasks, or wait for some."""
+    daemons = [p for p in descendants(driver_pid) if "pyspark.daemon" in _command_line(p)]
+    pids = {process.pid for process in daemons}
+    # Workers are forked by a daemon, which is started by an executor, and look like it.
+    return [process for process in daemons if _parent(process) in pids]
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _parent(process: psutil.Process) -> int:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return 0
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -40,6 +61,20 @@ def kill_all(processes: list[psutil.Process], *, timeout_s: float = 30.0) -> Non
     # Not psutil.wait_procs: it also waits for zombies that nobody ever collects.
     while _alive(processes) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """SIGSTOP ``processes`` while the block runs, then SIGCONT those that still are."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 def kill_session(leader_pid: int, *, timeout_s: float = 30.0) -> None:

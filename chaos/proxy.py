@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from eos.errors import ProtocolError
 from eos.transport.address import parse_service_url
@@ -41,7 +42,16 @@ class Replace:
     command: Message
 
 
-Rule = Callable[[Any], "Verdict | Replace | Message"]
+@dataclass(frozen=True)
+class Hold:
+    """Pass it on, and all that comes behind it on this connection, ``seconds`` later."""
+
+    seconds: float
+
+
+Towards = Literal["broker", "client"]
+Judgement = Verdict | Replace | Hold | Message
+Rule = Callable[[Any], Judgement]
 """Sees the command; a verdict, or a command that answers its sender in the receiver's place."""
 
 
@@ -52,6 +62,7 @@ class Fault:
     kind: type[Message]
     rule: Rule
     times: int
+    towards: Towards | None
     count: int = 0
     fired: threading.Event = field(default_factory=threading.Event)
 
@@ -117,11 +128,20 @@ class FaultProxy:
 
     @contextmanager
     def fault(
-        self, kind: type[Message], rule: Rule | Verdict | Replace | Message, *, times: int = 1
+        self,
+        kind: type[Message],
+        rule: Rule | Judgement,
+        *,
+        times: int = 1,
+        towards: Towards | None = None,
     ) -> Iterator[Fault]:
-        """Let ``rule`` decide about the next ``times`` commands of ``kind``, either way."""
+        """Let ``rule`` decide about the next ``times`` commands of ``kind`` (``Message``: of any).
+
+        Args:
+            towards: only those that go to the broker, or to the client; None: either way.
+        """
         decide: Rule = rule if callable(rule) else lambda _: rule
-        fault = Fault(kind, decide, times)
+        fault = Fault(kind, decide, times, towards)
         with self._lock:
             self._faults.append(fault)
         try:
@@ -130,12 +150,13 @@ class FaultProxy:
             with self._lock:
                 self._faults.remove(fault)
 
-    def cut_all(self) -> None:
-        """Cut every connection that is open now; new ones are accepted."""
+    def cut_all(self) -> int:
+        """Cut every connection that is open now, and say how many; new ones are accepted."""
         with self._lock:
             sockets = list(self._sockets)
         for sock in sockets:
             sock.shutdown()
+        return len(sockets) // 2
 
     def close(self) -> None:
         """Stop listening and cut all connections; returns when its threads have ended."""
@@ -187,14 +208,14 @@ class FaultProxy:
                     broker.close()
                     return
                 self._sockets |= {client, broker}
-            self._start(self._pump, client, broker)
-            self._start(self._pump, broker, client)
+            self._start(self._pump, client, broker, "broker")
+            self._start(self._pump, broker, client, "client")
 
-    def _pump(self, source: _Socket, target: _Socket) -> None:
+    def _pump(self, source: _Socket, target: _Socket, towards: Towards) -> None:
         """Move frames one way. Each way frees the end that it reads from."""
         try:
             for frame in source.frames():
-                if not self._handle(frame, source, target):
+                if not self._handle(frame, source, target, towards):
                     break
         except OSError:
             pass
@@ -205,14 +226,17 @@ class FaultProxy:
                 self._sockets.discard(source)
             source.close()
 
-    def _handle(self, frame: bytes, source: _Socket, target: _Socket) -> bool:
+    def _handle(self, frame: bytes, source: _Socket, target: _Socket, towards: Towards) -> bool:
         """Deal with one frame; False when the connection is to be cut."""
         try:
             (command,) = FrameDecoder(max_frame_bytes=1 << 32).feed(frame)
         except ProtocolError:  # some other client's dialect
             target.send(frame)
             return True
-        verdict = self._judge(command)
+        verdict = self._judge(command, towards)
+        if isinstance(verdict, Hold):
+            time.sleep(verdict.seconds)
+            verdict = Verdict.PASS
         if isinstance(verdict, Message):
             source.send(encode_frame(verdict))
             return True
@@ -227,10 +251,16 @@ class FaultProxy:
             target.send(frame)
         return verdict in (Verdict.PASS, Verdict.DROP)
 
-    def _judge(self, command: object) -> Verdict | Replace | Message:
+    def _judge(self, command: object, towards: Towards) -> Judgement:
         with self._lock:
             self.seen[type(command)] += 1
-            faults = [f for f in self._faults if isinstance(command, f.kind) and f.count < f.times]
+            faults = [
+                fault
+                for fault in self._faults
+                if isinstance(command, fault.kind)
+                and fault.towards in (None, towards)
+                and fault.count < fault.times
+            ]
         for fault in faults:
             verdict = fault.rule(command)  # may hold the frame as long as it likes
             if verdict is Verdict.PASS:

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "standalone": {"errors"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.
-MAY_IMPORT_PYSPARK = ("sinks", "examples", "tests")
+MAY_IMPORT_PYSPARK = ("sinks", "chaos", "examples", "tests")
 MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
 NO_IO = ("eos/wire", "eos/coordinator", "eos/transaction")
 IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}

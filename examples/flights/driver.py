@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 import psutil
-import pyspark
 
 from chaos.processes import executors, kill_all, kill_session
+from chaos.spark_env import spark_env
 from examples.flights.job import Job
 from examples.flights.run import Event
 
@@ -34,7 +34,11 @@ class Driver:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "examples.flights.job", job.to_json(), str(write_fd)],
                 cwd=_ROOT,
-                env={**os.environ, **_spark_env(Path(job.scratch_dir)), **(env or {})},
+                env={
+                    **os.environ,
+                    **spark_env(Path(job.scratch_dir), path=(_ROOT,)),
+                    **(env or {}),
+                },
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -91,30 +95,3 @@ class Driver:
         self._process.wait(timeout=30)
         if self._process.stdin is not None:
             self._process.stdin.close()
-
-
-def _spark_env(scratch: Path) -> dict[str, str]:
-    return {
-        # Executors have to find the driver, the right Python, and this checkout.
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "localhost",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
-        "SPARK_HOME": str(_spark_home(scratch)),
-        "TMPDIR": str(scratch),
-    }
-
-
-def _spark_home(scratch: Path) -> Path:
-    """A view of the installed Spark that may be written to.
-
-    The workers of a ``local-cluster`` write to SPARK_HOME/work, which would be in site-packages,
-    and nobody would ever clear it.
-    """
-    home = scratch / "spark-home"
-    home.mkdir(exist_ok=True)
-    for entry in Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]).iterdir():
-        if entry.name != "work" and not (home / entry.name).exists():
-            (home / entry.name).symlink_to(entry)
-    return home

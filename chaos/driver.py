@@ -1,0 +1,71 @@
+"""The driver program: runs a workload until its stdin closes. Gets killed a lot.
+
+python -m chaos.driver JOB_AS_JSON
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from chaos.job import Job, load
+
+_STOP_GRACE_S = 20.0
+
+
+def main(job: Job) -> None:
+    """Run the query; returns when it was told to stop.
+
+    Raises:
+        Exception: what the query failed with.
+    """
+    workload = load(job.workload)
+    spark = _session(job)
+    query = workload(spark, job)
+    threading.Thread(target=_await_end, args=(query.stop,), daemon=True).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+def _await_end(stop: Callable[[], object]) -> None:
+    """Stop when the harness says so, or has ended in whatever way: our stdin closes then."""
+    # Not sys.stdin: its lock would be held when the interpreter shuts down.
+    while os.read(0, 1):
+        pass
+    too_late = threading.Timer(_STOP_GRACE_S, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    too_late.daemon = True
+    too_late.start()
+    stop()
+
+
+def _session(job: Job) -> SparkSession:
+    # A JVM that lives for half a minute on few cores is better off without the second compiler.
+    options = f"-Djava.io.tmpdir={job.scratch_dir} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    session = (
+        SparkSession.builder.master("local-cluster[2,1,1024]")
+        .appName(f"chaos-{job.sink_id}")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", options)
+        .config("spark.executor.extraJavaOptions", options)
+        .config("spark.local.dir", job.scratch_dir)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", f"{job.scratch_dir}/warehouse")
+        .config("spark.sql.shuffle.partitions", str(job.tasks))
+        # Rows go out in small steps, so that a fault meets an epoch that is half sent.
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+if __name__ == "__main__":
+    main(Job.from_json(sys.argv[1]))

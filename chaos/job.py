@@ -1,0 +1,100 @@
+"""What a workload is given, in the driver's process; it is started again after each death.
+
+A workload is a function of a Spark session and a ``Job`` that starts one streaming query and
+returns it::
+
+    def orders(spark, job):
+        sink = PulsarSink(sink_id=job.sink_id, service_url=job.service_url, topic=job.topic,
+                          commit_log=job.commit_log)
+        return (job.input(spark).writeStream.foreachBatch(sink)
+                .option("checkpointLocation", job.checkpoint).start())
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from eos.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Workload = Callable[[SparkSession, "Job"], StreamingQuery]
+
+INPUT_SCHEMA = "value string, key string, slot int"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a workload, as its driver sees it.
+
+    Attributes:
+        workload: ``module:function``.
+        service_url: the broker, through the fault proxy.
+        admin_url: its admin API, past the proxy.
+        topic: where the records have to arrive.
+        sink_id, commit_log: for a sink of eos.
+        checkpoint: for the query; the same after a restart.
+        input_dir: the harness puts a file here for each epoch.
+        scratch_dir: for everything temporary of this driver.
+        tasks: how many Spark tasks write an epoch.
+    """
+
+    workload: str
+    service_url: str
+    admin_url: str
+    topic: str
+    sink_id: str
+    commit_log: str
+    checkpoint: str
+    input_dir: str
+    scratch_dir: str
+    tasks: int = 2
+
+    def input(self, spark: SparkSession) -> DataFrame:
+        """The records as a stream, an epoch each micro-batch: ``value``, ``key``.
+
+        ``value`` has to arrive whole, as it is or within something. A key's records are in one
+        task, in their order.
+        """
+        files = spark.readStream.schema(INPUT_SCHEMA).option("maxFilesPerTrigger", 1)
+        # A shuffle, as most jobs have one: so that stages can be run again as well.
+        return files.parquet(self.input_dir).repartition(self.tasks, "slot").drop("slot")
+
+    def to_json(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of ``to_json``."""
+        return cls(**json.loads(text))
+
+
+def load(workload: str) -> Any:
+    """The function behind ``module:function``.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    module, _, name = workload.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"--workload {workload!r}: {error}.",
+            hint="Name a function as MODULE:FUNCTION, importable from here, such as "
+            "chaos.workloads:stream.",
+        ) from error
+
+
+def prepare(job: Job) -> None:
+    """Make the folders that the driver expects."""
+    for folder in (job.input_dir, job.scratch_dir):
+        Path(folder).mkdir(parents=True, exist_ok=True)

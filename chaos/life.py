@@ -1,0 +1,110 @@
+"""One life of the driver program: a process that is started, killed, stopped, or told to end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from chaos.job import Job, prepare
+from chaos.processes import descendants, executors, kill_session, workers
+from chaos.spark_env import spark_env
+
+_TAIL_BYTES = 64 * 1024
+
+
+class Life:
+    """Starts the driver of ``job`` at once.
+
+    Attributes:
+        number: which life it is, from 1; its scratch folder is its own.
+        began_at: ``time.time()`` of its start.
+    """
+
+    def __init__(
+        self, job: Job, number: int, log_file: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.number = number
+        self.began_at = time.time()
+        self.log_file = log_file
+        self.was_killed = False
+        scratch = Path(job.scratch_dir) / f"life-{number}"
+        mine = replace(job, scratch_dir=str(scratch))
+        prepare(mine)
+        with log_file.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "chaos.driver", mine.to_json()],
+                env={**os.environ, **spark_env(scratch, path=(Path.cwd(),)), **(env or {})},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the driver's Python."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its Python; negative: the signal that killed it. None while it runs."""
+        return self._process.poll()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its Python runs, or is stopped."""
+        return self.exit_code is None
+
+    def driver_processes(self) -> list[psutil.Process]:
+        """Python and JVM of the driver itself, without executors and what they started."""
+        others = executors(self.pid)
+        theirs = {p.pid for one in others for p in (one, *descendants(one.pid))}
+        family = [psutil.Process(self.pid), *descendants(self.pid)]
+        return [process for process in family if process.pid not in theirs]
+
+    def executors(self) -> list[psutil.Process]:
+        """The executors' JVMs."""
+        return executors(self.pid)
+
+    def workers(self) -> list[psutil.Process]:
+        """The Python workers on all executors."""
+        return workers(self.pid)
+
+    def kill(self) -> None:
+        """SIGKILL of Python, JVM and executors; returns when none of them is left."""
+        self.was_killed = True
+        kill_session(self.pid)
+        self._process.wait(timeout=30)
+
+    def end(self, *, timeout_s: float = 40.0) -> None:
+        """Ask it to end, then make it end."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.was_killed = True
+        kill_session(self.pid)
+        self._process.wait(timeout=30)
+
+    def last_error(self) -> str:
+        """The last line of its log that names an error; "" when it has none."""
+        with self.log_file.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - _TAIL_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()
+        errors = [line.strip() for line in lines if _names_an_error(line)]
+        return errors[-1][:300] if errors else ""
+
+
+def _names_an_error(line: str) -> bool:
+    name = line.strip().partition(":")[0]
+    return name.startswith(("eos.errors.", "pyspark.errors.", "py4j.")) or name.endswith("Error")

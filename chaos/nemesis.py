@@ -1,0 +1,100 @@
+"""Carries out a schedule: waits for each fault's moment, injects it, holds it, heals it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chaos.faults import FAULTS
+from chaos.history import Operation
+from chaos.schedule import Planned, Schedule
+from chaos.target import Target
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What became of one planned fault; ``hit`` is "" when there was nothing to hit."""
+
+    planned: Planned
+    began_at: float
+    healed_at: float
+    hit: str
+    error: str = ""
+
+
+class Nemesis:
+    """Works through the faults in a thread, one after the other.
+
+    Args:
+        tell: gets one line of text for each fault that begins or ends.
+    """
+
+    def __init__(self, schedule: Schedule, target: Target, tell: Callable[[str], None]) -> None:
+        self.happened: list[Happened] = []
+        self._schedule = schedule
+        self._target = target
+        self._tell = tell
+        self._begun = {planned.epoch: threading.Event() for planned in schedule.faults}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
+
+    def __enter__(self) -> Nemesis:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for event in self._begun.values():
+            event.set()
+        self._thread.join(timeout=300)
+
+    def epoch_begins(self, epoch: int) -> None:
+        """The driver was given an epoch: its faults are due."""
+        if epoch in self._begun:
+            self._begun[epoch].set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until all faults are healed.
+
+        Raises:
+            TimeoutError: one of them does not end.
+        """
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise TimeoutError("a fault does not end")
+
+    def operations(self) -> list[Operation]:
+        """The faults, for the history."""
+        return [
+            Operation(
+                f"fault {one.planned.fault}",
+                one.began_at,
+                one.healed_at,
+                "ok" if one.hit else "fail",
+                one.error or one.hit,
+            )
+            for one in self.happened
+        ]
+
+    def _run(self) -> None:
+        for planned in self._schedule.faults:
+            self._begun[planned.epoch].wait()
+            if self._over.wait(planned.delay_s):
+                return
+            self._tell(f"fault: {planned}")
+            self.happened.append(self._carry_out(planned))
+
+    def _carry_out(self, planned: Planned) -> Happened:
+        began_at = time.time()
+        hit, error = "", ""
+        try:
+            with FAULTS[planned.fault].act(self._target) as proof:
+                self._over.wait(planned.hold_s)
+            hit = proof.hit
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        healed_at = time.time()
+        self._tell(f"healed: {planned.fault}: {error or hit or 'there was nothing to hit'}")
+        return Happened(planned, began_at, healed_at, hit, error)

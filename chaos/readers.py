@@ -1,0 +1,125 @@
+"""What readers see: some that watch while faults happen, and a fresh one when all is quiet.
+
+Plain ``pulsar-client``, past the fault proxy, as any consumer in any language would be.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from typing import Any, Final
+
+import pulsar
+
+from chaos.history import Position, Reader, Sight
+from chaos.record_text import id_in
+
+_SENTINEL: Final = "chaos-sentinel"
+_POLL_MS: Final = 200
+_QUEUE: Final = 5000
+
+
+def open_client(service_url: str) -> pulsar.Client:
+    """A client whose log lines go nowhere."""
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+    return pulsar.Client(service_url, logger=logger, operation_timeout_seconds=30)
+
+
+class Watcher:
+    """Reads one exact topic from its first message on, in a thread; a context manager."""
+
+    def __init__(self, name: str, service_url: str, topic: str) -> None:
+        self.sights: list[Sight] = []
+        self._service_url = service_url
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # Where to go on should the reader break; the message itself does not come again.
+        self._last: Any = pulsar.MessageId.earliest
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._watch()
+            except pulsar.PulsarException:
+                self._stop.wait(0.5)
+
+    def _watch(self) -> None:
+        client = open_client(self._service_url)
+        try:
+            reader = client.create_reader(self._topic, self._last, receiver_queue_size=_QUEUE)
+            while not self._stop.is_set():
+                try:
+                    message = reader.read_next(timeout_millis=_POLL_MS)
+                except pulsar.Timeout:
+                    continue
+                sight = _sight(message, self._topic)
+                if sight is not None:
+                    self.sights.append(sight)
+                self._last = message.message_id()
+        finally:
+            client.close()
+
+
+def drain(service_url: str, topics: list[str], name: str, *, timeout_s: float = 60.0) -> Reader:
+    """Everything that is readable, to a sentinel in each of the exact ``topics``.
+
+    Raises:
+        TimeoutError: a sentinel can't be read: the topic is stuck.
+    """
+    client = open_client(service_url)
+    try:
+        sights = [sight for topic in topics for sight in _drain(client, topic, timeout_s)]
+        return Reader(name, tuple(sights))
+    finally:
+        client.close()
+
+
+def _drain(client: pulsar.Client, topic: str, timeout_s: float) -> list[Sight]:
+    sentinel = str(uuid.uuid4())
+    producer = client.create_producer(topic)
+    producer.send(b"", properties={_SENTINEL: sentinel})
+    producer.close()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=_QUEUE)
+    deadline = time.monotonic() + timeout_s
+    found: list[Sight] = []
+    try:
+        while time.monotonic() < deadline:
+            try:
+                message = reader.read_next(timeout_millis=500)
+            except pulsar.Timeout:
+                continue
+            if message.properties().get(_SENTINEL) == sentinel:
+                return found
+            sight = _sight(message, topic)
+            if sight is not None:
+                found.append(sight)
+    finally:
+        reader.close()
+    raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s:.0f} s")
+
+
+def _sight(message: Any, topic: str) -> Sight | None:
+    """None for a sentinel. The time is taken after the reading: never too early."""
+    if _SENTINEL in message.properties():
+        return None
+    message_id = message.message_id()
+    position = Position(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
+    return Sight(
+        at=time.time(),
+        topic=topic,
+        position=position,
+        record=id_in(message.data()),
+        key=message.partition_key(),
+        producer=message.producer_name(),
+    )

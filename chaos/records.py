@@ -1,0 +1,71 @@
+"""The input of a run: made from the schedule's seed, a file for each epoch."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from chaos.history import Record
+from chaos.job import Job
+from chaos.record_text import text_of
+from chaos.schedule import Schedule
+
+_KEYS = 20
+_FIRST_MTIME_S = 1_700_000_000
+_EMPTY_EVERY = 13
+
+
+def records_of(schedule: Schedule, topic: str) -> list[list[Record]]:
+    """The records of each epoch; those with a key know their partition.
+
+    Args:
+        topic: the partitioned topic; partition n is ``<topic>-partition-<n>``.
+    """
+    rng = random.Random(schedule.seed)
+    place = 0
+    epochs = []
+    for epoch in range(schedule.epochs):
+        rows = []
+        size = 0 if epoch % _EMPTY_EVERY == _EMPTY_EVERY - 1 else schedule.rows
+        for n in range(size):
+            key = f"key-{rng.randrange(_KEYS)}" if schedule.keyed else ""
+            target = f"{topic}-partition-{java_hash(key) % schedule.partitions}" if key else None
+            rows.append(Record(f"{epoch}/{n}", str(epoch), place, key, target))
+            place += 1
+        epochs.append(rows)
+    return epochs
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode() & Integer.MAX_VALUE`` of ASCII text, apart from the code under test."""
+    value = 0
+    for char in text:
+        value = (31 * value + ord(char)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
+def release(job: Job, schedule: Schedule, epoch: int, records: list[Record]) -> None:
+    """Give the driver the input of one epoch, all at once."""
+    table = pa.table(
+        {
+            "value": pa.array(
+                [text_of(r.id, "x" * schedule.padding) for r in records], pa.string()
+            ),
+            "key": pa.array([record.key or None for record in records], pa.string()),
+            # A key's records stay in one task; others are spread.
+            "slot": pa.array([_slot(record) for record in records], pa.int32()),
+        }
+    )
+    target = Path(job.input_dir) / f"epoch-{epoch:06}.parquet"
+    draft = target.with_name(f".{target.name}.draft")  # Spark passes over names with a dot
+    pyarrow.parquet.write_table(table, draft)
+    os.utime(draft, (_FIRST_MTIME_S + epoch, _FIRST_MTIME_S + epoch))  # it takes the oldest first
+    draft.rename(target)
+
+
+def _slot(record: Record) -> int:
+    return java_hash(record.key) if record.key else record.place

@@ -1,0 +1,95 @@
+"""Which faults come when. The same seed gives the same schedule, on any machine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Self
+
+FEWEST_FAULTS: Final = 3
+MOST_FAULTS: Final = 5
+QUIET_EPOCHS: Final = 2
+"""At the start and at the end no fault begins: there has to be something to hit, and to recover."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One fault: ``delay_s`` after its epoch was given to the driver, for ``hold_s``."""
+
+    fault: str
+    epoch: int
+    delay_s: float
+    hold_s: float
+
+    def __str__(self) -> str:
+        return f"{self.fault} in epoch {self.epoch} + {self.delay_s:.2f} s for {self.hold_s:.1f} s"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One run.
+
+    Attributes:
+        seed: of the records, and of the faults when they were drawn.
+        rows: records in each epoch. ``padding``: characters that each has besides.
+        tasks: Spark tasks that write an epoch.
+        partitions: of the topic.
+        keyed: whether records have keys.
+    """
+
+    seed: int
+    epochs: int
+    rows: int
+    padding: int
+    tasks: int
+    partitions: int
+    keyed: bool
+    faults: tuple[Planned, ...] = ()
+
+    @property
+    def kinds(self) -> set[str]:
+        """The names of its faults."""
+        return {planned.fault for planned in self.faults}
+
+    def keep(self, numbers: Sequence[int]) -> Self:
+        """The same run with only some of its faults, by their place from 1.
+
+        Raises:
+            IndexError: there is no such fault.
+        """
+        return replace(self, faults=tuple(self.faults[number - 1] for number in sorted(numbers)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the report."""
+        return asdict(self)
+
+
+def draw(seed: int, names: Sequence[str], *, epochs: int = 20) -> Schedule:
+    """The schedule of a seed: different kinds of faults, in the order of their times.
+
+    Args:
+        names: what there is to choose from; their order counts.
+    """
+    rng = random.Random(seed)
+    count = min(len(names), rng.randint(FEWEST_FAULTS, MOST_FAULTS))
+    last = max(QUIET_EPOCHS + 1, epochs - QUIET_EPOCHS)
+    faults = [
+        Planned(
+            name,
+            epoch=rng.randrange(QUIET_EPOCHS, last),
+            delay_s=round(rng.uniform(0.0, 1.2), 3),
+            hold_s=round(rng.uniform(0.5, 4.0), 1),
+        )
+        for name in rng.sample(list(names), count)
+    ]
+    return Schedule(
+        seed=seed,
+        epochs=epochs,
+        rows=rng.choice([20, 200, 2000]),
+        padding=rng.choice([0, 100, 1000]),
+        tasks=rng.choice([1, 2, 4]),
+        partitions=rng.choice([1, 2, 4]),
+        keyed=rng.random() < 0.7,
+        faults=tuple(sorted(faults, key=lambda planned: (planned.epoch, planned.delay_s))),
+    )

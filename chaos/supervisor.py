@@ -1,0 +1,147 @@
+"""Keeps a job's driver running, as any cluster manager does: one that has died is started again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from chaos.history import Operation
+from chaos.job import Job
+from chaos.life import Life
+
+_POLL_S = 0.05
+_RESTART_S = 0.5
+
+
+class Supervisor:
+    """A context manager; at its end no driver is left.
+
+    Args:
+        tell: gets one line of text for each life that begins or ends.
+        max_lives: how often the driver may be started; a job that needs more does not get on.
+    """
+
+    def __init__(
+        self, job: Job, log_file: Path, *, tell: Callable[[str], None], max_lives: int = 25
+    ) -> None:
+        self.operations: list[Operation] = []
+        self.restarted_at: list[float] = []
+        self._job = job
+        self._log_file = log_file
+        self._tell = tell
+        self._max_lives = max_lives
+        self._lock = threading.RLock()
+        self._lives: list[Life] = []
+        self._count = 0
+        self._ending = threading.Event()
+        self._failure = ""
+        self._watch = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        self._env: dict[str, str] = {}
+
+    def __enter__(self) -> Supervisor:
+        self._begin()
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._watch.join(timeout=60)
+        with self._lock:
+            for life in self._lives:
+                life.kill()
+                self._note(life)
+            self._lives.clear()
+
+    @property
+    def current(self) -> Life:
+        """The youngest driver."""
+        with self._lock:
+            return self._lives[-1]
+
+    def check(self) -> None:
+        """Nothing, while the job gets on.
+
+        Raises:
+            RuntimeError: its driver has died too often.
+        """
+        if self._failure:
+            raise RuntimeError(self._failure)
+
+    def arm(self, env: Mapping[str, str]) -> None:
+        """The environment of the next life only: for failpoints."""
+        with self._lock:
+            self._env = dict(env)
+
+    def kill(self) -> Life:
+        """SIGKILL the youngest driver with all that it started; the watch starts the next one."""
+        with self._lock:
+            life = self._lives[-1]
+            life.kill()
+            return life
+
+    @contextlib.contextmanager
+    def rival(self) -> Iterator[Life]:
+        """A second driver of the same job while the block runs; at its end the older one goes."""
+        with self._lock:
+            older = self._lives[-1]
+            self._begin()
+        try:
+            yield older
+        finally:
+            with self._lock:
+                if older in self._lives and older.is_alive:
+                    older.kill()
+
+    def end(self) -> None:
+        """End the job in an orderly way; returns when no driver is left."""
+        self._ending.set()
+        self._watch.join(timeout=60)
+        with self._lock:
+            for life in self._lives:
+                life.end()
+                self._note(life)
+            self._lives.clear()
+
+    def _run(self) -> None:
+        while not self._ending.wait(_POLL_S):
+            with self._lock:
+                self._bury_the_dead()
+                is_missing = not self._lives
+            if is_missing and not self._ending.wait(_RESTART_S):
+                with self._lock:
+                    self._begin()
+                    self.restarted_at.append(time.time())
+
+    def _bury_the_dead(self) -> None:
+        for life in [life for life in self._lives if not life.is_alive]:
+            was_killed = life.was_killed
+            life.kill()  # its JVM may outlive it
+            life.was_killed = was_killed
+            self._lives.remove(life)
+            self._note(life)
+
+    def _begin(self) -> None:
+        self._count += 1
+        if self._count > self._max_lives:
+            error = self.operations[-1].detail if self.operations else ""
+            self._failure = f"the driver died {self._count - 1} times; the last time: {error}"
+            self._ending.set()
+            return
+        self._lives.append(Life(self._job, self._count, self._log_file, self._env))
+        self._env = {}
+        self._tell(f"driver started, life {self._count}")
+
+    def _note(self, life: Life) -> None:
+        if life.was_killed:
+            outcome, detail = "unknown", "killed"
+        elif life.exit_code == 0:
+            outcome, detail = "ok", "ended"
+        else:
+            outcome, detail = "fail", life.last_error() or f"exit code {life.exit_code}"
+        self._tell(f"driver of life {life.number}: {detail}")
+        self.operations.append(
+            Operation(f"driver life {life.number}", life.began_at, time.time(), outcome, detail)  # type: ignore[arg-type]
+        )

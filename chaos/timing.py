@@ -1,0 +1,52 @@
+"""How long the job and its readers took to get over what happened."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chaos.history import RunHistory
+from chaos.view import View
+
+if TYPE_CHECKING:
+    from chaos.target import Target
+
+
+@dataclass
+class Timing:
+    """Seconds each.
+
+    Attributes:
+        driver_restart_s: from a driver's new start to the next committed epoch.
+        broker_restart_s: from the moment when a broker is ready again to the next committed epoch.
+        reader_stall_s: for each epoch, from its COMMITTED record until a watching reader had it.
+    """
+
+    driver_restart_s: list[float] = field(default_factory=list)
+    broker_restart_s: list[float] = field(default_factory=list)
+    reader_stall_s: list[float] = field(default_factory=list)
+
+
+def timing_of(history: RunHistory, target: Target) -> Timing:
+    """Measure a run that is over."""
+    view = View(history)
+    committed_at = sorted(decision.at for decision in view.committed.values())
+
+    def until_next(starts: list[float]) -> list[float]:
+        places = [(start, bisect_right(committed_at, start)) for start in starts]
+        return [committed_at[n] - start for start, n in places if n < len(committed_at)]
+
+    complete: dict[str, float] = {}
+    for reader in history.readers:
+        for sight, record in view.known_sights(reader):
+            complete[record.epoch] = max(sight.at, complete.get(record.epoch, 0.0))
+    return Timing(
+        driver_restart_s=until_next(target.supervisor.restarted_at),
+        broker_restart_s=until_next(target.broker_back_at),
+        reader_stall_s=[
+            max(0.0, at - view.committed[epoch].at)
+            for epoch, at in complete.items()
+            if epoch in view.committed
+        ],
+    )

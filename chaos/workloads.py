@@ -1,0 +1,53 @@
+"""The workloads that come with the harness: eos, and the way people write to Pulsar today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from chaos.job import Job
+
+
+def stream(spark: SparkSession, job: Job) -> StreamingQuery:
+    """``PulsarSink``: one transaction for each epoch."""
+    from sinks import PulsarSink
+
+    sink = PulsarSink(
+        sink_id=job.sink_id,
+        service_url=job.service_url,
+        topic=job.topic,
+        commit_log=job.commit_log,
+        admin_url=job.admin_url,
+        # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
+        request_timeout_s=5,
+        resolve_timeout_s=30,
+    )
+    writer = job.input(spark).writeStream.foreachBatch(sink)
+    return writer.option("checkpointLocation", job.checkpoint).start()
+
+
+def naive(spark: SparkSession, job: Job) -> StreamingQuery:
+    """``foreachPartition`` with ``pulsar-client``: at-least-once, half-written epochs visible."""
+    service_url, topic = job.service_url, job.topic
+
+    def send(rows: Iterable[Row]) -> None:
+        import pulsar
+
+        client = pulsar.Client(service_url)
+        producer = client.create_producer(
+            topic, hashing_scheme=pulsar.HashingScheme.JavaStringHash, block_if_queue_full=True
+        )
+        for row in rows:
+            producer.send_async(row.value.encode(), lambda *_: None, partition_key=row.key)
+        producer.flush()
+        client.close()
+
+    def write(df: DataFrame, _: int) -> None:
+        df.foreachPartition(send)
+
+    writer = job.input(spark).writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", job.checkpoint).start()
