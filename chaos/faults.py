@@ -6,6 +6,7 @@ A block yields a ``Proof``: what was really hit. A fault that hit nothing has no
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,13 +24,18 @@ from eos.wire.messages import Message
 Part = Literal["driver", "executor", "network", "broker", "rival"]
 _ALWAYS: Final = 1 << 30
 _SLOW_S: Final = 0.02
+_FENCED_WITHIN_S: Final = 15.0
 
 
 @dataclass
 class Proof:
-    """Whether a fault happened, and to what; ``hit`` is "" as long as it has not."""
+    """Whether a fault happened, and to what; ``hit`` is "" as long as it has not.
+
+    ``fired`` is set when it first acts; None: it has acted when its block begins.
+    """
 
     hit: str = ""
+    fired: threading.Event | None = None
 
 
 Act = Callable[[Target], AbstractContextManager[Proof]]
@@ -79,14 +85,18 @@ def _driver_stop(target: Target) -> Iterator[Proof]:
 @_fault("hand-over", "rival", "SIGSTOP of the driver, a second one takes over, then SIGCONT")
 def _hand_over(target: Target) -> Iterator[Proof]:
     processes = target.supervisor.current.driver_processes()
-    with target.supervisor.rival() as older, stopped(processes):
-        yield Proof(f"{_pids(processes)} of life {older.number}")
+    with target.supervisor.rival() as older:
+        with stopped(processes):
+            claims = target.await_claim()
+            yield Proof(f"{_pids(processes)} of life {older.number}, {claims}")
+        older.await_end(_FENCED_WITHIN_S)
 
 
 @_fault("second-driver", "rival", "a second driver of the same job, at the same time")
 def _second_driver(target: Target) -> Iterator[Proof]:
     with target.supervisor.rival() as older:
-        yield Proof(f"life {older.number + 1} beside life {older.number}")
+        claims = target.await_claim()
+        yield Proof(f"life {older.number + 1} beside life {older.number}, {claims}")
 
 
 @_fault("cli-resolve", "rival", "eos-recovery resolve --apply takes the claim of a live driver")
@@ -97,28 +107,28 @@ def _cli_resolve(target: Target) -> Iterator[Proof]:
 
 @_fault("executor-kill", "executor", "SIGKILL of an executor")
 def _executor_kill(target: Target) -> Iterator[Proof]:
-    victims = target.supervisor.current.executors()[:1]
+    victims = target.await_processes("executors")[:1]
     kill_all(victims)
     yield Proof(_pids(victims))
 
 
 @_fault("executor-stop", "executor", "SIGSTOP of an executor, then SIGCONT")
 def _executor_stop(target: Target) -> Iterator[Proof]:
-    victims = target.supervisor.current.executors()[:1]
+    victims = target.await_processes("executors")[:1]
     with stopped(victims):
         yield Proof(_pids(victims))
 
 
 @_fault("worker-kill", "executor", "SIGKILL of all Python workers: their tasks run again")
 def _worker_kill(target: Target) -> Iterator[Proof]:
-    victims = target.supervisor.current.workers()
+    victims = target.await_processes("workers")
     kill_all(victims)
     yield Proof(_pids(victims))
 
 
 @_fault("worker-stop", "executor", "SIGSTOP of all Python workers, then SIGCONT")
 def _worker_stop(target: Target) -> Iterator[Proof]:
-    victims = target.supervisor.current.workers()
+    victims = target.await_processes("workers")
     with stopped(victims):
         yield Proof(_pids(victims))
 
@@ -134,8 +144,8 @@ def _proxy_fault(
 ) -> None:
     @_fault(name, "network", text)
     def _(target: Target) -> Iterator[Proof]:
-        proof = Proof()
         with target.proxy.fault(kind, judgement, times=times, towards=towards) as fault:
+            proof = Proof(fired=fault.fired)
             yield proof
             proof.hit = _caught(fault)
 

@@ -78,6 +78,14 @@ class Life:
         """The Python workers on all executors."""
         return workers(self.pid)
 
+    def await_end(self, timeout_s: float) -> bool:
+        """Give it time to end by itself; whether it did."""
+        try:
+            self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def kill(self) -> None:
         """SIGKILL of Python, JVM and executors; returns when none of them is left."""
         self.was_killed = True

@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from chaos.faults import FAULTS
 from chaos.history import Operation
 from chaos.schedule import Planned, Schedule
 from chaos.target import Target
+
+_FIRES_WITHIN_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Nemesis:
         self._target = target
         self._tell = tell
         self._begun = {planned.epoch: threading.Event() for planned in schedule.faults}
+        self._next = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
 
@@ -51,9 +55,14 @@ class Nemesis:
         self._thread.join(timeout=300)
 
     def epoch_begins(self, epoch: int) -> None:
-        """The driver was given an epoch: its faults are due."""
-        if epoch in self._begun:
-            self._begun[epoch].set()
+        """The driver has this epoch to write: its faults are due, and those of earlier ones."""
+        for planned, event in self._begun.items():
+            if planned <= epoch:
+                event.set()
+
+    def may_begin(self, epoch: int) -> bool:
+        """Whether all faults of earlier epochs have begun: the job must not run away from them."""
+        return all(planned.epoch >= epoch for planned in self._schedule.faults[self._next :])
 
     def join(self, timeout_s: float) -> None:
         """Wait until all faults are healed.
@@ -79,11 +88,12 @@ class Nemesis:
         ]
 
     def _run(self) -> None:
-        for planned in self._schedule.faults:
+        for number, planned in enumerate(self._schedule.faults):
             self._begun[planned.epoch].wait()
             if self._over.wait(planned.delay_s):
                 return
             self._tell(f"fault: {planned}")
+            self._next = number + 1  # before it is in effect: some wait for the job to get on
             self.happened.append(self._carry_out(planned))
 
     def _carry_out(self, planned: Planned) -> Happened:
@@ -91,6 +101,8 @@ class Nemesis:
         hit, error = "", ""
         try:
             with FAULTS[planned.fault].act(self._target) as proof:
+                if proof.fired is not None:
+                    proof.fired.wait(_FIRES_WITHIN_S)
                 self._over.wait(planned.hold_s)
             hit = proof.hit
         except Exception as failure:

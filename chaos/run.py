@@ -150,7 +150,7 @@ class Run:
         noted = -1
         while noted < last:
             supervisor.check()
-            while released < min(last, noted + 1 + _AHEAD):
+            while released < min(last, noted + 1 + _AHEAD) and nemesis.may_begin(released + 1):
                 released += 1
                 release(self._job, self._schedule, released, self._epochs[released])
             now = self._newest_noted()
@@ -159,9 +159,7 @@ class Run:
                 self._look_at_the_log()
             elif time.monotonic() - noted_at > EPOCH_TIMEOUT_S:
                 raise TimeoutError(f"epoch {noted + 1} is not done after {EPOCH_TIMEOUT_S:.0f} s")
-            nemesis.epoch_begins(noted + 1)
-            for epoch in range(noted + 1):
-                nemesis.epoch_begins(epoch)
+            nemesis.epoch_begins(min(released, noted + 1))
             time.sleep(_POLL_S)
 
     def _noted(self) -> set[int]:

@@ -57,9 +57,18 @@ class Supervisor:
 
     @property
     def current(self) -> Life:
-        """The youngest driver."""
-        with self._lock:
-            return self._lives[-1]
+        """The youngest driver that lives; waits for its start when there is none.
+
+        Raises:
+            RuntimeError: the job has ended.
+        """
+        while not self._ending.is_set():
+            with self._lock:
+                for life in reversed(self._lives):
+                    if life.is_alive:
+                        return life
+            time.sleep(_POLL_S)
+        raise RuntimeError("the job has ended")
 
     def check(self) -> None:
         """Nothing, while the job gets on.
@@ -77,16 +86,15 @@ class Supervisor:
 
     def kill(self) -> Life:
         """SIGKILL the youngest driver with all that it started; the watch starts the next one."""
-        with self._lock:
-            life = self._lives[-1]
-            life.kill()
-            return life
+        life = self.current
+        life.kill()
+        return life
 
     @contextlib.contextmanager
     def rival(self) -> Iterator[Life]:
         """A second driver of the same job while the block runs; at its end the older one goes."""
+        older = self.current
         with self._lock:
-            older = self._lives[-1]
             self._begin()
         try:
             yield older

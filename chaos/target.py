@@ -8,12 +8,20 @@ import sys
 import time
 import urllib.request
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
+
+import psutil
 
 from chaos.job import Job
 from chaos.proxy import FaultProxy
 from chaos.supervisor import Supervisor
+from eos.commit_log import CommitLog
+from eos.errors import EosError
 from eos.standalone import PulsarStandalone
+from eos.transaction import State
+
+_POLL_S: Final = 0.05
+_START_S: Final = 15.0
 
 
 @dataclass
@@ -36,6 +44,46 @@ class Target:
         if not self.broker.is_running():
             self.broker.restart()
             self.broker_back_at.append(time.time())
+
+    def await_processes(
+        self, what: Literal["executors", "workers"], *, timeout_s: float = 60.0
+    ) -> list[psutil.Process]:
+        """The living executors or Python workers of the youngest driver, as soon as it has some.
+
+        Raises:
+            TimeoutError: it has none.
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            life = self.supervisor.current
+            found = life.executors() if what == "executors" else life.workers()
+            if found:
+                return found
+            time.sleep(_POLL_S)
+        raise TimeoutError(f"the driver has no {what}")
+
+    def await_claim(self, *, timeout_s: float = 60.0) -> str:
+        """Wait until somebody claims the sink afresh; what happened, as text.
+
+        A workload without a commit log gets the time that a driver needs to start.
+        """
+        before = self._claims()
+        if before is None:
+            time.sleep(_START_S)
+            return "without a commit log"
+        deadline = time.monotonic() + timeout_s
+        while (claims := self._claims() or 0) <= before:
+            if time.monotonic() > deadline:
+                return "nobody claimed the sink"
+            time.sleep(_POLL_S)
+        return f"claim {claims}"
+
+    def _claims(self) -> int | None:
+        try:
+            log = CommitLog.open_read_only(self.job.commit_log, self.job.sink_id)
+            return sum(record.state is State.CLAIMED for record in log.records())
+        except EosError:
+            return None
 
     def admin(self, method: str, path: str) -> Any:
         """One call of the admin API, by plain HTTP; the parsed answer, None for an empty one.

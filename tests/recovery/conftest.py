@@ -90,15 +90,15 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def dies_behind() -> Callable[[PlainDriver, Step, str], None]:
+def dies_behind() -> Callable[..., None]:
     """``dies_behind(driver, Step.PREPARE, "7")``: epoch 7 ends there, and so does the driver."""
 
-    def run(driver: PlainDriver, step: Step, epoch: str) -> None:
+    def run(driver: PlainDriver, step: Step, epoch: str, **options: Any) -> None:
         def die() -> None:
             raise Died
 
         driver.committer._abort = lambda *_: None
         with failpoints.armed(step, die), pytest.raises(Died):
-            driver.run(epoch)
+            driver.run(epoch, **options)
 
     return run

@@ -42,8 +42,8 @@ class PlainDriver:
     topic: str
     admin_url: str | None = None
     ttl_ms: int = 60_000
-    deadline_s: float = 30.0
-    timeout_s: float = 5.0
+    deadline_s: float = 60.0
+    timeout_s: float = 20.0
     max_attempts: int = 3
     during_write: Callable[[TxnId], None] = lambda _: None
 
