@@ -1,0 +1,219 @@
+"""``eos-chaos``: kill everything around a job, and see whether anything is lost or doubled."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from chaos.anomalies import Kind
+from chaos.campaign import Plan, run_all
+from chaos.faults import FAULTS
+from chaos.job import load
+from chaos.outcome import Outcome
+from chaos.report import verdict_of, write_json, write_junit
+from eos.errors import ConfigurationError, EosError
+
+_FAILED: Final = 1
+_WRONG: Final = 2
+_SEED: Final = 1
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+@app.callback()
+def describe() -> None:
+    """Runs a Spark job against a real Pulsar broker, kills and cuts whatever it is made of, and
+    checks that every record is readable exactly once.
+
+    Needs Spark (`pip install 'eos[spark,chaos]'`), and Java with Maven, or Docker, for the broker.
+
+    Exit codes: 0 nothing was wrong; 1 an anomaly was found, or a schedule broke off; 2 wrong
+    options, or something is not installed.
+    """
+
+
+@app.command()
+def run(
+    schedules: Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")] = 3,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the first one; the others follow it.")
+    ] = _SEED,
+    faults: Annotated[
+        str, typer.Option(metavar="LIST", help="Draw from these only; see `eos-chaos faults`.")
+    ] = "all",
+    workload: Annotated[
+        str, typer.Option(metavar="MODULE:FUNC", help="What to run; `stream` is eos's own sink.")
+    ] = "chaos.workloads:stream",
+    report: Annotated[
+        Path, typer.Option(help="Folder of the report. What is there already is not run again.")
+    ] = Path("build/chaos"),
+    epochs: Annotated[int, typer.Option(min=8, help="Micro-batches of each schedule.")] = 20,
+    keep: Annotated[
+        str, typer.Option(metavar="N,N", help="Only these faults of the schedule, from 1.")
+    ] = "",
+    shard: Annotated[
+        str, typer.Option(metavar="K/N", help="Only the K-th of N parts of the schedules.")
+    ] = "1/1",
+    hours: Annotated[
+        float | None, typer.Option(min=0, help="Go on with further seeds for so long.")
+    ] = None,
+    shrink: Annotated[
+        bool, typer.Option(help="Look for the fewest faults with which a schedule still fails.")
+    ] = True,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell each thing.")] = False,
+) -> None:
+    """Run schedules of random faults, and write `report.html`, `report.json` and `junit.xml`.
+
+    The same seed gives the same schedule. What fails is run again with fewer faults, and the
+    report has the command that repeats it.
+    """
+    load(workload)
+    plan = Plan(
+        workload=workload,
+        seeds=_seeds(seed, schedules, shard, endless=hours is not None),
+        faults=_faults(faults),
+        epochs=epochs,
+        report=report,
+        keep=_numbers(keep),
+        shrink=shrink,
+    )
+    for one in plan.seeds[:1]:
+        _check_keep(plan, one)
+    until = None if hours is None else time.monotonic() + hours * 3600
+    outcomes = _carry_out(plan, until, verbose=verbose)
+    verdict = verdict_of(outcomes)
+    commands = {outcome.seed: plan.command(outcome) for outcome in outcomes}
+    _write(outcomes, commands, report)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"[{'green' if verdict.is_good else 'red'}]{escape(verdict.sentence())}[/]")
+    for outcome in outcomes:
+        if not outcome.is_good:
+            console.print(f"run seed {outcome.seed} again: {escape(commands[outcome.seed])}")
+    console.print(f"report: {escape(str(report / 'report.html'))}")
+    sys.exit(0 if verdict.is_good else _FAILED)
+
+
+@app.command("faults")
+def list_faults() -> None:
+    """List the faults, with what each of them does."""
+    table = Table("fault", "befalls", "what it does", box=None)
+    for fault in FAULTS.values():
+        table.add_row(fault.name, fault.part, fault.text)
+    Console().print(table)
+
+
+@app.command("anomalies")
+def list_anomalies() -> None:
+    """List what must never be seen, by number."""
+    table = Table("", "anomaly", "definition", box=None)
+    for kind in Kind:
+        table.add_row(str(kind.number), kind.name.lower().replace("_", " "), kind.text)
+    Console().print(table)
+
+
+def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcome]:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    outcomes: list[Outcome] = []
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        if verbose:
+            console.print(f"[dim]{time.monotonic() - began:7.1f} s[/]  {escape(text)}")
+
+    def on_outcome(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
+        names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
+        left = "" if until is not None else f" {len(outcomes)}/{len(plan.seeds)}"
+        fired = f"{len(outcome.fired)} of {len(outcome.faults)} faults hit"
+        console.print(
+            f"{left} seed {outcome.seed}: {state} {escape(names)} "
+            f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"
+        )
+
+    run_all(plan, tell=tell, on_outcome=on_outcome, until=until)
+    return outcomes
+
+
+def _write(outcomes: list[Outcome], commands: dict[int, str], report: Path) -> None:
+    from chaos.page import write_page  # matplotlib takes a second to load
+
+    write_json(outcomes, commands, report / "report.json")
+    write_junit(outcomes, commands, report / "junit.xml")
+    write_page(outcomes, commands, report / "report.html")
+
+
+def _seeds(seed: int, schedules: int, shard: str, *, endless: bool) -> range:
+    try:
+        part, parts = (int(text) for text in shard.split("/"))
+    except ValueError:
+        part, parts = 0, 0
+    if not 1 <= part <= parts:
+        raise ConfigurationError(
+            f"--shard {shard!r} is not K/N.", hint="Say 2/6 for the second of six parts."
+        )
+    end = sys.maxsize if endless else seed + schedules
+    return range(seed + part - 1, end, parts)
+
+
+def _faults(text: str) -> list[str]:
+    if text == "all":
+        return list(FAULTS)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown or not names:
+        raise ConfigurationError(
+            f"--faults: there is no {', '.join(unknown) or 'name'}.",
+            hint=f"Choose from {', '.join(FAULTS)}.",
+        )
+    return names
+
+
+def _numbers(text: str) -> list[int] | None:
+    if not text:
+        return None
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise ConfigurationError(f"--keep {text!r}: give the faults' numbers, as 1,3.")
+    return numbers
+
+
+def _check_keep(plan: Plan, seed: int) -> None:
+    try:
+        plan.schedule(seed)
+    except IndexError:
+        raise ConfigurationError(
+            f"--keep: the schedule of seed {seed} has fewer faults than that.",
+            hint="Take the numbers from the report's command.",
+        ) from None
+
+
+def main() -> None:
+    """The console script; every error is one line."""
+    # SIGTERM, as CI systems send it, cleans up like Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    sys.path.insert(0, str(Path.cwd()))  # a workload is mostly a module of the user's project
+    try:
+        app()
+    except EosError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(
+            f"[red]eos-chaos:[/] {escape(str(error))}"
+        )
+        sys.exit(_WRONG if isinstance(error, ConfigurationError) else _FAILED)
+
+
+if __name__ == "__main__":
+    main()

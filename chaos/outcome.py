@@ -1,0 +1,214 @@
+"""What is kept of one schedule: a JSON file each, from which a run is resumed and reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from chaos.run import Result
+from chaos.schedule import Schedule
+from eos.errors import ConfigurationError
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FaultOutcome(_Kept):
+    """One planned fault. ``hit``: what it befell, "" when it did not happen. Times in seconds
+    from the schedule's start."""
+
+    name: str
+    epoch: int
+    began_s: float
+    healed_s: float
+    hit: str
+    error: str = ""
+
+
+class AnomalyOutcome(_Kept):
+    """What the checker found of one kind."""
+
+    number: int
+    name: str
+    count: int
+    examples: list[str]
+
+
+class OperationOutcome(_Kept):
+    """A life of the driver, or a fault, with how it ended: ok, fail or unknown."""
+
+    name: str
+    began_s: float
+    ended_s: float
+    outcome: str
+    detail: str
+
+
+class AttemptOutcome(_Kept):
+    """One transaction by the commit log: when it was opened, and how and when it ended."""
+
+    epoch: str
+    attempt: int
+    began_s: float
+    ended_s: float
+    state: str
+
+
+class EpochView(_Kept):
+    """When a watching reader got the first record of an epoch, and when the last."""
+
+    epoch: str
+    first_s: float
+    last_s: float
+
+
+class Outcome(_Kept):
+    """One schedule and everything that came of it. ``failure`` is "" unless it broke off."""
+
+    seed: int
+    schedule: dict[str, object]
+    workload: str
+    seconds: float
+    failure: str
+    anomalies: list[AnomalyOutcome]
+    faults: list[FaultOutcome]
+    operations: list[OperationOutcome]
+    attempts: list[AttemptOutcome]
+    views: list[EpochView]
+    records_in: int
+    records_out: int
+    epochs_done: int
+    control_lost: int
+    control_unknown: int
+    driver_restart_s: list[float]
+    broker_restart_s: list[float]
+    reader_stall_s: list[float]
+    shrunk_to: list[int] | None = None
+    """The faults that are enough to fail, by their number from 1; None: not shrunk."""
+
+    @property
+    def is_good(self) -> bool:
+        """It came to its end, and nothing is wrong."""
+        return not self.failure and not self.anomalies
+
+    @property
+    def fired(self) -> list[FaultOutcome]:
+        """The faults that were proved to have happened."""
+        return [fault for fault in self.faults if fault.hit]
+
+    def write(self, path: Path) -> None:
+        """Keep it; whole or not at all."""
+        draft = path.with_suffix(".draft")
+        draft.write_text(self.model_dump_json(indent=1))
+        draft.rename(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What ``write`` kept.
+
+        Raises:
+            ConfigurationError: the file is not one of ours.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"{path} is not the outcome of a schedule: {error.error_count()} errors.",
+                hint="Remove it, or use another --report folder.",
+            ) from None
+
+
+def outcome_of(result: Result, workload: str) -> Outcome:
+    """What to keep of a run."""
+    start, history = result.began_at, result.history
+    operations = history.operations if history else ()
+    return Outcome(
+        seed=result.schedule.seed,
+        schedule=result.schedule.to_dict(),
+        workload=workload,
+        seconds=result.ended_at - start,
+        failure=result.failure,
+        anomalies=[
+            AnomalyOutcome(
+                number=found.kind.number,
+                name=found.kind.name.lower(),
+                count=found.count,
+                examples=list(found.examples),
+            )
+            for found in result.anomalies
+        ],
+        faults=[
+            FaultOutcome(
+                name=one.planned.fault,
+                epoch=one.planned.epoch,
+                began_s=one.began_at - start,
+                healed_s=one.healed_at - start,
+                hit=one.hit,
+                error=one.error,
+            )
+            for one in result.happened
+        ],
+        operations=[
+            OperationOutcome(
+                name=one.name,
+                began_s=one.began_at - start,
+                ended_s=one.ended_at - start,
+                outcome=one.outcome,
+                detail=one.detail,
+            )
+            for one in operations
+        ],
+        attempts=_attempts(result),
+        views=_views(result),
+        records_in=len(history.records) if history else 0,
+        records_out=len(history.fresh.sights) if history else 0,
+        epochs_done=len(history.noted or ()) if history else 0,
+        control_lost=len(history.control.lost) if history else 0,
+        control_unknown=len(history.control.unknown) if history else 0,
+        driver_restart_s=result.timing.driver_restart_s,
+        broker_restart_s=result.timing.broker_restart_s,
+        reader_stall_s=result.timing.reader_stall_s,
+    )
+
+
+def _attempts(result: Result) -> list[AttemptOutcome]:
+    newest: dict[tuple[str, int], AttemptOutcome] = {}
+    for record in result.records:
+        if record.key is None or record.written_at is None:
+            continue
+        at = record.written_at.timestamp() - result.began_at
+        key = (f"{record.query_id} {record.epoch}", record.attempt or 0)
+        began = newest[key].began_s if key in newest else at
+        newest[key] = AttemptOutcome(
+            epoch=record.epoch or "",
+            attempt=record.attempt or 0,
+            began_s=began,
+            ended_s=at,
+            state=record.state.value,
+        )
+    return list(newest.values())
+
+
+def _views(result: Result) -> list[EpochView]:
+    if result.history is None:
+        return []
+    epochs = {record.id: record.epoch for record in result.history.records}
+    found: dict[str, EpochView] = {}
+    for reader in result.history.readers:
+        for sight in reader.sights:
+            epoch = epochs.get(sight.record or "")
+            if epoch is None:
+                continue
+            at, known = sight.at - result.began_at, found.get(epoch)
+            first = min(at, known.first_s) if known else at
+            last = max(at, known.last_s) if known else at
+            found[epoch] = EpochView(epoch=epoch, first_s=first, last_s=last)
+    return list(found.values())
+
+
+def schedule_of(outcome: Outcome) -> Schedule:
+    """The schedule that was run."""
+    return TypeAdapter(Schedule).validate_python(outcome.schedule)

@@ -1,0 +1,134 @@
+"""The pictures of a report, as SVG text: a time line for each schedule, and recovery times."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from chaos.outcome import Outcome
+from chaos.report import DURATIONS, Percentiles
+
+# Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
+_ATTEMPT: Final[dict[str, dict[str, Any]]] = {
+    "COMMITTED": {"facecolor": "#0072B2", "edgecolor": "#0072B2"},
+    "EMPTY": {"facecolor": "#FFFFFF", "edgecolor": "#0072B2"},
+    "ABORTED": {"facecolor": "#F7DFA8", "edgecolor": "#8A5A00", "hatch": "xxxx"},
+}
+_UNDECIDED: Final = {"facecolor": "#F3C6AA", "edgecolor": "#A34700", "hatch": "////"}
+_READER: Final = "#222222"
+_FAULT: Final = "#B30000"
+_LIFE: Final = "#009E73"
+_STYLE: Final[Any] = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    "svg.hashsalt": "eos",
+}
+_NARROWEST_S: Final = 0.08
+
+
+def timeline(outcome: Outcome) -> str:
+    """One schedule: its faults, the driver's lives, each epoch's transactions, the reader."""
+    with matplotlib.rc_context(_STYLE):
+        figure, (above, below) = plt.subplots(
+            2, 1, figsize=(11, 6.2), sharex=True, height_ratios=[2, 5]
+        )
+        _draw_faults(above, outcome)
+        _draw_epochs(below, outcome)
+        below.set_xlabel("seconds since the schedule began")
+        _legend(figure)
+        figure.tight_layout(rect=(0, 0.06, 1, 1))
+        return _svg(figure)
+
+
+def _draw_faults(axes: Any, outcome: Outcome) -> None:
+    names: list[str] = []
+    lives = [one for one in outcome.operations if one.name.startswith("driver life")]
+    for life in lives:
+        width = max(life.ended_s - life.began_s, _NARROWEST_S)
+        axes.barh(0, width, left=life.began_s, height=0.55, color=_LIFE, edgecolor="white")
+    for fault in outcome.faults:
+        names.append(fault.name)
+        width = max(fault.healed_s - fault.began_s, _NARROWEST_S)
+        look: dict[str, Any] = {"color": _FAULT} if fault.hit else {"color": "#BBBBBB"}
+        axes.barh(len(names), width, left=fault.began_s, height=0.6, **look)
+    axes.set_yticks(range(len(names) + 1), ["driver", *names])
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="#E5E5E5")
+    axes.set_axisbelow(True)
+
+
+def _draw_epochs(axes: Any, outcome: Outcome) -> None:
+    for attempt in outcome.attempts:
+        if not attempt.epoch.isdecimal():
+            continue
+        width = max(attempt.ended_s - attempt.began_s, _NARROWEST_S)
+        look = _ATTEMPT.get(attempt.state, _UNDECIDED)
+        axes.barh(int(attempt.epoch) - 0.15, width, left=attempt.began_s, height=0.5, **look)
+    for view in outcome.views:
+        row = int(view.epoch) + 0.28
+        axes.plot([view.first_s, view.last_s], [row, row], color=_READER, linewidth=2.5)
+        axes.plot([view.last_s], [row], ".", color=_READER, markersize=4)
+    for fault in outcome.fired:
+        axes.axvspan(fault.began_s, fault.healed_s, color=_FAULT, alpha=0.07, linewidth=0)
+    axes.set_ylabel("epoch")
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="#E5E5E5")
+    axes.set_axisbelow(True)
+
+
+def _legend(figure: Any) -> None:
+    entries = [
+        Patch(**_ATTEMPT["COMMITTED"], label="committed"),
+        Patch(**_ATTEMPT["ABORTED"], label="aborted, runs again"),
+        Patch(**_ATTEMPT["EMPTY"], label="empty"),
+        Line2D([], [], color=_READER, linewidth=2.5, label="a reader gets it"),
+        Patch(color=_FAULT, label="fault"),
+        Patch(color="#BBBBBB", label="fault that hit nothing"),
+        Patch(color=_LIFE, label="life of the driver"),
+    ]
+    figure.legend(handles=entries, loc="lower center", ncols=len(entries), frameon=False)
+
+
+def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
+    """How each kind of duration is spread, with its p50 and p99."""
+    with matplotlib.rc_context(_STYLE):
+        figure, panels = plt.subplots(1, len(durations), figsize=(11, 3.2))
+        for axes, (name, seconds) in zip(panels, durations.items(), strict=True):
+            axes.set_title("\n until ".join(DURATIONS[name].split(" until ")), fontsize=9)
+            axes.set_xlabel("seconds")
+            axes.set_xlim(left=0)
+            if not seconds:
+                axes.text(0.5, 0.5, "not measured", ha="center", transform=axes.transAxes)
+                axes.set_yticks([])
+                continue
+            ordered = sorted(seconds)
+            share = [100 * (n + 1) / len(ordered) for n in range(len(ordered))]
+            axes.step([0, *ordered], [0, *share], where="post", color="#0072B2")
+            figures = Percentiles.of(seconds)
+            for label, at in (("p50", figures.p50_s), ("p99", figures.p99_s)):
+                axes.axvline(at, color="#A34700", linestyle=":")
+                axes.text(at, 8, f" {label} {at:.3g} s", color="#A34700", rotation=90, fontsize=8)
+            axes.set_xlim(0, max(ordered) * 1.12 or 1)
+            axes.set_ylabel("% of cases")
+        figure.tight_layout()
+        return _svg(figure)
+
+
+def _svg(figure: Any) -> str:
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # addresses, all of them
+    figure.savefig(text, format="svg", metadata=nothing)
+    plt.close(figure)
+    # The element alone, without the XML prologue, whose DTD is an address.
+    return text.getvalue()[text.getvalue().index("<svg") :]

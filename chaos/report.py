@@ -1,0 +1,163 @@
+"""What a campaign proved, as data for machines: ``report.json``, and JUnit XML for CI systems."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from chaos.anomalies import Kind
+from chaos.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Of some durations, in seconds; ``count`` 0: nothing was measured."""
+
+    count: int
+    p50_s: float
+    p99_s: float
+    max_s: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Percentiles:
+        """Of any number of durations."""
+        values = list(seconds)
+        if not values:
+            return cls(0, 0.0, 0.0, 0.0)
+        p50, p99 = (float(np.percentile(values, q)) for q in (50, 99))
+        return cls(len(values), p50, p99, max(values))
+
+
+DURATIONS = {
+    "driver_restart_s": "driver started again until the next epoch was committed",
+    "broker_restart_s": "broker ready again until the next epoch was committed",
+    "reader_stall_s": "epoch committed until a watching reader had all of it",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sum of all schedules."""
+
+    schedules: int
+    good: int
+    anomalies: dict[str, int]
+    broke_off: int
+    faults_planned: int
+    faults_fired: dict[str, int]
+    records: int
+    epochs: int
+    control_lost: int
+
+    @property
+    def is_good(self) -> bool:
+        """Every schedule came to its end, and nothing is wrong."""
+        return self.schedules > 0 and self.good == self.schedules
+
+    def sentence(self) -> str:
+        """The verdict in one line."""
+        if not self.schedules:
+            return "Nothing was run."
+        fired = sum(self.faults_fired.values())
+        if self.is_good:
+            return (
+                f"No anomaly in {_many(self.schedules, 'schedule')}: {_many(fired, 'fault')} of "
+                f"{_many(len(self.faults_fired), 'kind')}, {self.epochs:,} epochs, "
+                f"{self.records:,} records, each readable exactly once."
+            )
+        found = ", ".join(f"{count} x {name}" for name, count in self.anomalies.items())
+        broke_off = f"{self.broke_off} broke off" if self.broke_off else ""
+        what = "; ".join(filter(None, (found, broke_off)))
+        return (
+            f"{self.schedules - self.good} of {_many(self.schedules, 'schedule')} failed: {what}."
+        )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
+    """Add up."""
+    anomalies: Counter[str] = Counter()
+    for outcome in outcomes:
+        anomalies.update({found.name: found.count for found in outcome.anomalies})
+    fired = Counter(fault.name for outcome in outcomes for fault in outcome.fired)
+    return Verdict(
+        schedules=len(outcomes),
+        good=sum(outcome.is_good for outcome in outcomes),
+        anomalies=dict(anomalies),
+        broke_off=sum(bool(outcome.failure) for outcome in outcomes),
+        faults_planned=sum(len(outcome.faults) for outcome in outcomes),
+        faults_fired=dict(sorted(fired.items())),
+        records=sum(outcome.records_in for outcome in outcomes),
+        epochs=sum(outcome.epochs_done for outcome in outcomes),
+        control_lost=sum(outcome.control_lost for outcome in outcomes),
+    )
+
+
+def durations_of(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """All that was measured, by name of ``DURATIONS``."""
+    return {
+        name: [seconds for outcome in outcomes for seconds in getattr(outcome, name)]
+        for name in DURATIONS
+    }
+
+
+def write_json(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path) -> None:
+    """``report.json``: verdict, durations, then each schedule.
+
+    Args:
+        commands: for each seed what runs it again.
+    """
+    verdict = verdict_of(outcomes)
+    report: dict[str, Any] = {
+        "is_good": verdict.is_good,
+        "verdict": verdict.sentence(),
+        **{key: value for key, value in vars(verdict).items() if key != "anomalies"},
+        "anomalies": {kind.name.lower(): 0 for kind in Kind} | verdict.anomalies,
+        "operations": dict(
+            Counter(one.outcome for outcome in outcomes for one in outcome.operations)
+        ),
+        "durations": {
+            name: vars(Percentiles.of(seconds)) for name, seconds in durations_of(outcomes).items()
+        },
+        "runs": [{"again": commands[outcome.seed], **outcome.model_dump()} for outcome in outcomes],
+    }
+    path.write_text(json.dumps(report, indent=1))
+
+
+def write_junit(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path) -> None:
+    """JUnit XML: a test case for each schedule, its name the seed."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="eos-chaos",
+        tests=str(len(outcomes)),
+        failures=str(sum(bool(one.anomalies) for one in outcomes)),
+        errors=str(sum(bool(one.failure) and not one.anomalies for one in outcomes)),
+        time=f"{sum(one.seconds for one in outcomes):.1f}",
+    )
+    for outcome in outcomes:
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=outcome.workload,
+            name=f"seed {outcome.seed}",
+            time=f"{outcome.seconds:.1f}",
+        )
+        if outcome.is_good:
+            continue
+        kind = "failure" if outcome.anomalies else "error"
+        names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
+        broken = ElementTree.SubElement(case, kind, message=names)
+        examples = [example for found in outcome.anomalies for example in found.examples]
+        broken.text = "\n".join([outcome.failure, *examples, commands[outcome.seed]]).strip()
+    ElementTree.indent(suite)
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

@@ -1,0 +1,82 @@
+"""The Python API: run one job under faults, and look at what came of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from chaos.faults import FAULTS
+from chaos.job import load
+from chaos.run import Result, Run
+from chaos.schedule import Schedule, draw
+from eos.errors import ConfigurationError
+from eos.standalone import PulsarStandalone
+
+
+class ChaosCluster:
+    """A broker of its own, started with the first run; a context manager.
+
+    Args:
+        folder: for the jobs' files and logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._broker: PulsarStandalone | None = None
+
+    def __enter__(self) -> ChaosCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+
+    def run(
+        self,
+        workload: str = "chaos.workloads:stream",
+        *,
+        seed: int = 1,
+        faults: Sequence[str] | None = None,
+        epochs: int = 20,
+    ) -> Result:
+        """Draw the schedule of ``seed``, and run it.
+
+        Args:
+            workload: ``module:function``; see ``chaos.job``.
+            faults: names to draw from (``eos-chaos faults`` lists them); all when None.
+
+        Raises:
+            ConfigurationError: there is no such workload or fault.
+        """
+        unknown = [name for name in faults or () if name not in FAULTS]
+        if unknown:
+            raise ConfigurationError(f"There is no fault {', '.join(unknown)}.")
+        return self.run_schedule(draw(seed, faults or list(FAULTS), epochs=epochs), workload)
+
+    def run_schedule(self, schedule: Schedule, workload: str = "chaos.workloads:stream") -> Result:
+        """Run a schedule that you wrote yourself.
+
+        Raises:
+            ConfigurationError: there is no such workload.
+        """
+        load(workload)
+        if self._broker is None:
+            self._broker = PulsarStandalone().start()
+        folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
+        return Run(schedule, workload, self._broker, folder, tell=lambda _: None).go()
+
+
+def check_exactly_once(result: Result) -> None:
+    """Nothing, when the run came to its end and nothing is wrong.
+
+    Raises:
+        AssertionError: with what is wrong, and the faults that there were.
+    """
+    if result.is_good:
+        return
+    lines = [result.failure, *(str(anomaly) for anomaly in result.anomalies)]
+    lines += [f"fault: {one.planned}: {one.error or one.hit}" for one in result.happened]
+    raise AssertionError(
+        f"not exactly once (seed {result.schedule.seed}):\n" + "\n".join(filter(None, lines))
+    )

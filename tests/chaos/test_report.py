@@ -1,0 +1,162 @@
+"""What is kept of a schedule, and what the reports say of it."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from chaos.anomalies import Anomaly, Kind
+from chaos.campaign import Plan, run_all
+from chaos.faults import FAULTS
+from chaos.history import Operation
+from chaos.nemesis import Happened
+from chaos.outcome import Outcome, outcome_of, schedule_of
+from chaos.page import write_page
+from chaos.report import Percentiles, verdict_of, write_json, write_junit
+from chaos.run import Result
+from chaos.schedule import draw
+from chaos.timing import Timing
+from eos.errors import ConfigurationError
+from tests.chaos.histories import small
+
+WORKLOAD = "chaos.workloads:stream"
+
+
+def result(seed: int = 1, **values) -> Result:
+    schedule = draw(seed, list(FAULTS))
+    life = Operation("driver life 1", 100.0, 110.0, "unknown", "killed")
+    history = small()
+    history = type(history)(**{**vars(history), "operations": (life,)})
+    happened = [Happened(f, 101.0 + n, 102.0 + n, "pid 7") for n, f in enumerate(schedule.faults)]
+    timing = Timing([8.0, 9.0], [], [0.1, 0.2, 0.3])
+    made = Result(schedule, history, [], happened, [], timing, 100.0, 160.0)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+GOOD = outcome_of(result(), WORKLOAD)
+BAD = outcome_of(
+    result(2, anomalies=[Anomaly(Kind.LOST_WRITE, 7, ("record <1/2> is gone",))]), WORKLOAD
+)
+BROKEN = outcome_of(result(3, failure="TimeoutError: epoch 3", history=None), WORKLOAD)
+ALL = [GOOD, BAD, BROKEN]
+COMMANDS = {outcome.seed: f"eos-chaos run --seed {outcome.seed}" for outcome in ALL}
+
+
+@pytest.mark.parametrize("outcome", ALL, ids=["good", "bad", "broken off"])
+def test_what_is_kept_comes_back(outcome, tmp_path):
+    path = tmp_path / "1.json"
+    outcome.write(path)
+    again = Outcome.read(path)
+    assert again.model_dump_json() == outcome.model_dump_json()
+    assert schedule_of(again) == draw(outcome.seed, list(FAULTS))
+    assert [p.name for p in tmp_path.iterdir()] == ["1.json"]
+
+
+def test_a_file_that_is_not_ours_is_refused_by_name(tmp_path):
+    path = tmp_path / "1.json"
+    path.write_text('{"seed": 1}')
+    with pytest.raises(ConfigurationError, match=r"1\.json is not the outcome"):
+        Outcome.read(path)
+
+
+def test_the_verdict_counts_only_faults_that_fired():
+    missed = [fault.model_copy(update={"hit": ""}) for fault in GOOD.faults]
+    verdict = verdict_of([GOOD.model_copy(update={"faults": missed})])
+    assert verdict.faults_fired == {}
+    assert verdict.faults_planned == len(missed)
+    assert verdict_of([GOOD]).faults_fired == dict.fromkeys(sorted(f.name for f in missed), 1)
+
+
+def test_one_bad_schedule_is_enough_and_nothing_run_is_not_good():
+    assert verdict_of([GOOD]).is_good
+    assert verdict_of([GOOD]).sentence().startswith("No anomaly in 1 schedule: ")
+    assert not verdict_of([GOOD, BAD]).is_good
+    assert "1 of 2 schedules failed: 7 x lost_write." in verdict_of([GOOD, BAD]).sentence()
+    assert "1 of 1 schedule failed: 1 broke off." in verdict_of([BROKEN]).sentence()
+    assert not verdict_of([]).is_good
+
+
+def test_percentiles_of_nothing_are_said_to_be_of_nothing():
+    assert Percentiles.of([]).count == 0
+    assert Percentiles.of([1.0, 2.0, 3.0]).p50_s == 2.0
+
+
+def test_the_json_has_every_anomaly_and_every_run(tmp_path):
+    path = tmp_path / "report.json"
+    write_json(ALL, COMMANDS, path)
+    report = json.loads(path.read_text())
+    assert report["is_good"] is False
+    assert report["anomalies"]["lost_write"] == 7
+    assert len(report["anomalies"]) == 16
+    assert report["operations"] == {"unknown": 2}
+    assert report["durations"]["driver_restart_s"]["count"] == 6
+    assert [run["seed"] for run in report["runs"]] == [1, 2, 3]
+    assert report["runs"][1]["again"] == "eos-chaos run --seed 2"
+
+
+def test_junit_tells_failures_from_errors(tmp_path):
+    path = tmp_path / "junit.xml"
+    write_junit(ALL, COMMANDS, path)
+    suite = ElementTree.parse(path).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    good, bad, broken = suite
+    assert len(good) == 0
+    assert bad[0].tag == "failure"
+    assert "record <1/2> is gone" in bad[0].text
+    assert "eos-chaos run --seed 2" in bad[0].text
+    assert (broken[0].tag, broken[0].get("message")) == ("error", "TimeoutError: epoch 3")
+
+
+def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
+    path = tmp_path / "report.html"
+    write_page(ALL, COMMANDS, path)
+    text = path.read_text()
+    assert "http" not in text.replace("http://www.w3.org", "")
+    assert text.index("2 of 3 schedules failed") < text.index("<section>")
+    assert "record &lt;1/2&gt; is gone" in text
+    assert text.count("<svg") == 4
+
+
+def plan(tmp_path, **values) -> Plan:
+    options = {
+        "workload": WORKLOAD,
+        "seeds": range(1, 4),
+        "faults": list(FAULTS),
+        "epochs": 20,
+        "report": tmp_path,
+    }
+    return Plan(**{**options, **values})
+
+
+def test_what_is_there_is_not_run_again(tmp_path):
+    mine = plan(tmp_path)
+    mine.path(0).parent.mkdir()
+    for outcome in ALL:
+        outcome.write(mine.path(outcome.seed))
+    found: list[Outcome] = []
+    run_all(mine, tell=lambda _: None, on_outcome=found.append)
+    assert [outcome.seed for outcome in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"epochs": 30}, {"faults": ["unload"]}, {"workload": "x:y"}, {"keep": [1]}],
+    ids=lambda value: next(iter(value)),
+)
+def test_the_outcome_of_another_schedule_is_not_taken_for_ours(tmp_path, other):
+    mine = plan(tmp_path)
+    mine.path(0).parent.mkdir()
+    GOOD.write(mine.path(GOOD.seed))
+    assert len(mine.done()) == 1
+    assert plan(tmp_path, **other).done() == []
+
+
+def test_the_command_repeats_the_schedule_with_the_faults_that_are_left(tmp_path):
+    shrunk = BAD.model_copy(update={"shrunk_to": [1, 3]})
+    command = plan(tmp_path).command(shrunk)
+    assert command.startswith("eos-chaos run --seed 2 --schedules 1 --epochs 20 ")
+    assert command.endswith("--keep 1,3")

@@ -1,0 +1,97 @@
+"""The same seed gives the same schedule, and its records; shrinking leaves faults out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from chaos.faults import FAULTS
+from chaos.job import Job
+from chaos.record_text import id_in, text_of
+from chaos.records import java_hash, records_of, release
+from chaos.schedule import QUIET_EPOCHS, draw
+from eos.wire.routing import partitions_for_keys
+
+NAMES = list(FAULTS)
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job("m:f", "", "", TOPIC, "s", "", "", str(tmp_path), "")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_seed_is_a_schedule(seed):
+    first, second = draw(seed, NAMES), draw(seed, NAMES)
+    assert first == second
+    assert records_of(first, TOPIC) == records_of(second, TOPIC)
+    assert 3 <= len(first.faults) == len(first.kinds) <= 5
+    assert all(QUIET_EPOCHS <= f.epoch < first.epochs - QUIET_EPOCHS for f in first.faults)
+    assert [f.epoch for f in first.faults] == sorted(f.epoch for f in first.faults)
+
+
+def test_seeds_differ_and_every_fault_is_drawn():
+    schedules = [draw(seed, NAMES) for seed in range(200)]
+    assert len({schedule.faults for schedule in schedules}) == 200
+    assert {f.fault for schedule in schedules for f in schedule.faults} == set(NAMES)
+
+
+def test_kept_faults_are_counted_from_one():
+    schedule = draw(1, NAMES)
+    assert schedule.keep([2]).faults == schedule.faults[1:2]
+    assert schedule.keep([3, 1]).faults == (schedule.faults[0], schedule.faults[2])
+    with pytest.raises(IndexError):
+        schedule.keep([9])
+
+
+def test_records_are_unique_and_know_where_they_belong():
+    schedule = next(s for s in (draw(n, NAMES) for n in range(50)) if s.keyed)
+    records = [record for epoch in records_of(schedule, TOPIC) for record in epoch]
+    assert max(Counter(record.id for record in records).values()) == 1
+    assert [record.place for record in records] == list(range(len(records)))
+    keys = pa.array([record.key for record in records])
+    wanted = partitions_for_keys(keys, schedule.partitions)
+    assert [r.topic for r in records] == [f"{TOPIC}-partition-{n}" for n in wanted]
+
+
+def test_some_epochs_are_empty():
+    assert any(not epoch for epoch in records_of(draw(1, NAMES), TOPIC))
+
+
+def test_a_hash_of_a_key_is_javas():
+    assert java_hash("") == 0
+    assert java_hash("hello") == 99162322
+    assert java_hash("polygenelubricants") == 0  # hashCode() is Integer.MIN_VALUE
+
+
+def test_an_epoch_is_one_file_with_its_records_and_nothing_half_written(job, tmp_path):
+    schedule = draw(3, NAMES)
+    epochs = records_of(schedule, TOPIC)
+    for epoch in (0, 1):
+        release(job, schedule, epoch, epochs[epoch])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "epoch-000000.parquet",
+        "epoch-000001.parquet",
+    ]
+    rows = pyarrow.parquet.read_table(tmp_path / "epoch-000001.parquet").to_pylist()
+    assert [id_in(row["value"].encode()) for row in rows] == [r.id for r in epochs[1]]
+    slots: dict[str, set[int]] = {}
+    for row in rows:
+        slots.setdefault(row["key"], set()).add(row["slot"])
+    if schedule.keyed:
+        assert all(len(found) == 1 for found in slots.values())
+
+
+def test_a_record_is_found_within_other_text_and_damage_is_seen():
+    text = text_of("3/14", "padding")
+    assert id_in(text.encode()) == "3/14"
+    assert id_in(f'{{"before": 1, "event": "{text}", "after": 2}}'.encode()) == "3/14"
+    for at in range(len(text)):
+        damaged = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
+        assert id_in(damaged.encode()) != "3/14"
+        assert id_in(damaged.encode()) is None or damaged.startswith("eos1|")
+    assert id_in(b"") is None
