@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check mutants model bench-log setup wheel clean
+.PHONY: help demo test check chaos chaos-quick mutants model bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,13 @@ check: $(STAMP) ## Formatting, lint, types, and the rules of the house
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+chaos-quick: setup ## Three schedules of random faults, checked; 4 minutes
+	$(BIN)/eos-chaos run --schedules 3 --seed 1 --report build/chaos-quick
+
+chaos: setup ## Sixty schedules, and the long tests of the harness; 90 minutes, goes on where it was
+	$(BIN)/eos-chaos run --schedules 60 --seed 1000 --report build/chaos
+	$(BIN)/python -m pytest -m chaos tests/chaos
 
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants

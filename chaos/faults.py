@@ -87,16 +87,18 @@ def _hand_over(target: Target) -> Iterator[Proof]:
     processes = target.supervisor.current.driver_processes()
     with target.supervisor.rival() as older:
         with stopped(processes):
-            claims = target.await_claim()
-            yield Proof(f"{_pids(processes)} of life {older.number}, {claims}")
+            claim = target.await_claim()
+            yield Proof(
+                claim and f"a successor of life {older.number} ({_pids(processes)}), {claim}"
+            )
         older.await_end(_FENCED_WITHIN_S)
 
 
 @_fault("second-driver", "rival", "a second driver of the same job, at the same time")
 def _second_driver(target: Target) -> Iterator[Proof]:
     with target.supervisor.rival() as older:
-        claims = target.await_claim()
-        yield Proof(f"life {older.number + 1} beside life {older.number}, {claims}")
+        claim = target.await_claim()
+        yield Proof(claim and f"life {older.number + 1} beside life {older.number}, {claim}")
 
 
 @_fault("cli-resolve", "rival", "eos-recovery resolve --apply takes the claim of a live driver")

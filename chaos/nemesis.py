@@ -64,6 +64,11 @@ class Nemesis:
         """Whether all faults of earlier epochs have begun: the job must not run away from them."""
         return all(planned.epoch >= epoch for planned in self._schedule.faults[self._next :])
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a fault is in effect; some need the job to get on meanwhile."""
+        return self._next > len(self.happened)
+
     def join(self, timeout_s: float) -> None:
         """Wait until all faults are healed.
 

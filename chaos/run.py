@@ -35,6 +35,9 @@ _POLL_S: Final = 0.1
 _AHEAD: Final = 1
 """So many epochs wait in the input beside the one that runs."""
 
+_TRICKLE_S: Final = 3.0
+"""How often an epoch is given out while a fault is in effect and the next one is to come."""
+
 
 @dataclass
 class Result:
@@ -145,13 +148,16 @@ class Run:
     def _feed(self, supervisor: Supervisor, nemesis: Nemesis) -> None:
         """Give out the epochs; at the end all of them are noted by Spark."""
         last = self._schedule.epochs - 1
-        released = -1
+        released, released_at = -1, 0.0
         noted_at = time.monotonic()
         noted = -1
         while noted < last:
             supervisor.check()
-            while released < min(last, noted + 1 + _AHEAD) and nemesis.may_begin(released + 1):
-                released += 1
+            while released < min(last, noted + 1 + _AHEAD) and (
+                nemesis.may_begin(released + 1)
+                or (nemesis.is_busy and time.monotonic() - released_at > _TRICKLE_S)
+            ):
+                released, released_at = released + 1, time.monotonic()
                 release(self._job, self._schedule, released, self._epochs[released])
             now = self._newest_noted()
             if now > noted:

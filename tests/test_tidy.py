@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.anomalies import Kind
+from chaos.faults import FAULTS
 from eos.steps import Step
 from eos.transaction import diagram
 
@@ -169,3 +171,14 @@ def test_every_mutant_still_applies_and_names_a_test_that_is_there(patch):
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
     (killer,) = re.findall(r"^Killed-by: ([^:\s]+)(?:::(\w+))?", patch.read_text(), re.M)
     assert f"def {killer[1] or 'test_'}" in (ROOT / killer[0]).read_text()
+
+
+def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
+    text = (ROOT / "docs/chaos.md").read_text()
+    for fault in FAULTS.values():
+        assert f"| `{fault.name}` | {fault.part} | {fault.text} |" in text
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for kind in Kind:
+        assert re.search(
+            rf"^\| {kind.number} \| {kind.name.lower().replace('_', ' ')} \|", text, re.M
+        )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import FaultProxy, Replace, Verdict
+from chaos.proxy import FaultProxy, Hold, Replace, Verdict
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
 from eos.transport.connection import Connection
 from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import encode_frame
+from eos.wire.messages import Message
 from tests.support.judge import drain, quiet_client
 from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind, wait_until
 
@@ -157,9 +159,33 @@ def test_a_held_frame_goes_on_when_the_rule_returns(proxy):
     connection.close()
 
 
+def test_a_slow_link_delays_each_frame_and_counts_it(proxy):
+    connection = connect(proxy)
+    with proxy.fault(Message, Hold(0.2), times=100) as fault:
+        began = time.monotonic()
+        ask(connection, 1)
+    assert time.monotonic() - began >= 0.4  # there, and back
+    assert fault.count == 2
+    connection.close()
+
+
+@pytest.mark.parametrize(("towards", "arrived"), [("broker", []), ("client", [1])])
+def test_a_one_way_loss_lets_the_other_way_be(proxy, towards, arrived):
+    connection = connect(proxy)
+    with (
+        proxy.fault(Message, Verdict.DROP, times=100, towards=towards) as fault,
+        pytest.raises(RequestTimeout),
+    ):
+        ask(connection, 1)
+    assert fault.count == 1
+    assert noted == arrived
+    ask(connection, 2)
+    connection.close()
+
+
 def test_cut_all_cuts_what_is_open_and_new_connections_are_let_in(proxy):
     connection = connect(proxy)
-    proxy.cut_all()
+    assert proxy.cut_all() == 1
     wait_until(lambda: not connection.is_alive)
     connection = connect(proxy)
     ask(connection, 1)

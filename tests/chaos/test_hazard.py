@@ -1,0 +1,53 @@
+"""The late-send hazard, made on purpose with the raw client: the checker calls it *vanished*."""
+
+from __future__ import annotations
+
+from chaos.anomalies import Kind
+from chaos.checker import check
+from chaos.history import Decision, Reader, Record, RunHistory
+from chaos.readers import Watcher, drain
+from chaos.record_text import text_of
+from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
+from eos.transaction import State
+from tests.transport.scripted import wait_until
+
+
+def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name):
+    topic = f"persistent://public/default/{name}"
+    records = [Record(f"{epoch}/0", str(epoch), epoch) for epoch in range(3)]
+    log: list[Decision] = []
+    with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=10) as client:
+        producer = client.producer(topic, create=True)
+
+        def commit(record: Record) -> object:
+            with client.transaction(timeout_s=60) as txn:
+                producer.send(text_of(record.id).encode(), txn=txn)
+            producers = frozenset({(topic, producer.name)})
+            one = Decision(0, "q", record.epoch, 1, str(txn.id), State.OPEN, 0.0, producers)
+            for state in (State.OPEN, State.PREPARED, State.COMMITTED):
+                log.append(one._replace(seq=len(log) + 1, state=state))
+            return txn.id
+
+        with Watcher("watcher", broker.service_url, topic) as watcher:
+            first = commit(records[0])
+            wait_until(lambda: watcher.sights)
+            # Before the low-water mark moves on: behind it the broker refuses (measured).
+            with PulsarClient(broker.service_url, timeout_s=10) as other:
+                zombie = other.join(first)
+                zombie._registered.add(topic)  # the broken rule: it does not ask
+                producer.send(text_of("9/9").encode(), txn=zombie).result(timeout=10)
+            commit(records[1])
+            commit(records[2])
+            fresh = drain(broker.service_url, [topic], "fresh reader")
+            history = RunHistory(
+                records=tuple(records),
+                fresh=fresh,
+                decisions=tuple(log),
+                readers=(Reader("watcher", tuple(watcher.sights)),),
+            )
+    found = {anomaly.kind: anomaly for anomaly in check(history)}
+    assert {Kind.VANISHED, Kind.LOST_WRITE} <= set(found)
+    assert found[Kind.VANISHED].examples == (
+        "watcher read record 0/0, which is not readable any more",
+    )
