@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from chaos.faults import FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.run import Run
 from chaos.schedule import Schedule, draw
@@ -54,19 +55,22 @@ class Plan:
         return self.report / "schedules" / f"{seed}.json"
 
     def done(self) -> list[Outcome]:
-        """The outcomes that are there; those of other schedules are not taken for ours."""
+        """The outcomes that are there. Those of other schedules are not taken for ours, and what
+        broke off is to be run again."""
         found = [Outcome.read(path) for path in sorted(self.path(0).parent.glob("*.json"))]
         return [one for one in found if one.seed in self.seeds and self._is_ours(one)]
 
     def _is_ours(self, outcome: Outcome) -> bool:
         mine = self.schedule(outcome.seed)
-        return outcome.workload == self.workload and schedule_of(outcome) == mine
+        is_same = outcome.workload == self.workload and schedule_of(outcome) == mine
+        return is_same and not outcome.failure
 
     def command(self, outcome: Outcome) -> str:
         """The one command that runs a schedule again, with the fewest faults that are known."""
         words = ["eos-chaos", "run", "--seed", str(outcome.seed), "--schedules", "1"]
         words += ["--epochs", str(self.epochs), "--workload", self.workload]
-        words += ["--faults", ",".join(self.faults)]
+        if list(self.faults) != list(FAULTS):
+            words += ["--faults", ",".join(self.faults)]
         keep = outcome.shrunk_to or self.keep
         if keep:
             words += ["--keep", ",".join(map(str, keep))]

@@ -29,7 +29,7 @@ _PAGE: Final = Template("""<!doctype html>
   .wide { overflow-x: auto; }
   table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
   th, td { padding: .35rem .8rem; border-bottom: 1px solid #e2e2e2; text-align: left; }
-  td.n { text-align: right; }
+  .n { text-align: right; }
   th { font-weight: 600; border-bottom: 2px solid #888; }
   code { background: #eef0f2; padding: .1rem .35rem; border-radius: .2rem; font-size: .88rem;
          overflow-wrap: anywhere; }
@@ -42,10 +42,11 @@ _PAGE: Final = Template("""<!doctype html>
 <div class="verdict $mood"><h1>$verdict</h1>$caution</div>
 $failures
 <section><h2>Faults that were proved to have happened</h2>
-<div class="wide"><table><tr><th>fault</th><th>what it does</th><th>times</th></tr>
+<div class="wide"><table><tr><th>fault</th><th>what it does</th><th class="n">times</th></tr>
 $faults</table></div></section>
 <section><h2>How long it took to get over them</h2>
-<div class="wide"><table><tr><th></th><th>cases</th><th>p50</th><th>p99</th><th>longest</th></tr>
+<div class="wide"><table><tr><th></th><th class="n">cases</th><th class="n">p50</th>
+<th class="n">p99</th><th class="n">longest</th></tr>
 $durations</table>$spread</div></section>
 <section><h2>Schedule by schedule</h2>
 <p class="note">Bars are transactions by the commit log; the dark line below each is when a watching
@@ -79,7 +80,10 @@ def write_page(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path
         faults="\n".join(_fault_row(name, n) for name, n in verdict.faults_fired.items()),
         durations="\n".join(_duration_row(name, durations[name]) for name in DURATIONS),
         spread=recovery_times(durations),
-        schedules="\n".join(_schedule(one, commands[one.seed]) for one in outcomes),
+        schedules="\n".join(
+            _schedule(one, commands[one.seed], is_open=n == 0 or not one.is_good)
+            for n, one in enumerate(outcomes)
+        ),
     )
     path.write_text(page, encoding="utf-8")
 
@@ -114,12 +118,12 @@ def _duration_row(name: str, seconds: Sequence[float]) -> str:
     return f"<tr><td>{escape(DURATIONS[name])}</td><td class='n'>{figures.count}</td>{shown}</tr>"
 
 
-def _schedule(outcome: Outcome, command: str) -> str:
+def _schedule(outcome: Outcome, command: str, *, is_open: bool) -> str:
     mark = "" if outcome.is_good else ' <span class="harm">failed</span>'
-    is_open = "" if outcome.is_good else " open"
     faults = ", ".join(fault.name for fault in outcome.fired) or "no fault"
     return (
-        f"<details{is_open}><summary>seed {outcome.seed}{mark}: {escape(faults)}; "
+        f"<details{' open' if is_open else ''}><summary>"
+        f"seed {outcome.seed}{mark}: {escape(faults)}; "
         f"{outcome.records_out:,} of {outcome.records_in:,} records readable, "
         f"{outcome.seconds:.0f} s</summary><div class='wide'>{timeline(outcome)}</div>"
         f"<p class='note'><code>{escape(command)}</code></p></details>"

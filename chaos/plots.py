@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from chaos.outcome import Outcome
 from chaos.report import DURATIONS, Percentiles
@@ -54,9 +55,10 @@ def timeline(outcome: Outcome) -> str:
 def _draw_faults(axes: Any, outcome: Outcome) -> None:
     names: list[str] = []
     lives = [one for one in outcome.operations if one.name.startswith("driver life")]
-    for life in lives:
+    for number, life in enumerate(lives):
         width = max(life.ended_s - life.began_s, _NARROWEST_S)
-        axes.barh(0, width, left=life.began_s, height=0.55, color=_LIFE, edgecolor="white")
+        row = -0.17 if number % 2 else 0.17  # two may live at once
+        axes.barh(row, width, left=life.began_s, height=0.3, color=_LIFE, edgecolor="white")
     for fault in outcome.faults:
         names.append(fault.name)
         width = max(fault.healed_s - fault.began_s, _NARROWEST_S)
@@ -82,6 +84,7 @@ def _draw_epochs(axes: Any, outcome: Outcome) -> None:
     for fault in outcome.fired:
         axes.axvspan(fault.began_s, fault.healed_s, color=_FAULT, alpha=0.07, linewidth=0)
     axes.set_ylabel("epoch")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.invert_yaxis()
     axes.grid(axis="x", color="#E5E5E5")
     axes.set_axisbelow(True)
@@ -116,9 +119,10 @@ def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
             share = [100 * (n + 1) / len(ordered) for n in range(len(ordered))]
             axes.step([0, *ordered], [0, *share], where="post", color="#0072B2")
             figures = Percentiles.of(seconds)
-            for label, at in (("p50", figures.p50_s), ("p99", figures.p99_s)):
+            for label, at, height in (("p50", figures.p50_s, 4), ("p99", figures.p99_s, 56)):
                 axes.axvline(at, color="#A34700", linestyle=":")
-                axes.text(at, 8, f" {label} {at:.3g} s", color="#A34700", rotation=90, fontsize=8)
+                text = f" {label} {at:.3g} s"
+                axes.text(at, height, text, color="#A34700", rotation=90, fontsize=8)
             axes.set_xlim(0, max(ordered) * 1.12 or 1)
             axes.set_ylabel("% of cases")
         figure.tight_layout()

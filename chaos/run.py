@@ -162,6 +162,7 @@ class Run:
             now = self._newest_noted()
             if now > noted:
                 noted, noted_at = now, time.monotonic()
+                supervisor.progress()
                 self._look_at_the_log()
             elif time.monotonic() - noted_at > EPOCH_TIMEOUT_S:
                 raise TimeoutError(f"epoch {noted + 1} is not done after {EPOCH_TIMEOUT_S:.0f} s")

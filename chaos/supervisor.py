@@ -14,6 +14,8 @@ from chaos.life import Life
 
 _POLL_S = 0.05
 _RESTART_S = 0.5
+_IN_VAIN = 4
+"""A driver that fails by itself so often, with no epoch done in between, is not worth a restart."""
 
 
 class Supervisor:
@@ -36,6 +38,7 @@ class Supervisor:
         self._lock = threading.RLock()
         self._lives: list[Life] = []
         self._count = 0
+        self._in_vain = 0
         self._ending = threading.Event()
         self._failure = ""
         self._watch = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -78,6 +81,10 @@ class Supervisor:
         """
         if self._failure:
             raise RuntimeError(self._failure)
+
+    def progress(self) -> None:
+        """An epoch was done: what failed before has been got over."""
+        self._in_vain = 0
 
     def arm(self, env: Mapping[str, str]) -> None:
         """The environment of the next life only: for failpoints."""
@@ -133,11 +140,12 @@ class Supervisor:
 
     def _begin(self) -> None:
         self._count += 1
-        if self._count > self._max_lives:
-            error = self.operations[-1].detail if self.operations else ""
-            self._failure = f"the driver died {self._count - 1} times; the last time: {error}"
-            self._ending.set()
-            return
+        for count, limit in ((self._count - 1, self._max_lives), (self._in_vain, _IN_VAIN)):
+            if count >= limit:
+                error = self.operations[-1].detail if self.operations else ""
+                self._failure = f"the driver ended {count} times; the last time: {error}"
+                self._ending.set()
+                return
         self._lives.append(Life(self._job, self._count, self._log_file, self._env))
         self._env = {}
         self._tell(f"driver started, life {self._count}")
@@ -149,6 +157,7 @@ class Supervisor:
             outcome, detail = "ok", "ended"
         else:
             outcome, detail = "fail", life.last_error() or f"exit code {life.exit_code}"
+            self._in_vain += 1
         self._tell(f"driver of life {life.number}: {detail}")
         self.operations.append(
             Operation(f"driver life {life.number}", life.began_at, time.time(), outcome, detail)  # type: ignore[arg-type]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from chaos.records import java_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,6 +32,11 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery:
     return writer.option("checkpointLocation", job.checkpoint).start()
 
 
+def _java_router(message: Any, partitions: int) -> int:
+    """As the Java client routes keys; the default of ``pulsar-client`` has another hash."""
+    return java_hash(message.partition_key()) % partitions
+
+
 def naive(spark: SparkSession, job: Job) -> StreamingQuery:
     """``foreachPartition`` with ``pulsar-client``: at-least-once, half-written epochs visible."""
     service_url, topic = job.service_url, job.topic
@@ -39,7 +46,7 @@ def naive(spark: SparkSession, job: Job) -> StreamingQuery:
 
         client = pulsar.Client(service_url)
         producer = client.create_producer(
-            topic, hashing_scheme=pulsar.HashingScheme.JavaStringHash, block_if_queue_full=True
+            topic, block_if_queue_full=True, message_router=_java_router
         )
         for row in rows:
             producer.send_async(row.value.encode(), lambda *_: None, partition_key=row.key)
