@@ -25,6 +25,7 @@ class Life:
     Attributes:
         number: which life it is, from 1; its scratch folder is its own.
         began_at: ``time.time()`` of its start.
+        was_killed: by us; not by a failpoint of its own.
     """
 
     def __init__(
@@ -59,6 +60,11 @@ class Life:
         return self._process.poll()
 
     @property
+    def died_of_signal(self) -> bool:
+        """Whether it was killed, by itself or by others: nobody knows how far it got."""
+        return self.was_killed or (self.exit_code or 0) < 0
+
+    @property
     def is_alive(self) -> bool:
         """Whether its Python runs, or is stopped."""
         return self.exit_code is None
@@ -89,6 +95,10 @@ class Life:
     def kill(self) -> None:
         """SIGKILL of Python, JVM and executors; returns when none of them is left."""
         self.was_killed = True
+        self.bury()
+
+    def bury(self) -> None:
+        """End what a dead driver has left: its JVM and executors may outlive it."""
         kill_session(self.pid)
         self._process.wait(timeout=30)
 
@@ -100,8 +110,7 @@ class Life:
             self._process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             self.was_killed = True
-        kill_session(self.pid)
-        self._process.wait(timeout=30)
+        self.bury()
 
     def last_error(self) -> str:
         """The last line of its log that names an error; "" when it has none."""

@@ -132,9 +132,7 @@ class Supervisor:
 
     def _bury_the_dead(self) -> None:
         for life in [life for life in self._lives if not life.is_alive]:
-            was_killed = life.was_killed
-            life.kill()  # its JVM may outlive it
-            life.was_killed = was_killed
+            life.bury()
             self._lives.remove(life)
             self._note(life)
 
@@ -151,7 +149,7 @@ class Supervisor:
         self._tell(f"driver started, life {self._count}")
 
     def _note(self, life: Life) -> None:
-        if life.was_killed:
+        if life.died_of_signal:
             outcome, detail = "unknown", "killed"
         elif life.exit_code == 0:
             outcome, detail = "ok", "ended"

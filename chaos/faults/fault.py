@@ -1,0 +1,47 @@
+"""What a fault is: injected when its block begins, healed when it ends.
+
+A block yields a ``Proof``: what was really hit. A fault that hit nothing has not happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+import psutil
+
+from chaos.target import Target
+
+Part = Literal["driver", "executor", "network", "broker", "rival"]
+
+
+@dataclass
+class Proof:
+    """Whether a fault happened, and to what; ``hit`` is "" as long as it has not.
+
+    ``fired`` is set when it first acts; None: it has acted when its block begins.
+    """
+
+    hit: str = ""
+    fired: threading.Event | None = None
+
+
+Act = Callable[[Target], AbstractContextManager[Proof]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One named fault. ``part``: what it befalls."""
+
+    name: str
+    part: Part
+    text: str
+    act: Act
+
+
+def pids(processes: list[psutil.Process]) -> str:
+    """For a proof; "" when there is none."""
+    return ", ".join(f"pid {process.pid}" for process in processes)

@@ -1,0 +1,77 @@
+"""Kills at a moment that the proxy sees: when a command passes on its way, or its answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from chaos.faults.fault import Fault, Part, Proof, pids
+from chaos.processes import kill_all
+from chaos.proxy import Verdict
+from chaos.target import Target
+from eos.wire import commands
+from eos.wire.messages import Message
+
+
+def _executor(target: Target) -> str:
+    victims = target.supervisor.current.executors()[:1]
+    kill_all(victims)
+    return pids(victims)
+
+
+def _workers(target: Target) -> str:
+    victims = target.supervisor.current.workers()
+    kill_all(victims)
+    return pids(victims)
+
+
+def _broker(target: Target) -> str:
+    pid = target.broker.pid
+    target.broker.kill()
+    return f"pid {pid}"
+
+
+def _at(
+    name: str, part: Part, text: str, kind: type[Message], kill: Callable[[Target], str]
+) -> Fault:
+    """``kill`` when a command of ``kind`` passes; it is passed on afterwards."""
+
+    @contextmanager
+    def act(target: Target) -> Iterator[Proof]:
+        proof = Proof(fired=threading.Event())
+        once = threading.Lock()
+
+        def rule(command: Any) -> Verdict:
+            # Marks and primings are sent outside of an epoch's transaction.
+            if getattr(command, "txnid_most", 0) is not None and once.acquire(blocking=False):
+                proof.hit = kill(target)
+                assert proof.fired is not None
+                proof.fired.set()
+            return Verdict.PASS
+
+        try:
+            with target.proxy.fault(kind, rule):
+                yield proof
+        finally:
+            target.heal_broker()
+
+    return Fault(name, part, text, act)
+
+
+FAULTS: Final = (
+    _at("executor-kill-at-send", "executor", "with the first SEND", commands.Send, _executor),
+    _at(
+        "executor-kill-at-close",
+        "executor",
+        "when a task has its receipts, before its summary",
+        commands.CloseProducer,
+        _executor,
+    ),
+    _at("executor-kill-at-end", "executor", "with END_TXN", commands.EndTxn, _executor),
+    _at("worker-kill-at-send", "executor", "with the first SEND", commands.Send, _workers),
+    _at("broker-kill-at-send", "broker", "with the first SEND", commands.Send, _broker),
+    _at("broker-kill-at-end", "broker", "with END_TXN", commands.EndTxn, _broker),
+    _at("broker-kill-at-end-reply", "broker", "it has ended", commands.EndTxnResponse, _broker),
+)
