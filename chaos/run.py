@@ -35,8 +35,8 @@ _POLL_S: Final = 0.1
 _AHEAD: Final = 1
 """So many epochs wait in the input beside the one that runs."""
 
-_TRICKLE_S: Final = 3.0
-"""How often an epoch is given out while a fault is in effect and the next one is to come."""
+_TRICKLE_S: Final = 4.0
+"""How often an epoch is given out while a fault is in effect: a second driver takes its time."""
 
 
 @dataclass
@@ -154,8 +154,9 @@ class Run:
         while noted < last:
             supervisor.check()
             while released < min(last, noted + 1 + _AHEAD) and (
-                nemesis.may_begin(released + 1)
-                or (nemesis.is_busy and time.monotonic() - released_at > _TRICKLE_S)
+                time.monotonic() - released_at > _TRICKLE_S
+                if nemesis.is_busy
+                else nemesis.may_begin(released + 1)
             ):
                 released, released_at = released + 1, time.monotonic()
                 release(self._job, self._schedule, released, self._epochs[released])
