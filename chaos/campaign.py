@@ -5,16 +5,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Final
 
 from chaos.faults import FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.run import Run
-from chaos.schedule import Schedule, draw
+from chaos.schedule import Schedule, draw, only
 from eos.standalone import PulsarStandalone
 
 _TRIES: Final = 2
@@ -24,53 +25,80 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One schedule of a campaign. ``words``: what makes ``eos-chaos run`` run just this one."""
+
+    name: str
+    schedule: Schedule
+    words: tuple[str, ...]
+
+
+def of_seeds(seeds: Sequence[int], faults: Sequence[str], epochs: int) -> Iterator[Entry]:
+    """The random schedules of these seeds."""
+    for seed in seeds:
+        words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs))
+        yield Entry(f"seed-{seed}", draw(seed, faults, epochs=epochs), words + _choice(faults))
+
+
+def of_singles(faults: Sequence[str]) -> Iterator[Entry]:
+    """Each fault alone."""
+    for name in faults:
+        yield Entry(f"only-{name}", only(name), ("--singles", "--faults", name))
+
+
+def of_pairs(faults: Sequence[str]) -> Iterator[Entry]:
+    """Each fault, and then each other one."""
+    for first, then in permutations(faults, 2):
+        words = ("--pairs", "--faults", f"{first},{then}")
+        yield Entry(f"{first}-then-{then}", only(first, then), words)
+
+
+def _choice(faults: Sequence[str]) -> tuple[str, ...]:
+    return () if list(faults) == list(FAULTS) else ("--faults", ",".join(faults))
+
+
+@dataclass(frozen=True)
 class Plan:
     """What to run.
 
     Attributes:
         workload: ``module:function``.
-        seeds: one schedule each.
-        faults: names to draw from.
-        epochs: of each schedule.
+        entries: the schedules; may be endless.
+        report: folder; ``schedules/<name>.json`` and the drivers' logs of failures.
         keep: run only these faults of each schedule, by number from 1; None: all.
-        report: folder; ``schedules/<seed>.json`` and the drivers' logs of failures.
         shrink: look for the fewest faults that still fail.
     """
 
     workload: str
-    seeds: Sequence[int]
-    faults: Sequence[str]
-    epochs: int
+    entries: Iterable[Entry]
     report: Path
     keep: Sequence[int] | None = None
     shrink: bool = True
 
-    def schedule(self, seed: int) -> Schedule:
-        """The schedule of one seed."""
-        schedule = draw(seed, self.faults, epochs=self.epochs)
-        return schedule if self.keep is None else schedule.keep(self.keep)
+    def path(self, name: str) -> Path:
+        """Where the outcome of a schedule is kept."""
+        return self.report / "schedules" / f"{name}.json"
 
-    def path(self, seed: int) -> Path:
-        """Where its outcome is kept."""
-        return self.report / "schedules" / f"{seed}.json"
+    def schedule(self, entry: Entry) -> Schedule:
+        """What is run of an entry.
 
-    def done(self) -> list[Outcome]:
-        """The outcomes that are there. Those of other schedules are not taken for ours, and what
-        broke off is to be run again."""
-        found = [Outcome.read(path) for path in sorted(self.path(0).parent.glob("*.json"))]
-        return [one for one in found if one.seed in self.seeds and self._is_ours(one)]
+        Raises:
+            IndexError: it has not all the faults that are to be kept.
+        """
+        return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
 
-    def _is_ours(self, outcome: Outcome) -> bool:
-        mine = self.schedule(outcome.seed)
-        is_same = outcome.workload == self.workload and schedule_of(outcome) == mine
-        return is_same and not outcome.failure
+    def maybe_done(self, entry: Entry) -> Outcome | None:
+        """The outcome that is there. That of another schedule is not taken for ours, and what broke
+        off is to be run again."""
+        path = self.path(entry.name)
+        outcome = Outcome.read(path) if path.exists() else None
+        if outcome is None or outcome.failure or outcome.workload != self.workload:
+            return None
+        return outcome if schedule_of(outcome) == self.schedule(entry) else None
 
-    def command(self, outcome: Outcome) -> str:
+    def command(self, entry: Entry, outcome: Outcome) -> str:
         """The one command that runs a schedule again, with the fewest faults that are known."""
-        words = ["eos-chaos", "run", "--seed", str(outcome.seed), "--schedules", "1"]
-        words += ["--epochs", str(self.epochs), "--workload", self.workload]
-        if list(self.faults) != list(FAULTS):
-            words += ["--faults", ",".join(self.faults)]
+        words = ["eos-chaos", "run", *entry.words, "--workload", self.workload]
         keep = outcome.shrunk_to or self.keep
         if keep:
             words += ["--keep", ",".join(map(str, keep))]
@@ -86,19 +114,27 @@ def run_all(
         on_outcome: gets each outcome when it is there, those of an earlier run included.
         until: begin no further schedule after this ``time.monotonic()``.
     """
-    plan.path(0).parent.mkdir(parents=True, exist_ok=True)
-    done = {outcome.seed: outcome for outcome in plan.done()}
+    plan.path("").parent.mkdir(parents=True, exist_ok=True)
     with _scratch() as scratch, _Brokers() as brokers:
-        for seed in plan.seeds:
-            outcome = done.get(seed)
+        for entry in plan.entries:
+            outcome = plan.maybe_done(entry)
             if outcome is None:
                 if until is not None and time.monotonic() > until:
                     return
-                outcome = _run_one(plan, plan.schedule(seed), brokers, scratch, tell)
-                if plan.shrink and not outcome.is_good:
-                    outcome = _shrunk(plan, outcome, brokers, scratch, tell)
-                outcome.write(plan.path(seed))
+                outcome = _run_entry(plan, entry, brokers, scratch, tell)
             on_outcome(outcome)
+
+
+def _run_entry(plan: Plan, entry: Entry, brokers: _Brokers, scratch: Path, tell: Tell) -> Outcome:
+    schedule = plan.schedule(entry)
+    log = plan.path(entry.name).with_suffix(".driver.log")
+    outcome = _run_one(plan.workload, schedule, brokers, scratch, tell, log=log)
+    if plan.shrink and not outcome.is_good and len(schedule.faults) > 1:
+        outcome = _shrunk(plan.workload, schedule, outcome, brokers, scratch, tell)
+    outcome = outcome.model_copy(update={"name": entry.name})
+    outcome = outcome.model_copy(update={"again": plan.command(entry, outcome)})
+    outcome.write(plan.path(entry.name))
+    return outcome
 
 
 class _Brokers:
@@ -134,30 +170,41 @@ def _scratch() -> Iterator[Path]:
 
 
 def _run_one(
-    plan: Plan, schedule: Schedule, brokers: _Brokers, scratch: Path, tell: Tell
+    workload: str,
+    schedule: Schedule,
+    brokers: _Brokers,
+    scratch: Path,
+    tell: Tell,
+    *,
+    log: Path | None = None,
 ) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
-    result = Run(schedule, plan.workload, brokers.get(), folder, tell=tell).go()
-    outcome = outcome_of(result, plan.workload)
+    result = Run(schedule, workload, brokers.get(), folder, tell=tell).go()
+    outcome = outcome_of(result, workload)
     if not outcome.is_good:
         brokers.discard()
-        log = folder / "driver.log"
-        if log.exists():
-            shutil.copy(log, plan.path(schedule.seed).with_suffix(".driver.log"))
+        if log is not None and (folder / "driver.log").exists():
+            shutil.copy(folder / "driver.log", log)
     shutil.rmtree(folder, ignore_errors=True)
     return outcome
 
 
-def _shrunk(plan: Plan, outcome: Outcome, brokers: _Brokers, scratch: Path, tell: Tell) -> Outcome:
+def _shrunk(
+    workload: str,
+    schedule: Schedule,
+    outcome: Outcome,
+    brokers: _Brokers,
+    scratch: Path,
+    tell: Tell,
+) -> Outcome:
     """Leave out one fault after the other, as long as it still fails in the same way."""
-    schedule = plan.schedule(outcome.seed)
     wanted = _shape(outcome)
     numbers = list(range(1, len(schedule.faults) + 1))
     for number in list(numbers):
         fewer = [other for other in numbers if other != number]
-        tell(f"shrinking seed {outcome.seed}: without fault {number} of {len(schedule.faults)}")
+        tell(f"shrinking: without fault {number} of {len(schedule.faults)}")
         for _ in range(_TRIES):
-            again = _run_one(plan, schedule.keep(fewer), brokers, scratch, tell)
+            again = _run_one(workload, schedule.keep(fewer), brokers, scratch, tell)
             if _shape(again) & wanted:
                 numbers = fewer
                 break

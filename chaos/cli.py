@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Never
 
 import typer
 from rich.console import Console
@@ -14,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from chaos.anomalies import Kind
-from chaos.campaign import Plan, run_all
+from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, run_all
 from chaos.faults import FAULTS
 from chaos.job import load
 from chaos.outcome import Outcome
@@ -61,6 +63,12 @@ def run(
         Path, typer.Option(help="Folder of the report. What is there already is not run again.")
     ] = Path("build/chaos"),
     epochs: Annotated[int, typer.Option(min=8, help="Micro-batches of each schedule.")] = 20,
+    singles: Annotated[
+        bool, typer.Option("--singles", help="Instead of seeds: each fault alone.")
+    ] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Instead of seeds: each fault and then each other.")
+    ] = False,
     keep: Annotated[
         str, typer.Option(metavar="N,N", help="Only these faults of the schedule, from 1.")
     ] = "",
@@ -81,27 +89,33 @@ def run(
     report has the command that repeats it.
     """
     load(workload)
-    plan = Plan(
-        workload=workload,
-        seeds=_seeds(seed, schedules, shard, endless=hours is not None),
-        faults=_faults(faults),
-        epochs=epochs,
-        report=report,
-        keep=_numbers(keep),
-        shrink=shrink,
-    )
-    for one in plan.seeds[:1]:
-        _check_keep(plan, one)
+    names = _faults(faults)
+    part, parts = _shard(shard)
+    entries: Iterator[Entry]
+    if singles or pairs:
+        entries = of_singles(names) if singles else of_pairs(names)
+    else:
+        end = seed + schedules if hours is None else sys.maxsize
+        entries = of_seeds(range(seed, end), names, epochs)
+    mine = islice(entries, part - 1, None, parts)
+    plan = Plan(workload, _checked(mine, _numbers(keep)), report, _numbers(keep), shrink)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
+    _conclude(outcomes, report)
+
+
+def _conclude(outcomes: list[Outcome], report: Path) -> Never:
+    from chaos.page import write_page  # matplotlib takes a second to load
+
+    write_json(outcomes, report / "report.json")
+    write_junit(outcomes, report / "junit.xml")
+    write_page(outcomes, report / "report.html")
     verdict = verdict_of(outcomes)
-    commands = {outcome.seed: plan.command(outcome) for outcome in outcomes}
-    _write(outcomes, commands, report)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"[{'green' if verdict.is_good else 'red'}]{escape(verdict.sentence())}[/]")
     for outcome in outcomes:
         if not outcome.is_good:
-            console.print(f"run seed {outcome.seed} again: {escape(commands[outcome.seed])}")
+            console.print(f"run {outcome.name} again: {escape(outcome.again)}")
     console.print(f"report: {escape(str(report / 'report.html'))}")
     sys.exit(0 if verdict.is_good else _FAILED)
 
@@ -137,10 +151,9 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
         outcomes.append(outcome)
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
         names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
-        left = "" if until is not None else f" {len(outcomes)}/{len(plan.seeds)}"
         fired = f"{len(outcome.fired)} of {len(outcome.faults)} faults hit"
         console.print(
-            f"{left} seed {outcome.seed}: {state} {escape(names)} "
+            f"{len(outcomes):4}  {outcome.name}: {state} {escape(names)} "
             f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"
         )
 
@@ -148,25 +161,16 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
     return outcomes
 
 
-def _write(outcomes: list[Outcome], commands: dict[int, str], report: Path) -> None:
-    from chaos.page import write_page  # matplotlib takes a second to load
-
-    write_json(outcomes, commands, report / "report.json")
-    write_junit(outcomes, commands, report / "junit.xml")
-    write_page(outcomes, commands, report / "report.html")
-
-
-def _seeds(seed: int, schedules: int, shard: str, *, endless: bool) -> range:
+def _shard(text: str) -> tuple[int, int]:
     try:
-        part, parts = (int(text) for text in shard.split("/"))
+        part, parts = (int(number) for number in text.split("/"))
     except ValueError:
         part, parts = 0, 0
     if not 1 <= part <= parts:
         raise ConfigurationError(
-            f"--shard {shard!r} is not K/N.", hint="Say 2/6 for the second of six parts."
+            f"--shard {text!r} is not K/N.", hint="Say 2/6 for the second of six parts."
         )
-    end = sys.maxsize if endless else seed + schedules
-    return range(seed + part - 1, end, parts)
+    return part, parts
 
 
 def _faults(text: str) -> list[str]:
@@ -191,20 +195,22 @@ def _numbers(text: str) -> list[int] | None:
     return numbers
 
 
-def _check_keep(plan: Plan, seed: int) -> None:
-    try:
-        plan.schedule(seed)
-    except IndexError:
-        raise ConfigurationError(
-            f"--keep: the schedule of seed {seed} has fewer faults than that.",
-            hint="Take the numbers from the report's command.",
-        ) from None
+def _checked(entries: Iterator[Entry], keep: list[int] | None) -> Iterator[Entry]:
+    for entry in entries:
+        if keep and max(keep) > len(entry.schedule.faults):
+            raise ConfigurationError(
+                f"--keep: {entry.name} has {len(entry.schedule.faults)} faults.",
+                hint="Take the numbers from the report's command.",
+            )
+        yield entry
 
 
 def main() -> None:
     """The console script; every error is one line."""
-    # SIGTERM, as CI systems send it, cleans up like Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # SIGTERM, as CI systems send it, cleans up like Ctrl-C; in the background of a shell the
+    # latter is ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     sys.path.insert(0, str(Path.cwd()))  # a workload is mostly a module of the user's project
     try:
         app()

@@ -22,6 +22,10 @@ _TAIL_BYTES = 64 * 1024
 class Life:
     """Starts the driver of ``job`` at once.
 
+    Args:
+        project: folder that it runs in; its modules come before any that are installed.
+        env: more variables of its environment.
+
     Attributes:
         number: which life it is, from 1; its scratch folder is its own.
         began_at: ``time.time()`` of its start.
@@ -29,7 +33,13 @@ class Life:
     """
 
     def __init__(
-        self, job: Job, number: int, log_file: Path, env: Mapping[str, str] | None = None
+        self,
+        job: Job,
+        number: int,
+        log_file: Path,
+        *,
+        project: Path,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.number = number
         self.began_at = time.time()
@@ -42,7 +52,8 @@ class Life:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chaos.driver", mine.to_json()],
-                env={**os.environ, **spark_env(scratch, path=(Path.cwd(),)), **(env or {})},
+                cwd=project,
+                env={**os.environ, **spark_env(scratch, path=(project,)), **(env or {})},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -66,9 +66,13 @@ class EpochView(_Kept):
 
 
 class Outcome(_Kept):
-    """One schedule and everything that came of it. ``failure`` is "" unless it broke off."""
+    """One schedule and everything that came of it. ``failure`` is "" unless it broke off.
 
-    seed: int
+    ``name`` is the schedule's in its campaign, ``again`` the command that repeats it.
+    """
+
+    name: str = ""
+    again: str = ""
     schedule: dict[str, object]
     workload: str
     seconds: float
@@ -126,7 +130,6 @@ def outcome_of(result: Result, workload: str) -> Outcome:
     start, history = result.began_at, result.history
     operations = history.operations if history else ()
     return Outcome(
-        seed=result.schedule.seed,
         schedule=result.schedule.to_dict(),
         workload=workload,
         seconds=result.ended_at - start,

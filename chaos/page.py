@@ -57,12 +57,8 @@ $schedules</section>
 """)
 
 
-def write_page(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path) -> None:
-    """Write the page.
-
-    Args:
-        commands: for each seed what runs it again.
-    """
+def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write the page."""
     verdict = verdict_of(outcomes)
     durations = durations_of(outcomes)
     lost = verdict.control_lost
@@ -76,19 +72,18 @@ def write_page(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path
             if lost
             else ""
         ),
-        failures="".join(_failure(one, commands[one.seed]) for one in outcomes if not one.is_good),
+        failures="".join(_failure(one) for one in outcomes if not one.is_good),
         faults="\n".join(_fault_row(name, n) for name, n in verdict.faults_fired.items()),
         durations="\n".join(_duration_row(name, durations[name]) for name in DURATIONS),
         spread=recovery_times(durations),
         schedules="\n".join(
-            _schedule(one, commands[one.seed], is_open=n == 0 or not one.is_good)
-            for n, one in enumerate(outcomes)
+            _schedule(one, is_open=n == 0 or not one.is_good) for n, one in enumerate(outcomes)
         ),
     )
     path.write_text(page, encoding="utf-8")
 
 
-def _failure(outcome: Outcome, command: str) -> str:
+def _failure(outcome: Outcome) -> str:
     rows = "".join(
         f"<tr><td>{found.number}</td><td class='harm'>{escape(found.name)}</td>"
         f"<td class='n'>{found.count:,}</td><td>{escape(found.examples[0])}</td></tr>"
@@ -97,8 +92,8 @@ def _failure(outcome: Outcome, command: str) -> str:
     broke_off = f'<p class="harm">{escape(outcome.failure)}</p>' if outcome.failure else ""
     table = f'<div class="wide"><table>{rows}</table></div>' if rows else ""
     return (
-        f"<section><h2>Seed {outcome.seed} failed</h2>{broke_off}{table}"
-        f"<p>Run it again: <code>{escape(command)}</code></p></section>"
+        f"<section><h2>{escape(outcome.name)} failed</h2>{broke_off}{table}"
+        f"<p>Run it again: <code>{escape(outcome.again)}</code></p></section>"
     )
 
 
@@ -118,13 +113,13 @@ def _duration_row(name: str, seconds: Sequence[float]) -> str:
     return f"<tr><td>{escape(DURATIONS[name])}</td><td class='n'>{figures.count}</td>{shown}</tr>"
 
 
-def _schedule(outcome: Outcome, command: str, *, is_open: bool) -> str:
+def _schedule(outcome: Outcome, *, is_open: bool) -> str:
     mark = "" if outcome.is_good else ' <span class="harm">failed</span>'
     faults = ", ".join(fault.name for fault in outcome.fired) or "no fault"
     return (
         f"<details{' open' if is_open else ''}><summary>"
-        f"seed {outcome.seed}{mark}: {escape(faults)}; "
+        f"{escape(outcome.name)}{mark}: {escape(faults)}; "
         f"{outcome.records_out:,} of {outcome.records_in:,} records readable, "
         f"{outcome.seconds:.0f} s</summary><div class='wide'>{timeline(outcome)}</div>"
-        f"<p class='note'><code>{escape(command)}</code></p></details>"
+        f"<p class='note'><code>{escape(outcome.again)}</code></p></details>"
     )

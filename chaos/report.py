@@ -111,12 +111,8 @@ def durations_of(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     }
 
 
-def write_json(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path) -> None:
-    """``report.json``: verdict, durations, then each schedule.
-
-    Args:
-        commands: for each seed what runs it again.
-    """
+def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
+    """``report.json``: verdict, durations, then each schedule."""
     verdict = verdict_of(outcomes)
     report: dict[str, Any] = {
         "is_good": verdict.is_good,
@@ -129,13 +125,13 @@ def write_json(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path
         "durations": {
             name: vars(Percentiles.of(seconds)) for name, seconds in durations_of(outcomes).items()
         },
-        "runs": [{"again": commands[outcome.seed], **outcome.model_dump()} for outcome in outcomes],
+        "runs": [outcome.model_dump() for outcome in outcomes],
     }
     path.write_text(json.dumps(report, indent=1))
 
 
-def write_junit(outcomes: Sequence[Outcome], commands: dict[int, str], path: Path) -> None:
-    """JUnit XML: a test case for each schedule, its name the seed."""
+def write_junit(outcomes: Sequence[Outcome], path: Path) -> None:
+    """JUnit XML: a test case for each schedule."""
     suite = ElementTree.Element(
         "testsuite",
         name="eos-chaos",
@@ -149,7 +145,7 @@ def write_junit(outcomes: Sequence[Outcome], commands: dict[int, str], path: Pat
             suite,
             "testcase",
             classname=outcome.workload,
-            name=f"seed {outcome.seed}",
+            name=outcome.name,
             time=f"{outcome.seconds:.1f}",
         )
         if outcome.is_good:
@@ -158,6 +154,6 @@ def write_junit(outcomes: Sequence[Outcome], commands: dict[int, str], path: Pat
         names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
         broken = ElementTree.SubElement(case, kind, message=names)
         examples = [example for found in outcome.anomalies for example in found.examples]
-        broken.text = "\n".join([outcome.failure, *examples, commands[outcome.seed]]).strip()
+        broken.text = "\n".join([outcome.failure, *examples, outcome.again]).strip()
     ElementTree.indent(suite)
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

@@ -35,6 +35,8 @@ _POLL_S: Final = 0.1
 _AHEAD: Final = 1
 """So many epochs wait in the input beside the one that runs."""
 
+_RESERVED: Final = 3
+"""So many epochs are kept for each fault that is to come: it needs something to hit."""
 _TRICKLE_S: Final = 4.0
 """How often an epoch is given out while a fault is in effect: a second driver takes its time."""
 
@@ -68,6 +70,7 @@ class Run:
     Args:
         workload: ``module:function``.
         folder: for the job's files; the driver's log stays there.
+        project: folder that the driver runs in; this process's own when None.
         tell: gets a line of text for each thing that happens.
     """
 
@@ -79,8 +82,10 @@ class Run:
         folder: Path,
         *,
         tell: Callable[[str], None],
+        project: Path | None = None,
     ) -> None:
         self._schedule = schedule
+        self._project = project or Path.cwd()
         self._broker = broker
         self._folder = folder
         self._tell = tell
@@ -130,7 +135,9 @@ class Run:
                 ControlWriter(self._broker.service_url, f"{self._topic}-control")
             )
             log_file = self._folder / "driver.log"
-            supervisor = stack.enter_context(Supervisor(job, log_file, tell=self._tell))
+            supervisor = stack.enter_context(
+                Supervisor(job, log_file, project=self._project, tell=self._tell)
+            )
             target = Target(self._broker, proxy, supervisor, job, self._topics)
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             self._feed(supervisor, nemesis)
@@ -155,6 +162,7 @@ class Run:
             supervisor.check()
             while released < min(last, noted + 1 + _AHEAD) and (
                 time.monotonic() - released_at > _TRICKLE_S
+                and released < last - _RESERVED * nemesis.to_come
                 if nemesis.is_busy
                 else nemesis.may_begin(released + 1)
             ):

@@ -93,3 +93,18 @@ def draw(seed: int, names: Sequence[str], *, epochs: int = 20) -> Schedule:
         keyed=rng.random() < 0.7,
         faults=tuple(sorted(faults, key=lambda planned: (planned.epoch, planned.delay_s))),
     )
+
+
+def only(*names: str) -> Schedule:
+    """These faults one after the other, each when its epoch begins; all else is always the same."""
+    faults = tuple(Planned(name, 3 + 2 * n, 0.0, 2.0) for n, name in enumerate(names))
+    return Schedule(
+        seed=0,
+        epochs=8 + 2 * len(names),
+        rows=200,
+        padding=100,
+        tasks=2,
+        partitions=2,
+        keyed=True,
+        faults=faults,
+    )

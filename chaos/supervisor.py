@@ -22,17 +22,25 @@ class Supervisor:
     """A context manager; at its end no driver is left.
 
     Args:
+        project: folder that the driver runs in.
         tell: gets one line of text for each life that begins or ends.
         max_lives: how often the driver may be started; a job that needs more does not get on.
     """
 
     def __init__(
-        self, job: Job, log_file: Path, *, tell: Callable[[str], None], max_lives: int = 25
+        self,
+        job: Job,
+        log_file: Path,
+        *,
+        project: Path,
+        tell: Callable[[str], None],
+        max_lives: int = 25,
     ) -> None:
         self.operations: list[Operation] = []
         self.restarted_at: list[float] = []
         self._job = job
         self._log_file = log_file
+        self._project = project
         self._tell = tell
         self._max_lives = max_lives
         self._lock = threading.RLock()
@@ -144,7 +152,8 @@ class Supervisor:
                 self._failure = f"the driver ended {count} times; the last time: {error}"
                 self._ending.set()
                 return
-        self._lives.append(Life(self._job, self._count, self._log_file, self._env))
+        life = Life(self._job, self._count, self._log_file, project=self._project, env=self._env)
+        self._lives.append(life)
         self._env = {}
         self._tell(f"driver started, life {self._count}")
 

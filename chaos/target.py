@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import psutil
@@ -38,6 +39,11 @@ class Target:
     job: Job
     topics: list[str]
     broker_back_at: list[float] = field(default_factory=list)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the job keeps a commit log: a sink of eos does."""
+        return Path(self.job.commit_log).exists()
 
     def heal_broker(self) -> None:
         """Start the broker again when it is dead; returns when it is ready."""

@@ -54,8 +54,17 @@ class ChaosCluster:
             raise ConfigurationError(f"There is no fault {', '.join(unknown)}.")
         return self.run_schedule(draw(seed, faults or list(FAULTS), epochs=epochs), workload)
 
-    def run_schedule(self, schedule: Schedule, workload: str = "chaos.workloads:stream") -> Result:
+    def run_schedule(
+        self,
+        schedule: Schedule,
+        workload: str = "chaos.workloads:stream",
+        *,
+        project: Path | None = None,
+    ) -> Result:
         """Run a schedule that you wrote yourself.
+
+        Args:
+            project: folder that the driver runs in; this process's own when None.
 
         Raises:
             ConfigurationError: there is no such workload.
@@ -64,7 +73,13 @@ class ChaosCluster:
         if self._broker is None:
             self._broker = PulsarStandalone().start()
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
-        return Run(schedule, workload, self._broker, folder, tell=lambda _: None).go()
+        return Run(
+            schedule, workload, self._broker, folder, tell=_say_nothing, project=project
+        ).go()
+
+
+def _say_nothing(_: str) -> None:
+    """Pytest shows what went wrong, and else nothing."""
 
 
 def check_exactly_once(result: Result) -> None:

@@ -44,8 +44,9 @@ def _at(
         once = threading.Lock()
 
         def rule(command: Any) -> Verdict:
-            # Marks and primings are sent outside of an epoch's transaction.
-            if getattr(command, "txnid_most", 0) is not None and once.acquire(blocking=False):
+            # Of eos only what belongs to an epoch's transaction: not its marks.
+            counts = getattr(command, "txnid_most", 0) is not None or not target.has_log
+            if counts and once.acquire(blocking=False):
                 proof.hit = kill(target)
                 assert proof.fired is not None
                 proof.fired.set()

@@ -19,7 +19,7 @@ from chaos.life import Life
 from chaos.target import Target
 from eos.steps import Step
 
-_REACHED_WITHIN_S: Final = 120.0
+_REACHED_WITHIN_S: Final = 60.0
 _POLL_S: Final = 0.05
 
 

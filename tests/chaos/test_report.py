@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from chaos.anomalies import Anomaly, Kind
-from chaos.campaign import Plan, run_all
+from chaos.campaign import Plan, of_pairs, of_seeds, of_singles, run_all
 from chaos.faults import FAULTS
 from chaos.history import Operation
 from chaos.nemesis import Happened
@@ -24,6 +24,14 @@ from tests.chaos.histories import small
 WORKLOAD = "chaos.workloads:stream"
 
 
+def kept(made: Result) -> Outcome:
+    seed = made.schedule.seed
+    outcome = outcome_of(made, WORKLOAD)
+    return outcome.model_copy(
+        update={"name": f"seed-{seed}", "again": f"eos-chaos run --seed {seed}"}
+    )
+
+
 def result(seed: int = 1, **values) -> Result:
     schedule = draw(seed, list(FAULTS))
     life = Operation("driver life 1", 100.0, 110.0, "unknown", "killed")
@@ -37,13 +45,11 @@ def result(seed: int = 1, **values) -> Result:
     return made
 
 
-GOOD = outcome_of(result(), WORKLOAD)
-BAD = outcome_of(
-    result(2, anomalies=[Anomaly(Kind.LOST_WRITE, 7, ("record <1/2> is gone",))]), WORKLOAD
-)
-BROKEN = outcome_of(result(3, failure="TimeoutError: epoch 3", history=None), WORKLOAD)
+GOOD = kept(result())
+BAD = kept(result(2, anomalies=[Anomaly(Kind.LOST_WRITE, 7, ("record <1/2> is gone",))]))
+BROKEN = kept(result(3, failure="TimeoutError: epoch 3", history=None))
 ALL = [GOOD, BAD, BROKEN]
-COMMANDS = {outcome.seed: f"eos-chaos run --seed {outcome.seed}" for outcome in ALL}
+NAMES = list(FAULTS)
 
 
 @pytest.mark.parametrize("outcome", ALL, ids=["good", "bad", "broken off"])
@@ -52,7 +58,7 @@ def test_what_is_kept_comes_back(outcome, tmp_path):
     outcome.write(path)
     again = Outcome.read(path)
     assert again.model_dump_json() == outcome.model_dump_json()
-    assert schedule_of(again) == draw(outcome.seed, list(FAULTS))
+    assert schedule_of(again) == draw(int(outcome.name[5:]), NAMES)
     assert [p.name for p in tmp_path.iterdir()] == ["1.json"]
 
 
@@ -87,20 +93,20 @@ def test_percentiles_of_nothing_are_said_to_be_of_nothing():
 
 def test_the_json_has_every_anomaly_and_every_run(tmp_path):
     path = tmp_path / "report.json"
-    write_json(ALL, COMMANDS, path)
+    write_json(ALL, path)
     report = json.loads(path.read_text())
     assert report["is_good"] is False
     assert report["anomalies"]["lost_write"] == 7
     assert len(report["anomalies"]) == 16
     assert report["operations"] == {"unknown": 2}
     assert report["durations"]["driver_restart_s"]["count"] == 6
-    assert [run["seed"] for run in report["runs"]] == [1, 2, 3]
+    assert [run["name"] for run in report["runs"]] == ["seed-1", "seed-2", "seed-3"]
     assert report["runs"][1]["again"] == "eos-chaos run --seed 2"
 
 
 def test_junit_tells_failures_from_errors(tmp_path):
     path = tmp_path / "junit.xml"
-    write_junit(ALL, COMMANDS, path)
+    write_junit(ALL, path)
     suite = ElementTree.parse(path).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     good, bad, broken = suite
@@ -113,7 +119,7 @@ def test_junit_tells_failures_from_errors(tmp_path):
 
 def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
     path = tmp_path / "report.html"
-    write_page(ALL, COMMANDS, path)
+    write_page(ALL, path)
     text = path.read_text()
     assert "http" not in text.replace("http://www.w3.org", "")
     assert text.index("2 of 3 schedules failed") < text.index("<section>")
@@ -121,43 +127,56 @@ def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
     assert text.count("<svg") == 4
 
 
-def plan(tmp_path, **values) -> Plan:
-    options = {
-        "workload": WORKLOAD,
-        "seeds": range(1, 4),
-        "faults": list(FAULTS),
-        "epochs": 20,
-        "report": tmp_path,
-    }
-    return Plan(**{**options, **values})
+def plan(tmp_path, entries=None, **values) -> Plan:
+    made = Plan(WORKLOAD, entries or list(of_seeds(range(1, 4), NAMES, 20)), tmp_path, **values)
+    made.path("").parent.mkdir(exist_ok=True)
+    return made
 
 
-def test_what_is_there_is_not_run_again(tmp_path):
+def test_what_is_there_is_not_run_again_unless_it_broke_off(tmp_path):
     mine = plan(tmp_path)
-    mine.path(0).parent.mkdir()
     for outcome in ALL:
-        outcome.write(mine.path(outcome.seed))
-    assert [outcome.seed for outcome in mine.done()] == [1, 2]  # what broke off runs again
+        outcome.write(mine.path(outcome.name))
+    assert [mine.maybe_done(entry) is not None for entry in mine.entries] == [True, True, False]
     found: list[Outcome] = []
-    run_all(plan(tmp_path, seeds=[1, 2]), tell=lambda _: None, on_outcome=found.append)
-    assert [outcome.seed for outcome in found] == [1, 2]
+    run_all(plan(tmp_path, mine.entries[:2]), tell=lambda _: None, on_outcome=found.append)
+    assert [outcome.name for outcome in found] == ["seed-1", "seed-2"]
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"epochs": 30}, {"faults": ["unload"]}, {"workload": "x:y"}, {"keep": [1]}],
-    ids=lambda value: next(iter(value)),
+    ("entries", "values"),
+    [
+        (of_seeds([1], NAMES, 30), {}),
+        (of_seeds([1], ["unload"], 20), {}),
+        (of_seeds([1], NAMES, 20), {"keep": [1]}),
+    ],
+    ids=["more epochs", "other faults", "fewer of them"],
 )
-def test_the_outcome_of_another_schedule_is_not_taken_for_ours(tmp_path, other):
+def test_the_outcome_of_another_schedule_is_not_taken_for_ours(tmp_path, entries, values):
     mine = plan(tmp_path)
-    mine.path(0).parent.mkdir()
-    GOOD.write(mine.path(GOOD.seed))
-    assert len(mine.done()) == 1
-    assert plan(tmp_path, **other).done() == []
+    GOOD.write(mine.path(GOOD.name))
+    assert mine.maybe_done(mine.entries[0]) is not None
+    (other,) = entries
+    assert plan(tmp_path, [other], **values).maybe_done(other) is None
+
+
+def test_the_outcome_of_another_workload_is_not_taken_for_ours(tmp_path):
+    mine = plan(tmp_path)
+    GOOD.model_copy(update={"workload": "x:y"}).write(mine.path(GOOD.name))
+    assert mine.maybe_done(mine.entries[0]) is None
 
 
 def test_the_command_repeats_the_schedule_with_the_faults_that_are_left(tmp_path):
+    mine = plan(tmp_path)
     shrunk = BAD.model_copy(update={"shrunk_to": [1, 3]})
-    command = plan(tmp_path).command(shrunk)
-    assert command.startswith("eos-chaos run --seed 2 --schedules 1 --epochs 20 ")
-    assert command.endswith("--keep 1,3")
+    command = mine.command(mine.entries[1], shrunk)
+    assert command.startswith("eos-chaos run --seed 2 --schedules 1 --epochs 20 --workload ")
+    assert command.endswith(" --keep 1,3")
+
+
+def test_singles_are_each_fault_alone_and_pairs_each_two_in_both_orders():
+    assert [entry.schedule.kinds for entry in of_singles(NAMES)] == [{name} for name in NAMES]
+    pairs = [[f.fault for f in entry.schedule.faults] for entry in of_pairs(NAMES[:3])]
+    a, b, c = NAMES[:3]
+    assert pairs == [[a, b], [a, c], [b, a], [b, c], [c, a], [c, b]]
+    assert len({entry.name for entry in of_pairs(NAMES)}) == len(NAMES) * (len(NAMES) - 1)
