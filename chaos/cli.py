@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import sys
 import time
@@ -88,6 +89,10 @@ def run(
     The same seed gives the same schedule. What fails is run again with fewer faults, and the
     report has the command that repeats it.
     """
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigurationError(
+            "pyspark is not installed.", hint="Try: pip install 'eos[spark,chaos]'"
+        )
     load(workload)
     names = _faults(faults)
     part, parts = _shard(shard)
@@ -219,7 +224,3 @@ def main() -> None:
             f"[red]eos-chaos:[/] {escape(str(error))}"
         )
         sys.exit(_WRONG if isinstance(error, ConfigurationError) else _FAILED)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The wheel works outside of the checkout: built, unpacked, README's example run with it."""
+"""The wheel works outside of the checkout: built, installed, README's example run with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -18,29 +19,61 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The built wheel, unpacked into a folder of its own."""
+    """The built wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder)]
     subprocess.run([*command, str(ROOT)], check=True, capture_output=True, timeout=120)
     (built,) = folder.glob("*.whl")
-    with zipfile.ZipFile(built) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    return built
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel, tmp_path_factory) -> Path:
+    """Where the programs are of an environment with the wheel in it, and not this checkout.
+
+    The packages that it depends on are those of this environment: they are not loaded again.
+    """
+    home = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = home / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "-q"]
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True, timeout=120)
+    # Not read recursively: what points to the checkout from there stays behind.
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
+    return home / "bin"
 
 
 def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):
-    assert {path.name for path in wheel.iterdir() if "dist-info" not in path.name} == {
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (entry_points,) = [name for name in names if name.endswith("/entry_points.txt")]
+        text = archive.read(entry_points).decode()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "eos", "sinks", "recovery", "chaos"
     }  # fmt: skip
-    assert (wheel / "eos" / "py.typed").exists()
-    (entry_points,) = wheel.glob("*.dist-info/entry_points.txt")
-    text = entry_points.read_text()
-    assert "eos-broker = eos.standalone.cli:app" in text
-    assert "eos-recovery = recovery.cli:main" in text
+    assert "eos/py.typed" in names
     assert "eos = eos.standalone.pytest_plugin" in text
+    assert "eos_chaos = chaos.pytest_plugin" in text
 
 
-def test_the_readmes_example_runs_with_nothing_but_the_wheel(wheel, tmp_path, pulsar_standalone):
+@pytest.mark.parametrize("program", ["eos-broker", "eos-recovery", "eos-chaos"])
+def test_each_program_is_installed_and_teaches(scripts, program, tmp_path):
+    command = [str(scripts / program), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Exit codes" in done.stdout
+
+
+def test_a_package_that_the_chaos_harness_lacks_is_named(scripts, tmp_path):
+    code = "import sys; sys.modules['psutil'] = None; from chaos.__main__ import main; main()"
+    command = [str(scripts / "python"), "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "psutil is not installed. Try: pip install 'eos[spark,chaos]'" in done.stderr
+
+
+def test_the_readmes_example_runs_with_nothing_but_the_wheel(scripts, tmp_path, pulsar_standalone):
     (code,) = re.findall(
         r"<!-- tests/test_wheel.py[^>]*-->\n```python\n(.*?)```",
         (ROOT / "README.md").read_text(),
@@ -53,16 +86,16 @@ def test_the_readmes_example_runs_with_nothing_but_the_wheel(wheel, tmp_path, pu
     script = tmp_path / "example.py"
     script.write_text(code + "import eos\nprint(eos.__file__)\n")
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [str(scripts / "python"), str(script)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(wheel)},
+        env={**os.environ, "PYSPARK_PYTHON": str(scripts / "python")},
         capture_output=True,
         text=True,
         timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert str(wheel) in done.stdout
+    assert str(scripts.parent) in done.stdout
     assert "status='written', records=1000" in done.stdout
     seen = drain(pulsar_standalone.service_url, "persistent://public/default/ticks")
     batch = [m for m in seen if m.key]
@@ -70,9 +103,8 @@ def test_the_readmes_example_runs_with_nothing_but_the_wheel(wheel, tmp_path, pu
     assert len(seen) > len(batch)
     assert len({m.value for m in seen if not m.key}) == len(seen) - len(batch)
     audit = subprocess.run(
-        [sys.executable, "-m", "recovery", "verify", "--commit-log", str(tmp_path / "eos" / "log")],
+        [str(scripts / "eos-recovery"), "verify", "--commit-log", str(tmp_path / "eos" / "log")],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(wheel)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,0 +1,53 @@
+"""``eos-chaos``: wrong options get one line that says what to do; lists are there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from chaos.anomalies import Kind
+from chaos.faults import FAULTS
+
+
+def chaos(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "chaos", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--faults", "bogus"), "no bogus. Choose from driver-kill, "),
+        (("--workload", "nowhere:nothing"), "Name a function as MODULE:FUNCTION"),
+        (("--workload", "chaos.workloads"), "Name a function as MODULE:FUNCTION"),
+        (("--workload", "chaos.workloads:no"), "has no attribute 'no'"),
+        (("--shard", "3"), "Say 2/6 for the second of six parts."),
+        (("--shard", "3/2"), "Say 2/6 for the second of six parts."),
+        (("--keep", "9"), "seed-1 has "),
+        (("--keep", "0"), "give the faults' numbers, as 1,3"),
+        (("--keep", "a"), "give the faults' numbers, as 1,3"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_option_is_named_with_what_to_do(args, says, tmp_path):
+    ended = chaos("run", "--report", str(tmp_path / "report"), *args)
+    assert ended.returncode == 2
+    assert says in " ".join(ended.stderr.split())
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in ended.stderr
+
+
+def test_faults_and_anomalies_are_listed():
+    faults, anomalies = chaos("faults"), chaos("anomalies")
+    assert (faults.returncode, anomalies.returncode) == (0, 0)
+    assert all(name in faults.stdout for name in FAULTS)
+    assert all(kind.name.lower().replace("_", " ") in anomalies.stdout for kind in Kind)
+
+
+def test_help_teaches():
+    ended = chaos("run", "--help")
+    assert ended.returncode == 0
+    for option in ("--schedules", "--seed", "--faults", "--workload", "--report", "--shard"):
+        assert option in ended.stdout
