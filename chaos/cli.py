@@ -22,6 +22,7 @@ from chaos.faults import FAULTS
 from chaos.job import load
 from chaos.outcome import Outcome
 from chaos.report import verdict_of, write_json, write_junit
+from chaos.schedule import FEWEST_EPOCHS
 from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
@@ -63,7 +64,9 @@ def run(
     report: Annotated[
         Path, typer.Option(help="Folder of the report. What is there already is not run again.")
     ] = Path("build/chaos"),
-    epochs: Annotated[int, typer.Option(min=8, help="Micro-batches of each schedule.")] = 20,
+    epochs: Annotated[
+        int, typer.Option(min=FEWEST_EPOCHS, help="Micro-batches of each schedule.")
+    ] = 24,
     singles: Annotated[
         bool, typer.Option("--singles", help="Instead of seeds: each fault alone.")
     ] = False,

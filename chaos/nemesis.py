@@ -65,11 +65,6 @@ class Nemesis:
         return all(planned.epoch >= epoch for planned in self._schedule.faults[self._next :])
 
     @property
-    def to_come(self) -> int:
-        """How many faults have not begun."""
-        return len(self._schedule.faults) - self._next
-
-    @property
     def is_busy(self) -> bool:
         """Whether a fault is in effect; some need the job to get on meanwhile."""
         return self._next > len(self.happened)

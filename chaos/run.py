@@ -35,8 +35,6 @@ _POLL_S: Final = 0.1
 _AHEAD: Final = 1
 """So many epochs wait in the input beside the one that runs."""
 
-_RESERVED: Final = 3
-"""So many epochs are kept for each fault that is to come: it needs something to hit."""
 _TRICKLE_S: Final = 4.0
 """How often an epoch is given out while a fault is in effect: a second driver takes its time."""
 
@@ -160,11 +158,10 @@ class Run:
         noted = -1
         while noted < last:
             supervisor.check()
-            while released < min(last, noted + 1 + _AHEAD) and (
-                time.monotonic() - released_at > _TRICKLE_S
-                and released < last - _RESERVED * nemesis.to_come
-                if nemesis.is_busy
-                else nemesis.may_begin(released + 1)
+            while (
+                released < min(last, noted + 1 + _AHEAD)
+                and nemesis.may_begin(released + 1)
+                and (not nemesis.is_busy or time.monotonic() - released_at > _TRICKLE_S)
             ):
                 released, released_at = released + 1, time.monotonic()
                 release(self._job, self._schedule, released, self._epochs[released])

@@ -10,7 +10,10 @@ from typing import Any, Final, Self
 FEWEST_FAULTS: Final = 3
 MOST_FAULTS: Final = 5
 QUIET_EPOCHS: Final = 2
-"""At the start and at the end no fault begins: there has to be something to hit, and to recover."""
+"""At the start no fault begins."""
+GAP_EPOCHS: Final = 4
+"""Between two faults, and after the last: there has to be something to hit, and to recover."""
+FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,26 @@ class Schedule:
         return asdict(self)
 
 
-def draw(seed: int, names: Sequence[str], *, epochs: int = 20) -> Schedule:
+def draw(seed: int, names: Sequence[str], *, epochs: int = 24) -> Schedule:
     """The schedule of a seed: different kinds of faults, in the order of their times.
 
     Args:
         names: what there is to choose from; their order counts.
+        epochs: at least ``FEWEST_EPOCHS``; fewer than 22 leave no room for five faults.
     """
     rng = random.Random(seed)
-    count = min(len(names), rng.randint(FEWEST_FAULTS, MOST_FAULTS))
-    last = max(QUIET_EPOCHS + 1, epochs - QUIET_EPOCHS)
+    room = (epochs - QUIET_EPOCHS) // GAP_EPOCHS
+    count = min(len(names), room, rng.randint(FEWEST_FAULTS, MOST_FAULTS))
+    spare = epochs - QUIET_EPOCHS - count * GAP_EPOCHS
+    shifts = sorted(rng.randint(0, spare) for _ in range(count))
     faults = [
         Planned(
             name,
-            epoch=rng.randrange(QUIET_EPOCHS, last),
+            epoch=QUIET_EPOCHS + n * GAP_EPOCHS + shifts[n],
             delay_s=round(rng.uniform(0.0, 1.2), 3),
             hold_s=round(rng.uniform(0.5, 4.0), 1),
         )
-        for name in rng.sample(list(names), count)
+        for n, name in enumerate(rng.sample(list(names), count))
     ]
     return Schedule(
         seed=seed,
@@ -91,16 +97,18 @@ def draw(seed: int, names: Sequence[str], *, epochs: int = 20) -> Schedule:
         tasks=rng.choice([1, 2, 4]),
         partitions=rng.choice([1, 2, 4]),
         keyed=rng.random() < 0.7,
-        faults=tuple(sorted(faults, key=lambda planned: (planned.epoch, planned.delay_s))),
+        faults=tuple(faults),
     )
 
 
 def only(*names: str) -> Schedule:
     """These faults one after the other, each when its epoch begins; all else is always the same."""
-    faults = tuple(Planned(name, 3 + 2 * n, 0.0, 2.0) for n, name in enumerate(names))
+    faults = tuple(
+        Planned(name, QUIET_EPOCHS + n * GAP_EPOCHS, 0.0, 2.0) for n, name in enumerate(names)
+    )
     return Schedule(
         seed=0,
-        epochs=8 + 2 * len(names),
+        epochs=QUIET_EPOCHS + (len(names) + 1) * GAP_EPOCHS,
         rows=200,
         padding=100,
         tasks=2,

@@ -38,7 +38,7 @@ class ChaosCluster:
         *,
         seed: int = 1,
         faults: Sequence[str] | None = None,
-        epochs: int = 20,
+        epochs: int = 24,
     ) -> Result:
         """Draw the schedule of ``seed``, and run it.
 

@@ -128,7 +128,7 @@ def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
 
 
 def plan(tmp_path, entries=None, **values) -> Plan:
-    made = Plan(WORKLOAD, entries or list(of_seeds(range(1, 4), NAMES, 20)), tmp_path, **values)
+    made = Plan(WORKLOAD, entries or list(of_seeds(range(1, 4), NAMES, 24)), tmp_path, **values)
     made.path("").parent.mkdir(exist_ok=True)
     return made
 
@@ -148,7 +148,7 @@ def test_what_is_there_is_not_run_again_unless_it_broke_off(tmp_path):
     [
         (of_seeds([1], NAMES, 30), {}),
         (of_seeds([1], ["unload"], 20), {}),
-        (of_seeds([1], NAMES, 20), {"keep": [1]}),
+        (of_seeds([1], NAMES, 24), {"keep": [1]}),
     ],
     ids=["more epochs", "other faults", "fewer of them"],
 )
@@ -170,7 +170,7 @@ def test_the_command_repeats_the_schedule_with_the_faults_that_are_left(tmp_path
     mine = plan(tmp_path)
     shrunk = BAD.model_copy(update={"shrunk_to": [1, 3]})
     command = mine.command(mine.entries[1], shrunk)
-    assert command.startswith("eos-chaos run --seed 2 --schedules 1 --epochs 20 --workload ")
+    assert command.startswith("eos-chaos run --seed 2 --schedules 1 --epochs 24 --workload ")
     assert command.endswith(" --keep 1,3")
 
 

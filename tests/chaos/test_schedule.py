@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -12,7 +13,7 @@ from chaos.faults import FAULTS
 from chaos.job import Job
 from chaos.record_text import id_in, text_of
 from chaos.records import java_hash, records_of, release
-from chaos.schedule import QUIET_EPOCHS, draw
+from chaos.schedule import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
 from eos.wire.routing import partitions_for_keys
 
 NAMES = list(FAULTS)
@@ -30,8 +31,13 @@ def test_a_seed_is_a_schedule(seed):
     assert first == second
     assert records_of(first, TOPIC) == records_of(second, TOPIC)
     assert 3 <= len(first.faults) == len(first.kinds) <= 5
-    assert all(QUIET_EPOCHS <= f.epoch < first.epochs - QUIET_EPOCHS for f in first.faults)
-    assert [f.epoch for f in first.faults] == sorted(f.epoch for f in first.faults)
+    at = [fault.epoch for fault in first.faults]
+    assert at[0] >= QUIET_EPOCHS
+    assert all(b - a >= GAP_EPOCHS for a, b in pairwise([*at, first.epochs]))
+
+
+def test_fewer_epochs_have_room_for_fewer_faults():
+    assert all(len(draw(n, NAMES, epochs=FEWEST_EPOCHS).faults) == 3 for n in range(20))
 
 
 def test_seeds_differ_and_every_fault_is_drawn():
