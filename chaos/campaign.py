@@ -15,7 +15,7 @@ from typing import Final
 from chaos.faults import FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.run import Run
-from chaos.schedule import Schedule, draw, only
+from chaos.schedule import Schedule, draw, only, soak
 from eos.standalone import PulsarStandalone
 
 _TRIES: Final = 2
@@ -31,6 +31,14 @@ class Entry:
     name: str
     schedule: Schedule
     words: tuple[str, ...]
+    minutes: float | None = None
+
+
+def of_soak(seed: int, minutes: float) -> Iterator[Entry]:
+    """One long run; its driver lives from the beginning to the end."""
+    survived = [fault.name for fault in FAULTS.values() if fault.is_survived]
+    words = ("--soak-minutes", f"{minutes:g}", "--seed", str(seed))
+    yield Entry(f"soak-{seed}", soak(seed, survived, minutes=minutes), words, minutes)
 
 
 def of_seeds(seeds: Sequence[int], faults: Sequence[str], epochs: int) -> Iterator[Entry]:
@@ -128,8 +136,11 @@ def run_all(
 def _run_entry(plan: Plan, entry: Entry, brokers: _Brokers, scratch: Path, tell: Tell) -> Outcome:
     schedule = plan.schedule(entry)
     log = plan.path(entry.name).with_suffix(".driver.log")
-    outcome = _run_one(plan.workload, schedule, brokers, scratch, tell, log=log)
-    if plan.shrink and not outcome.is_good and len(schedule.faults) > 1:
+    outcome = _run_one(
+        plan.workload, schedule, brokers, scratch, tell, log=log, minutes=entry.minutes
+    )
+    can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
+    if can_shrink and not outcome.is_good:
         outcome = _shrunk(plan.workload, schedule, outcome, brokers, scratch, tell)
     outcome = outcome.model_copy(update={"name": entry.name})
     outcome = outcome.model_copy(update={"again": plan.command(entry, outcome)})
@@ -177,9 +188,11 @@ def _run_one(
     tell: Tell,
     *,
     log: Path | None = None,
+    minutes: float | None = None,
 ) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
-    result = Run(schedule, workload, brokers.get(), folder, tell=tell).go()
+    run = Run(schedule, workload, brokers.get(), folder, tell=tell, minutes=minutes)
+    result = run.go()
     outcome = outcome_of(result, workload)
     if not outcome.is_good:
         brokers.discard()

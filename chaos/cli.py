@@ -9,25 +9,24 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, Never
+from typing import Final, Never
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from chaos import options
 from chaos.anomalies import Kind
-from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, run_all
+from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, of_soak, run_all
 from chaos.faults import FAULTS
 from chaos.job import load
 from chaos.outcome import Outcome
 from chaos.report import verdict_of, write_json, write_junit
-from chaos.schedule import FEWEST_EPOCHS
 from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
 _WRONG: Final = 2
-_SEED: Final = 1
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,41 +50,20 @@ def describe() -> None:
 
 @app.command()
 def run(
-    schedules: Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")] = 3,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Of the first one; the others follow it.")
-    ] = _SEED,
-    faults: Annotated[
-        str, typer.Option(metavar="LIST", help="Draw from these only; see `eos-chaos faults`.")
-    ] = "all",
-    workload: Annotated[
-        str, typer.Option(metavar="MODULE:FUNC", help="What to run; `stream` is eos's own sink.")
-    ] = "chaos.workloads:stream",
-    report: Annotated[
-        Path, typer.Option(help="Folder of the report. What is there already is not run again.")
-    ] = Path("build/chaos"),
-    epochs: Annotated[
-        int, typer.Option(min=FEWEST_EPOCHS, help="Micro-batches of each schedule.")
-    ] = 24,
-    singles: Annotated[
-        bool, typer.Option("--singles", help="Instead of seeds: each fault alone.")
-    ] = False,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Instead of seeds: each fault and then each other.")
-    ] = False,
-    keep: Annotated[
-        str, typer.Option(metavar="N,N", help="Only these faults of the schedule, from 1.")
-    ] = "",
-    shard: Annotated[
-        str, typer.Option(metavar="K/N", help="Only the K-th of N parts of the schedules.")
-    ] = "1/1",
-    hours: Annotated[
-        float | None, typer.Option(min=0, help="Go on with further seeds for so long.")
-    ] = None,
-    shrink: Annotated[
-        bool, typer.Option(help="Look for the fewest faults with which a schedule still fails.")
-    ] = True,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell each thing.")] = False,
+    schedules: options.Schedules = 3,
+    seed: options.Seed = 1,
+    faults: options.Faults = "all",
+    workload: options.Workload = "chaos.workloads:stream",
+    report: options.Report = Path("build/chaos"),
+    epochs: options.Epochs = 24,
+    singles: options.Singles = False,
+    pairs: options.Pairs = False,
+    soak_minutes: options.SoakMinutes = None,
+    keep: options.Keep = "",
+    shard: options.Shard = "1/1",
+    hours: options.Hours = None,
+    shrink: options.Shrink = True,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run schedules of random faults, and write `report.html`, `report.json` and `junit.xml`.
 
@@ -97,16 +75,19 @@ def run(
             "pyspark is not installed.", hint="Try: pip install 'eos[spark,chaos]'"
         )
     load(workload)
-    names = _faults(faults)
-    part, parts = _shard(shard)
+    names = options.parse_faults(faults)
+    part, parts = options.parse_shard(shard)
     entries: Iterator[Entry]
-    if singles or pairs:
+    if soak_minutes is not None:
+        entries = of_soak(seed, soak_minutes)
+    elif singles or pairs:
         entries = of_singles(names) if singles else of_pairs(names)
     else:
         end = seed + schedules if hours is None else sys.maxsize
         entries = of_seeds(range(seed, end), names, epochs)
     mine = islice(entries, part - 1, None, parts)
-    plan = Plan(workload, _checked(mine, _numbers(keep)), report, _numbers(keep), shrink)
+    numbers = options.parse_keep(keep)
+    plan = Plan(workload, _checked(mine, numbers), report, numbers, shrink)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
     _conclude(outcomes, report)
@@ -167,40 +148,6 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
 
     run_all(plan, tell=tell, on_outcome=on_outcome, until=until)
     return outcomes
-
-
-def _shard(text: str) -> tuple[int, int]:
-    try:
-        part, parts = (int(number) for number in text.split("/"))
-    except ValueError:
-        part, parts = 0, 0
-    if not 1 <= part <= parts:
-        raise ConfigurationError(
-            f"--shard {text!r} is not K/N.", hint="Say 2/6 for the second of six parts."
-        )
-    return part, parts
-
-
-def _faults(text: str) -> list[str]:
-    if text == "all":
-        return list(FAULTS)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in FAULTS]
-    if unknown or not names:
-        raise ConfigurationError(
-            f"--faults: there is no {', '.join(unknown) or 'name'}.",
-            hint=f"Choose from {', '.join(FAULTS)}.",
-        )
-    return names
-
-
-def _numbers(text: str) -> list[int] | None:
-    if not text:
-        return None
-    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
-    if min(numbers) < 1:
-        raise ConfigurationError(f"--keep {text!r}: give the faults' numbers, as 1,3.")
-    return numbers
 
 
 def _checked(entries: Iterator[Entry], keep: list[int] | None) -> Iterator[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -44,17 +45,18 @@ def _flips_of(decisions: list[Decision]) -> Iterator[str]:
 
 
 def _forgotten(view: View) -> Iterator[str]:
-    """What was committed once is committed in the log as it is now."""
+    """What was committed once is committed in the log as it is now, as long as it keeps it."""
     if view.history.decisions is None:
         return
     now = {(d.query, d.epoch): d for d in view.history.decisions}
-    first_kept = min((d.seq for d in view.history.decisions), default=0)
+    done = sorted(d.seq for d in now.values() if d.state in FINAL)
     for decision in view.history.earlier:
-        is_thinned = decision.seq < first_kept
-        if decision.state in FINAL and not is_thinned:
-            newest = now.get((decision.query, decision.epoch))
-            if newest is None or newest.state is not decision.state:
-                yield f"{_short(decision)} is not in the log any more"
+        newest = now.get((decision.query, decision.epoch))
+        newer = len(done) - bisect_right(done, decision.seq)
+        is_thinned = newest is None and newer >= view.history.kept_epochs
+        has_changed = newest is None or newest.state is not decision.state
+        if decision.state in FINAL and has_changed and not is_thinned:
+            yield f"{_short(decision)} is not in the log any more"
 
 
 def gaps(view: View) -> Iterator[str]:

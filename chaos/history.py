@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from eos.commit_log import KEEP_EPOCHS
 from eos.transaction import LogRecord, State
 
 Outcome = Literal["ok", "fail", "unknown"]
@@ -120,6 +121,7 @@ class RunHistory:
         stuck: what did not get on when all was quiet, each as a line of text.
         fresh_again, decisions_again: after recovery ran once more; None when it did not.
         says_clean: what the recovery tool said at the end; None when it was not asked.
+        kept_epochs: how many finished epochs the log keeps at least; older ones may be gone.
         keeps_order: whether the workload keeps the order of a key's records.
     """
 
@@ -133,6 +135,7 @@ class RunHistory:
     fresh_again: Reader | None = None
     decisions_again: tuple[Decision, ...] | None = None
     says_clean: bool | None = None
+    kept_epochs: int = KEEP_EPOCHS
     keeps_order: bool = True
     control: Control = field(default_factory=Control)
     operations: tuple[Operation, ...] = ()

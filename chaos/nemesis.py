@@ -49,10 +49,14 @@ class Nemesis:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._thread.join(timeout=300)
+
+    def stop(self) -> None:
+        """Heal what is in effect, and let no further fault begin."""
         self._over.set()
         for event in self._begun.values():
             event.set()
-        self._thread.join(timeout=300)
 
     def epoch_begins(self, epoch: int) -> None:
         """The driver has this epoch to write: its faults are due, and those of earlier ones."""

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from chaos.resources import Sample, grown
 from chaos.run import Result
 from chaos.schedule import Schedule
 from eos.errors import ConfigurationError
@@ -90,6 +91,7 @@ class Outcome(_Kept):
     driver_restart_s: list[float]
     broker_restart_s: list[float]
     reader_stall_s: list[float]
+    samples: list[Sample] = []
     shrunk_to: list[int] | None = None
     """The faults that are enough to fail, by their number from 1; None: not shrunk."""
 
@@ -97,6 +99,15 @@ class Outcome(_Kept):
     def is_good(self) -> bool:
         """It came to its end, and nothing is wrong."""
         return not self.failure and not self.anomalies
+
+    @property
+    def grown(self) -> dict[str, float]:
+        """What its processes hold ever more of, by name of ``Sample``, with the growth.
+
+        Only a run with one driver tells: each life begins with nothing.
+        """
+        lives = sum(one.name.startswith("driver life") for one in self.operations)
+        return grown(self.samples) if lives == 1 else {}
 
     @property
     def fired(self) -> list[FaultOutcome]:
@@ -174,6 +185,7 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         driver_restart_s=result.timing.driver_restart_s,
         broker_restart_s=result.timing.broker_restart_s,
         reader_stall_s=result.timing.reader_stall_s,
+        samples=result.samples,
     )
 
 

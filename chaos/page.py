@@ -10,7 +10,7 @@ from typing import Final
 
 from chaos.faults import FAULTS
 from chaos.outcome import Outcome
-from chaos.plots import recovery_times, timeline
+from chaos.plots import recovery_times, resources, timeline
 from chaos.report import DURATIONS, Percentiles, durations_of, verdict_of
 
 _PAGE: Final = Template("""<!doctype html>
@@ -55,6 +55,9 @@ $schedules</section>
 </main>
 </html>
 """)
+
+_LONG_S: Final = 240.0
+"""Shorter runs say nothing about what grows."""
 
 
 def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -116,10 +119,15 @@ def _duration_row(name: str, seconds: Sequence[float]) -> str:
 def _schedule(outcome: Outcome, *, is_open: bool) -> str:
     mark = "" if outcome.is_good else ' <span class="harm">failed</span>'
     faults = ", ".join(fault.name for fault in outcome.fired) or "no fault"
+    samples = f"<div class='wide'>{resources(outcome)}</div>" if _is_long(outcome) else ""
     return (
         f"<details{' open' if is_open else ''}><summary>"
         f"{escape(outcome.name)}{mark}: {escape(faults)}; "
         f"{outcome.records_out:,} of {outcome.records_in:,} records readable, "
-        f"{outcome.seconds:.0f} s</summary><div class='wide'>{timeline(outcome)}</div>"
+        f"{outcome.seconds:.0f} s</summary><div class='wide'>{timeline(outcome)}</div>{samples}"
         f"<p class='note'><code>{escape(outcome.again)}</code></p></details>"
     )
+
+
+def _is_long(outcome: Outcome) -> bool:
+    return bool(outcome.samples) and outcome.samples[-1].at_s > _LONG_S

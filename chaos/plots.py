@@ -129,6 +129,31 @@ def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
         return _svg(figure)
 
 
+def resources(outcome: Outcome) -> str:
+    """Memory and open files of the job's processes over a long run."""
+    minutes = [sample.at_s / 60 for sample in outcome.samples]
+    panels = {
+        "memory (MB)": {"driver": "driver_mb", "its JVM": "jvm_mb", "largest worker": "worker_mb"},
+        "open files": {
+            "driver": "driver_files",
+            "its JVM": "jvm_files",
+            "a worker": "worker_files",
+        },
+    }
+    with matplotlib.rc_context(_STYLE):
+        figure, grid = plt.subplots(1, len(panels), figsize=(11, 3.4))
+        for axes, (title, lines) in zip(grid, panels.items(), strict=True):
+            for style, (label, name) in zip(("-", "--", ":"), lines.items(), strict=True):
+                values = [getattr(sample, name) for sample in outcome.samples]
+                axes.plot(minutes, values, style, label=label, color=_READER)
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("minutes")
+            axes.set_ylabel(title)
+            axes.legend(frameon=False)
+        figure.tight_layout()
+        return _svg(figure)
+
+
 def _svg(figure: Any) -> str:
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # addresses, all of them

@@ -55,11 +55,12 @@ class Verdict:
     records: int
     epochs: int
     control_lost: int
+    grown: dict[str, float]
 
     @property
     def is_good(self) -> bool:
         """Every schedule came to its end, and nothing is wrong."""
-        return self.schedules > 0 and self.good == self.schedules
+        return self.schedules > 0 and self.good == self.schedules and not self.grown
 
     def sentence(self) -> str:
         """The verdict in one line."""
@@ -72,6 +73,9 @@ class Verdict:
                 f"{_many(len(self.faults_fired), 'kind')}, {self.epochs:,} epochs, "
                 f"{self.records:,} records, each readable exactly once."
             )
+        if self.good == self.schedules:
+            what = ", ".join(f"{name} x {ratio:.2f}" for name, ratio in self.grown.items())
+            return f"Nothing was lost or doubled, but its processes grew: {what}."
         found = ", ".join(f"{count} x {name}" for name, count in self.anomalies.items())
         broke_off = f"{self.broke_off} broke off" if self.broke_off else ""
         what = "; ".join(filter(None, (found, broke_off)))
@@ -100,6 +104,7 @@ def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
         records=sum(outcome.records_in for outcome in outcomes),
         epochs=sum(outcome.epochs_done for outcome in outcomes),
         control_lost=sum(outcome.control_lost for outcome in outcomes),
+        grown={name: ratio for outcome in outcomes for name, ratio in outcome.grown.items()},
     )
 
 

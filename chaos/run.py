@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import urllib.request
 import uuid
@@ -20,6 +21,7 @@ from chaos.nemesis import Happened, Nemesis
 from chaos.proxy import FaultProxy
 from chaos.readers import Watcher, drain
 from chaos.records import records_of, release
+from chaos.resources import Sample, Sampler
 from chaos.schedule import Schedule
 from chaos.supervisor import Supervisor
 from chaos.target import Target
@@ -52,6 +54,7 @@ class Result:
     happened: list[Happened] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
     timing: Timing = field(default_factory=Timing)
+    samples: list[Sample] = field(default_factory=list)
     began_at: float = 0.0
     ended_at: float = 0.0
     failure: str = ""
@@ -69,6 +72,7 @@ class Run:
         workload: ``module:function``.
         folder: for the job's files; the driver's log stays there.
         project: folder that the driver runs in; this process's own when None.
+        minutes: give out no epoch after that; None: all of them.
         tell: gets a line of text for each thing that happens.
     """
 
@@ -81,8 +85,10 @@ class Run:
         *,
         tell: Callable[[str], None],
         project: Path | None = None,
+        minutes: float | None = None,
     ) -> None:
         self._schedule = schedule
+        self._minutes = minutes
         self._project = project or Path.cwd()
         self._broker = broker
         self._folder = folder
@@ -92,6 +98,7 @@ class Run:
         self._topics = [f"{self._topic}-partition-{n}" for n in range(schedule.partitions)]
         self._epochs = records_of(schedule, self._topic)
         self._seen: dict[int, Decision] = {}
+        self._given = 0
         self._job = Job(
             workload=workload,
             service_url="",
@@ -137,10 +144,12 @@ class Run:
                 Supervisor(job, log_file, project=self._project, tell=self._tell)
             )
             target = Target(self._broker, proxy, supervisor, job, self._topics)
+            sampler = stack.enter_context(Sampler(supervisor))
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             self._feed(supervisor, nemesis)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
+            result.samples = sampler.samples
             self._settle(result, target, watchers, control, nemesis)
 
     def _create_topic(self) -> None:
@@ -153,11 +162,15 @@ class Run:
     def _feed(self, supervisor: Supervisor, nemesis: Nemesis) -> None:
         """Give out the epochs; at the end all of them are noted by Spark."""
         last = self._schedule.epochs - 1
+        ends_at = math.inf if self._minutes is None else time.monotonic() + 60 * self._minutes
         released, released_at = -1, 0.0
         noted_at = time.monotonic()
         noted = -1
         while noted < last:
             supervisor.check()
+            if time.monotonic() > ends_at:
+                last, ends_at = released, math.inf
+                nemesis.stop()
             while (
                 released < min(last, noted + 1 + _AHEAD)
                 and nemesis.may_begin(released + 1)
@@ -170,6 +183,7 @@ class Run:
                 noted, noted_at = now, time.monotonic()
                 supervisor.progress()
                 self._look_at_the_log()
+                self._given = released + 1
             elif time.monotonic() - noted_at > EPOCH_TIMEOUT_S:
                 raise TimeoutError(f"epoch {noted + 1} is not done after {EPOCH_TIMEOUT_S:.0f} s")
             nemesis.epoch_begins(min(released, noted + 1))
@@ -221,7 +235,7 @@ class Run:
         result.records = records or []
         result.happened = nemesis.happened
         result.history = RunHistory(
-            records=tuple(record for epoch in self._epochs for record in epoch),
+            records=tuple(record for epoch in self._epochs[: self._given] for record in epoch),
             fresh=fresh,
             decisions=decisions,
             readers=_readers(watchers),

@@ -13,6 +13,8 @@ QUIET_EPOCHS: Final = 2
 """At the start no fault begins."""
 GAP_EPOCHS: Final = 4
 """Between two faults, and after the last: there has to be something to hit, and to recover."""
+_SOAK_GAP_EPOCHS: Final = 40
+_SOAK_EPOCHS_PER_S: Final = 4
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
@@ -115,4 +117,28 @@ def only(*names: str) -> Schedule:
         partitions=2,
         keyed=True,
         faults=faults,
+    )
+
+
+def soak(seed: int, names: Sequence[str], *, minutes: float) -> Schedule:
+    """A long run in one life of the driver: small epochs, now and then a fault.
+
+    Args:
+        names: of faults that the driver survives.
+    """
+    rng = random.Random(seed)
+    epochs = max(FEWEST_EPOCHS, int(minutes * 60 * _SOAK_EPOCHS_PER_S))
+    faults = [
+        Planned(rng.choice(list(names)), epoch, 0.2, round(rng.uniform(0.5, 2.0), 1))
+        for epoch in range(_SOAK_GAP_EPOCHS, epochs, _SOAK_GAP_EPOCHS)
+    ]
+    return Schedule(
+        seed=seed,
+        epochs=epochs,
+        rows=50,
+        padding=100,
+        tasks=2,
+        partitions=2,
+        keyed=True,
+        faults=tuple(faults),
     )

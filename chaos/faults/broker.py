@@ -36,7 +36,7 @@ def _coordinator_move(target: Target) -> Iterator[Proof]:
 
 
 FAULTS: Final = (
-    Fault("broker-kill", "broker", "SIGKILL of the broker, then a start again", _broker_kill),
-    Fault("unload", "broker", "all partitions of the topic are unloaded", _unload),
-    Fault("coordinator-move", "broker", "the coordinator is unloaded", _coordinator_move),
+    Fault("broker-kill", "broker", "SIGKILL of the broker, then a start again", _broker_kill, True),
+    Fault("unload", "broker", "all partitions of the topic are unloaded", _unload, True),
+    Fault("coordinator-move", "broker", "the coordinator is unloaded", _coordinator_move, True),
 )

@@ -54,9 +54,13 @@ def _worker_stop(target: Target) -> Iterator[Proof]:
 
 FAULTS: Final = (
     Fault("driver-kill", "driver", "SIGKILL of driver, JVM and executors", _driver_kill),
-    Fault("driver-stop", "driver", "SIGSTOP of the driver, then SIGCONT", _driver_stop),
+    Fault("driver-stop", "driver", "SIGSTOP of the driver, then SIGCONT", _driver_stop, True),
     Fault("executor-kill", "executor", "SIGKILL of an executor", _executor_kill),
-    Fault("executor-stop", "executor", "SIGSTOP of an executor, then SIGCONT", _executor_stop),
+    Fault(
+        "executor-stop", "executor", "SIGSTOP of an executor, then SIGCONT", _executor_stop, True
+    ),
     Fault("worker-kill", "executor", "SIGKILL of all Python workers", _worker_kill),
-    Fault("worker-stop", "executor", "SIGSTOP of all Python workers, then SIGCONT", _worker_stop),
+    Fault(
+        "worker-stop", "executor", "SIGSTOP of all Python workers, then SIGCONT", _worker_stop, True
+    ),
 )

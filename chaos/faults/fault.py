@@ -34,12 +34,16 @@ Act = Callable[[Target], AbstractContextManager[Proof]]
 
 @dataclass(frozen=True)
 class Fault:
-    """One named fault. ``part``: what it befalls."""
+    """One named fault.
+
+    ``part``: what it befalls. ``is_survived``: neither the driver nor a worker ends by it.
+    """
 
     name: str
     part: Part
     text: str
     act: Act
+    is_survived: bool = False
 
 
 def pids(processes: list[psutil.Process]) -> str:

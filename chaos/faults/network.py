@@ -32,7 +32,7 @@ def _frames(
             yield proof
             proof.hit = f"{fault.count} x {kind.__name__}" if fault.count else ""
 
-    return Fault(name, "network", text, act)
+    return Fault(name, "network", text, act, is_survived=True)
 
 
 @contextmanager
@@ -56,5 +56,5 @@ FAULTS: Final = (
     ),
     _frames("mute", "nothing gets to the broker", Message, _DROP, times=_ALWAYS, towards="broker"),
     _frames("slow-link", "20 ms more for each frame", Message, _SLOW, times=_ALWAYS),
-    Fault("cut-all", "network", "all connections are cut at once", _cut_all),
+    Fault("cut-all", "network", "all connections are cut at once", _cut_all, True),
 )

@@ -249,6 +249,12 @@ DECIDING = [
         lambda h: replace(h, earlier=((h.decisions or ())[4]._replace(txn="(0,77)"),)),
         set(),
     ),
+    Planted(
+        K.DECISION_FLIP,
+        "a committed epoch that the log forgot",
+        lambda h: replace(uncommitted(0)(h), earlier=h.decisions or (), noted=h.noted),
+        set(),
+    ),
     Planted(K.GAP, "an epoch left out", both(uncommitted(1), readers(lose(*EPOCH_1))), set()),
     Planted(K.GAP, "Spark is ahead", with_(noted=frozenset("0123")), set()),
     Planted(K.GAP, "Spark is behind", with_(noted=frozenset("01")), set()),

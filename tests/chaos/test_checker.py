@@ -67,3 +67,15 @@ def test_many_cases_are_counted_and_a_few_are_told():
     assert anomaly.kind is Kind.DUPLICATE
     assert (anomaly.count, len(anomaly.examples)) == (24, 5)
     assert str(anomaly).startswith("1 duplicate x24: watcher found record 0/0 at ")
+
+
+def test_a_log_may_forget_what_is_older_than_it_keeps():
+    history = small()
+    thinned = replace(
+        history,
+        decisions=(history.decisions or ())[3:],
+        decisions_again=(history.decisions or ())[3:],
+        earlier=history.decisions or (),
+    )
+    assert [anomaly.kind for anomaly in check(thinned)] == [Kind.DECISION_FLIP]
+    assert check(replace(thinned, kept_epochs=2)) == []

@@ -15,6 +15,7 @@ from chaos.nemesis import Happened
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.page import write_page
 from chaos.report import Percentiles, verdict_of, write_json, write_junit
+from chaos.resources import Sample, grown, growth
 from chaos.run import Result
 from chaos.schedule import draw
 from chaos.timing import Timing
@@ -39,7 +40,8 @@ def result(seed: int = 1, **values) -> Result:
     history = type(history)(**{**vars(history), "operations": (life,)})
     happened = [Happened(f, 101.0 + n, 102.0 + n, "pid 7") for n, f in enumerate(schedule.faults)]
     timing = Timing([8.0, 9.0], [], [0.1, 0.2, 0.3])
-    made = Result(schedule, history, [], happened, [], timing, 100.0, 160.0)
+    made = Result(schedule, history, happened=happened, timing=timing)
+    made.began_at, made.ended_at = 100.0, 160.0
     for name, value in values.items():
         setattr(made, name, value)
     return made
@@ -180,3 +182,42 @@ def test_singles_are_each_fault_alone_and_pairs_each_two_in_both_orders():
     a, b, c = NAMES[:3]
     assert pairs == [[a, b], [a, c], [b, a], [b, c], [c, a], [c, b]]
     assert len({entry.name for entry in of_pairs(NAMES)}) == len(NAMES) * (len(NAMES) - 1)
+
+
+def samples(count: int, **slopes: float) -> list[Sample]:
+    """A sample each five seconds; what is named grows by so much from one to the next."""
+    flat = {"driver_mb": 200.0, "driver_files": 40, "worker_mb": 100.0, "worker_files": 20}
+    return [
+        Sample(
+            at_s=5.0 * n,
+            jvm_mb=700.0 + n,
+            jvm_files=300,
+            **{name: value + int(n * slopes.get(name, 0)) for name, value in flat.items()},
+        )
+        for n in range(count)
+    ]
+
+
+def test_what_stays_flat_has_not_grown_and_a_jvms_heap_does_not_count():
+    assert grown(samples(100)) == {}
+    assert grown(samples(100, driver_mb=0.2)) == {}
+
+
+@pytest.mark.parametrize("name", ["driver_mb", "driver_files", "worker_mb", "worker_files"])
+def test_a_leak_is_found_by_name_and_fails_the_run(name, tmp_path):
+    leaking = samples(100, **{name: 1})
+    assert list(grown(leaking)) == [name]
+    outcome = kept(result(samples=leaking))
+    verdict = verdict_of([outcome])
+    assert not verdict.is_good
+    assert verdict.sentence().startswith(
+        f"Nothing was lost or doubled, but its processes grew: {name}"
+    )
+    path = tmp_path / "report.html"
+    write_page([outcome], path)
+    assert path.read_text().count("<svg") == 3
+
+
+def test_a_short_run_says_nothing_about_growth():
+    assert growth(samples(10, driver_mb=50), "driver_mb") is None
+    assert grown(samples(10, driver_mb=50)) == {}

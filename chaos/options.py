@@ -1,0 +1,93 @@
+"""The options of ``eos-chaos run``, and what their texts mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chaos.faults import FAULTS
+from chaos.schedule import FEWEST_EPOCHS
+from eos.errors import ConfigurationError
+
+Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the first one; the others follow it.")]
+Faults = Annotated[
+    str, typer.Option(metavar="LIST", help="Draw from these only; see `eos-chaos faults`.")
+]
+Workload = Annotated[
+    str, typer.Option(metavar="MODULE:FUNC", help="What to run; `stream` is eos's own sink.")
+]
+Report = Annotated[
+    Path, typer.Option(help="Folder of the report. What is there already is not run again.")
+]
+Epochs = Annotated[int, typer.Option(min=FEWEST_EPOCHS, help="Micro-batches of each schedule.")]
+Singles = Annotated[bool, typer.Option("--singles", help="Instead of seeds: each fault alone.")]
+Pairs = Annotated[
+    bool, typer.Option("--pairs", help="Instead of seeds: each fault and then each other.")
+]
+SoakMinutes = Annotated[
+    float | None,
+    typer.Option(min=1, help="Instead of seeds: one run for so long, whose driver must not grow."),
+]
+Keep = Annotated[
+    str, typer.Option(metavar="N,N", help="Only these faults of the schedule, from 1.")
+]
+Shard = Annotated[
+    str, typer.Option(metavar="K/N", help="Only the K-th of N parts of the schedules.")
+]
+Hours = Annotated[float | None, typer.Option(min=0, help="Go on with further seeds for so long.")]
+Shrink = Annotated[
+    bool, typer.Option(help="Look for the fewest faults with which a schedule still fails.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell each thing.")]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/6`` as two numbers.
+
+    Raises:
+        ConfigurationError: it is not that.
+    """
+    try:
+        part, parts = (int(number) for number in text.split("/"))
+    except ValueError:
+        part, parts = 0, 0
+    if not 1 <= part <= parts:
+        raise ConfigurationError(
+            f"--shard {text!r} is not K/N.", hint="Say 2/6 for the second of six parts."
+        )
+    return part, parts
+
+
+def parse_faults(text: str) -> list[str]:
+    """Names of faults; ``all`` are all.
+
+    Raises:
+        ConfigurationError: there is no such fault.
+    """
+    if text == "all":
+        return list(FAULTS)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown or not names:
+        raise ConfigurationError(
+            f"--faults: there is no {', '.join(unknown) or 'name'}.",
+            hint=f"Choose from {', '.join(FAULTS)}.",
+        )
+    return names
+
+
+def parse_keep(text: str) -> list[int] | None:
+    """``1,3`` as numbers; None when nothing is said.
+
+    Raises:
+        ConfigurationError: they are not numbers from 1.
+    """
+    if not text:
+        return None
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise ConfigurationError(f"--keep {text!r}: give the faults' numbers, as 1,3.")
+    return numbers

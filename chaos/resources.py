@@ -1,0 +1,105 @@
+"""What the job's processes hold, sample by sample: memory and open files must not grow."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from chaos.supervisor import Supervisor
+
+EVERY_S: Final = 5.0
+MOST_GROWTH: Final = 1.10
+"""The last quarter against the second one; the first is warming up."""
+_FEWEST: Final = 16
+_MB: Final = 1e6
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One moment. Memory is resident, in MB; of several workers the largest counts.
+
+    ``driver`` is the driver's Python, ``jvm`` its JVM. ``at_s``: since the run began.
+    """
+
+    at_s: float
+    driver_mb: float
+    driver_files: int
+    jvm_mb: float
+    jvm_files: int
+    worker_mb: float
+    worker_files: int
+
+
+CHECKED: Final = ("driver_mb", "driver_files", "jvm_files", "worker_mb", "worker_files")
+"""What must stay flat. A JVM's memory is not in it: its heap grows to its limit by design."""
+
+
+def growth(samples: Sequence[Sample], name: str) -> float | None:
+    """The median of the last quarter over that of the second; None: too few samples to tell."""
+    if len(samples) < _FEWEST:
+        return None
+    quarter = len(samples) // 4
+    values = [float(getattr(sample, name)) for sample in samples]
+    before = statistics.median(values[quarter : 2 * quarter])
+    return statistics.median(values[-quarter:]) / before if before else None
+
+
+def grown(samples: Sequence[Sample]) -> dict[str, float]:
+    """What has grown by more than it may, with its growth."""
+    found = {name: growth(samples, name) for name in CHECKED}
+    return {name: ratio for name, ratio in found.items() if ratio and ratio > MOST_GROWTH}
+
+
+class Sampler:
+    """Takes a sample every few seconds in a thread; a context manager."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.samples: list[Sample] = []
+        self._supervisor = supervisor
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            # A process may die while it is looked at, and the job may be over.
+            with contextlib.suppress(psutil.Error, RuntimeError):
+                self.samples.append(self._sample())
+
+    def _sample(self) -> Sample:
+        life = self._supervisor.current
+        python = psutil.Process(life.pid)
+        jvms = [p for p in life.driver_processes() if p.pid != life.pid and "java" in p.name()]
+        workers = life.workers()
+        return Sample(
+            at_s=time.monotonic() - self._began,
+            driver_mb=_memory([python]),
+            driver_files=_files([python]),
+            jvm_mb=_memory(jvms),
+            jvm_files=_files(jvms),
+            worker_mb=_memory(workers),
+            worker_files=_files(workers),
+        )
+
+
+def _memory(processes: Sequence[psutil.Process]) -> float:
+    return max((process.memory_info().rss / _MB for process in processes), default=0.0)
+
+
+def _files(processes: Sequence[psutil.Process]) -> int:
+    return max((int(process.num_fds()) for process in processes), default=0)
