@@ -83,7 +83,7 @@ class DuplicateEpochCall(Fatal):
 
 
 class NewLineage(Fatal):
-    """A sink that another streaming query wrote to is used by a new query."""
+    """A sink that another query wrote to is used by a new one, or its log has been lost."""
 
 
 # --- protocol and broker -----------------------------------------------------------------------

@@ -9,12 +9,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from eos.commit_log import CommitLog
+from eos.commit_log import CommitLog, has_log
 from eos.committer import Committer, EpochResult, PulsarHalf, Written
+from eos.coordinator import check_lineage
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TxnId
 from eos.summary import TaskSummary
-from eos.transaction import BATCH
+from eos.transaction import BATCH, History
 from sinks.columns import select_columns
 from sinks.jobs import spark_context, tagged_jobs
 from sinks.options import PulsarSinkOptions
@@ -96,7 +97,7 @@ class PulsarSink:
         with self._lock:
             try:
                 spark_context(df)
-                committer, half = self._opened(query_id)
+                committer, half = self._opened(query_id, epoch)
                 return committer.run_epoch(
                     query_id, epoch, lambda txn: self._write_rows(df, half, txn), call=call
                 )
@@ -104,9 +105,10 @@ class PulsarSink:
                 error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
                 raise
 
-    def _opened(self, query_id: str) -> tuple[Committer, PulsarHalf]:
+    def _opened(self, query_id: str, epoch: str) -> tuple[Committer, PulsarHalf]:
         options = self.options
         if self._committer is None or self._half is None:
+            self._check_log_is_there(query_id, epoch)
             half = PulsarHalf(
                 options.sink_id,
                 options.service_url,
@@ -132,8 +134,15 @@ class PulsarSink:
                 max_attempts=options.max_attempts,
                 deadline_s=options.resolve_timeout_s,
             )
-        self._committer.check_lineage(query_id, options.on_new_query)
+        self._committer.check_lineage(query_id, epoch, options.on_new_query)
         return self._committer, self._half
+
+    def _check_log_is_there(self, query_id: str, epoch: str) -> None:
+        """Before an empty one is made in the place of a log that is elsewhere."""
+        options = self.options
+        where = (options.commit_log, options.sink_id)
+        if not has_log(*where, storage_options=options.storage_options):
+            check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
 
     def _write_rows(self, df: DataFrame, half: PulsarHalf, txn: TxnId) -> Written:
         """Step 5: run the one Spark action that sends the rows, and collect the summaries."""

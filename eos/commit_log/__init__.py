@@ -4,7 +4,7 @@ from eos.commit_log.housekeeping import KEEP_EPOCHS, CompactionReport
 from eos.commit_log.log import HOUSEKEEPING_INTERVAL, Clock, CommitLog
 from eos.commit_log.probe import StorageProbe, probe_storage
 from eos.commit_log.schema import SCHEMA, to_row
-from eos.commit_log.sinks import sinks
+from eos.commit_log.sinks import has_log, sinks
 
 __all__ = [
     "HOUSEKEEPING_INTERVAL",
@@ -14,6 +14,7 @@ __all__ = [
     "CommitLog",
     "CompactionReport",
     "StorageProbe",
+    "has_log",
     "probe_storage",
     "sinks",
     "to_row",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, ConfigurationError
 from eos.ids import check_sink_id
 
@@ -27,6 +28,18 @@ def sinks(root: str | Path, *, storage_options: Mapping[str, str] | None = None)
     except OSError as error:
         text = location.clean(error)
         raise CommitLogError(f"commit logs below {location.uri} can't be listed: {text}.") from None
+
+
+def has_log(
+    root: str | Path, sink_id: str, *, storage_options: Mapping[str, str] | None = None
+) -> bool:
+    """Whether a sink has a log below ``root``.
+
+    Raises:
+        ConfigurationError: a bad sink id or URL.
+        CommitLogError: there is one, and it is broken; names the file.
+    """
+    return LogTable.maybe_open(Location(root, sink_id, storage_options), sink_id) is not None
 
 
 def _is_sink_id(name: str) -> bool:

@@ -84,13 +84,15 @@ class Committer:
         self._is_ready = False
         self._called: set[tuple[str, str, str]] = set()
 
-    def check_lineage(self, query_id: str, on_new_query: Literal["refuse", "continue"]) -> None:
+    def check_lineage(
+        self, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
+    ) -> None:
         """Refuse a new query on a known sink, before anything is claimed.
 
         Raises:
             NewLineage: see ``eos.coordinator.check_lineage``.
         """
-        check_lineage(self._log.history, query_id, on_new_query)
+        check_lineage(self._log.history, query_id, epoch, on_new_query)
 
     def claim(self) -> LogRecord:
         """Step 1: claim the sink, connect to its coordinators, end what is unfinished.

@@ -12,6 +12,7 @@ from eos.transaction import (
     History,
     LogRecord,
     ReasonKind,
+    epoch_number,
     is_streaming,
 )
 
@@ -58,24 +59,34 @@ def decide_epoch(history: History, query_id: str, epoch: str, *, ttl_ms: int) ->
 
 
 def check_lineage(
-    history: History, query_id: str, on_new_query: Literal["refuse", "continue"]
+    history: History, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
 ) -> None:
     """Nothing, when ``query_id`` may write with this sink.
 
     A new query id means a new checkpoint: its epochs start at 0 again and are not the old ones.
+    And a query that is past its first epoch has written before: a log that holds nothing of any
+    query is then not its own, or not any more.
 
     Raises:
-        NewLineage: another streaming query wrote with this sink before.
+        NewLineage: another streaming query wrote with this sink before, or the log was lost.
     """
     known = history.streaming_queries
-    if not is_streaming(query_id) or query_id in known or not known:
+    if not is_streaming(query_id) or query_id in known or on_new_query == "continue":
         return
-    if on_new_query == "continue":
-        return
-    raise NewLineage(
-        f"The sink was written by query {', '.join(sorted(known))}; this is a new query, with a "
-        "new checkpoint, and its epochs start again at 0.",
-        hint="Start with the old checkpoint; or use a new sink_id; or, if rows that were written "
-        'before shall be written again, set on_new_query="continue".',
-        query_id=query_id,
-    )
+    if known:
+        raise NewLineage(
+            f"The sink was written by query {', '.join(sorted(known))}; this is a new query, with "
+            "a new checkpoint, and its epochs start again at 0.",
+            hint="Start with the old checkpoint; or use a new sink_id; or, if rows that were "
+            'written before shall be written again, set on_new_query="continue".',
+            query_id=query_id,
+        )
+    if epoch_number(query_id, epoch) > 0:
+        raise NewLineage(
+            f"The query is at epoch {epoch}, and the commit log holds nothing of it: it may have "
+            "been moved, lost, or not be mounted.",
+            hint="Give the right commit_log: with an empty one, an epoch that is readable already "
+            "could be written again. If the query wrote to something else until now, start it "
+            'once with on_new_query="continue".',
+            query_id=query_id,
+        )

@@ -250,9 +250,9 @@ def test_a_new_query_under_a_known_sink_is_refused_before_anything_is_claimed(ma
     driver.run("0")
     other = make_driver()
     with pytest.raises(NewLineage, match="on_new_query"):
-        other.committer.check_lineage("another-query", "refuse")
-    other.committer.check_lineage("another-query", "continue")
-    other.committer.check_lineage(BATCH, "refuse")
+        other.committer.check_lineage("another-query", "0", "refuse")
+    other.committer.check_lineage("another-query", "0", "continue")
+    other.committer.check_lineage(BATCH, "a key", "refuse")
     assert driver.run("1").status == "written"
 
 

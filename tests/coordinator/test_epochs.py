@@ -118,13 +118,26 @@ def test_a_new_streaming_query_is_refused_with_the_ways_out():
     log = Log()
     log.commit(log.open("0"))
     with pytest.raises(NewLineage, match=r"old checkpoint.*new sink_id.*continue"):
-        check_lineage(log.history, "another", "refuse")
-    check_lineage(log.history, "another", "continue")
-    check_lineage(log.history, QUERY, "refuse")
-    check_lineage(log.history, BATCH, "refuse")
+        check_lineage(log.history, "another", "0", "refuse")
+    check_lineage(log.history, "another", "0", "continue")
+    check_lineage(log.history, QUERY, "0", "refuse")
+    check_lineage(log.history, BATCH, "a key", "refuse")
 
 
 def test_a_streaming_query_may_follow_batch_writes():
     log = Log()
     log.commit(log.open("a key", query=BATCH))
-    check_lineage(log.history, QUERY, "refuse")
+    check_lineage(log.history, QUERY, "0", "refuse")
+
+
+@pytest.mark.parametrize("batch_writes", [False, True])
+def test_a_query_past_its_first_epoch_that_the_log_knows_nothing_of_is_refused(batch_writes):
+    log = Log()
+    if batch_writes:
+        log.commit(log.open("a key", query=BATCH))
+    with pytest.raises(NewLineage, match=r"at epoch 7, .*right commit_log.*continue"):
+        check_lineage(log.history, QUERY, "7", "refuse")
+    check_lineage(log.history, QUERY, "7", "continue")
+    check_lineage(log.history, BATCH, "7", "refuse")
+    log.commit(log.open("0"))
+    check_lineage(log.history, QUERY, "7", "refuse")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -109,3 +110,21 @@ def test_a_new_checkpoint_is_refused_unless_told_to_continue(
     source.run(make_sink(on_new_query="continue"), tmp_path / "new")
     assert values() == ["a", "a"]
     assert len({r.query_id for r in log() if r.epoch}) == 2
+
+
+def test_a_query_whose_log_is_gone_is_refused_and_no_empty_one_is_made(
+    source, make_sink, values, log, tmp_path
+):
+    source.add("a")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    kept = [record.state for record in log()]
+    root = Path(make_sink().options.commit_log)
+    root.rename(root.with_name("elsewhere"))
+    source.add("b")
+    with pytest.raises(StreamingQueryException, match=r"NewLineage.*at epoch 1.*commit_log"):
+        source.run(make_sink(), tmp_path / "checkpoint")
+    assert not root.exists()
+    root.with_name("elsewhere").rename(root)
+    source.run(make_sink(), tmp_path / "checkpoint")
+    assert values() == ["a", "b"]
+    assert [record.state for record in log()][: len(kept)] == kept
