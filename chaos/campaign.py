@@ -139,6 +139,8 @@ def _run_entry(plan: Plan, entry: Entry, brokers: _Brokers, scratch: Path, tell:
     outcome = _run_one(
         plan.workload, schedule, brokers, scratch, tell, log=log, minutes=entry.minutes
     )
+    for found in outcome.anomalies:
+        tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
     can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
     if can_shrink and not outcome.is_good:
         outcome = _shrunk(plan.workload, schedule, outcome, brokers, scratch, tell)

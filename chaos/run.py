@@ -23,6 +23,7 @@ from chaos.readers import Watcher, drain
 from chaos.records import records_of, release
 from chaos.resources import Sample, Sampler
 from chaos.schedule import Schedule
+from chaos.stuck import held_back
 from chaos.supervisor import Supervisor
 from chaos.target import Target
 from chaos.timing import Timing, timing_of
@@ -224,7 +225,7 @@ class Run:
         decisions = None if records is None else decisions_of(records)
         says_clean, fresh_again, decisions_again = None, None, None
         if records is not None:
-            stuck += self._held_back(target)
+            stuck += held_back(target)
             target.recovery("resolve", "--apply", "--yes")
             fresh_again = self._drain("fresh reader after recovery", stuck)
             decisions_again = decisions_of(self._log_records() or [])
@@ -266,12 +267,6 @@ class Run:
             if time.monotonic() > deadline:
                 return  # what they lack is for the checker to name
             time.sleep(_POLL_S)
-
-    def _held_back(self, target: Target) -> list[str]:
-        ended = target.recovery("orphans", "--json")
-        if ended.returncode == 0:
-            return []
-        return [f"eos-recovery orphans, exit code {ended.returncode}: {ended.stdout[:500]}"]
 
 
 def _readers(watchers: list[Watcher]) -> tuple[Reader, ...]:
