@@ -91,14 +91,25 @@ class Target:
         except EosError:
             return None
 
-    def admin(self, method: str, path: str) -> Any:
+    def create_topic(self, partitions: int) -> None:
+        """Create the job's topic.
+
+        Raises:
+            OSError: the broker refuses.
+        """
+        path = self.job.topic.replace("://", "/")
+        self.admin("PUT", f"/v2/{path}/partitions", partitions)
+
+    def admin(self, method: str, path: str, body: object = None) -> Any:
         """One call of the admin API, by plain HTTP; the parsed answer, None for an empty one.
 
         Raises:
             OSError: it was refused, or not answered.
         """
         url = f"{self.broker.admin_url}/admin{path}"
-        request = urllib.request.Request(url, method=method)  # noqa: S310 - our own broker
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - our own
+        request.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
             text = response.read()
         return json.loads(text) if text else None

@@ -1,0 +1,85 @@
+"""Gives the job its epochs: as fast as it takes them, and no faster than the faults come."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from chaos.history import Record
+from chaos.job import Job
+from chaos.nemesis import Nemesis
+from chaos.records import release
+from chaos.schedule import Schedule
+from chaos.supervisor import Supervisor
+
+EPOCH_TIMEOUT_S: Final = 180.0
+_POLL_S: Final = 0.1
+_AHEAD: Final = 1
+"""So many epochs wait in the input beside the one that runs."""
+_TRICKLE_S: Final = 4.0
+"""How often an epoch is given out while a fault is in effect: a second driver takes its time."""
+
+
+class Feed:
+    """The input of one run.
+
+    ``given``: how many epochs were given out.
+
+    Args:
+        epochs: the records of each epoch.
+        minutes: give out no epoch after that; None: all of them.
+    """
+
+    def __init__(
+        self, job: Job, schedule: Schedule, epochs: list[list[Record]], minutes: float | None
+    ) -> None:
+        self.given = 0
+        self._job = job
+        self._schedule = schedule
+        self._epochs = epochs
+        self._minutes = minutes
+
+    def noted(self) -> set[int]:
+        """The epochs that Spark's checkpoint holds as done."""
+        commits = Path(self._job.checkpoint) / "commits"
+        if not commits.is_dir():
+            return set()
+        return {int(path.name) for path in commits.iterdir() if path.name.isdecimal()}
+
+    def run(
+        self, supervisor: Supervisor, nemesis: Nemesis, on_progress: Callable[[], None]
+    ) -> None:
+        """Give out the epochs; returns when Spark has noted the last one.
+
+        Raises:
+            RuntimeError: the driver fails by itself, again and again.
+            TimeoutError: an epoch is not done in time.
+        """
+        end = self._schedule.epochs
+        ends_at = math.inf if self._minutes is None else time.monotonic() + 60 * self._minutes
+        given_at, noted_at, done = 0.0, time.monotonic(), 0
+        while done < end:
+            supervisor.check()
+            if time.monotonic() > ends_at:
+                end, ends_at = self.given, math.inf
+                nemesis.stop()
+            is_paced = nemesis.is_busy and time.monotonic() - given_at < _TRICKLE_S
+            while self._may_give(done, end, nemesis) and not is_paced:
+                release(self._job, self._schedule, self.given, self._epochs[self.given])
+                self.given, given_at = self.given + 1, time.monotonic()
+                is_paced = nemesis.is_busy
+            now = max(self.noted(), default=-1) + 1
+            if now > done:
+                done, noted_at = now, time.monotonic()
+                supervisor.progress()
+                on_progress()
+            elif time.monotonic() - noted_at > EPOCH_TIMEOUT_S:
+                raise TimeoutError(f"epoch {done} is not done after {EPOCH_TIMEOUT_S:.0f} s")
+            nemesis.epoch_begins(min(self.given - 1, done))
+            time.sleep(_POLL_S)
+
+    def _may_give(self, done: int, end: int, nemesis: Nemesis) -> bool:
+        return self.given < min(end, done + 1 + _AHEAD) and nemesis.may_begin(self.given)

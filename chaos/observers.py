@@ -1,0 +1,76 @@
+"""Everybody who looks on: watching readers, the control workload, the fresh reader at the end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Final
+
+from chaos.control import ControlWriter
+from chaos.history import Control, Reader
+from chaos.readers import Watcher, drain
+
+WATCHERS: Final = 2
+_CATCH_UP_S: Final = 30.0
+_POLL_S: Final = 0.1
+
+
+class Observers:
+    """Watch the exact ``topics`` while the block runs, past the fault proxy; a context manager.
+
+    ``stuck``: what could not be read to its end, each as a line of text.
+    """
+
+    def __init__(self, service_url: str, topics: list[str], control_topic: str) -> None:
+        self.stuck: list[str] = []
+        self._service_url = service_url
+        self._topics = topics
+        self._watchers = [
+            [Watcher(f"watcher {n + 1}", service_url, topic) for topic in topics]
+            for n in range(WATCHERS)
+        ]
+        self._control = ControlWriter(service_url, control_topic)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Observers:
+        with ExitStack() as stack:
+            for watchers in self._watchers:
+                for watcher in watchers:
+                    stack.enter_context(watcher)
+            stack.enter_context(self._control)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def drain(self, name: str) -> Reader:
+        """What a fresh reader finds now; a topic that can't be read to its end is stuck."""
+        try:
+            return drain(self._service_url, self._topics, name)
+        except TimeoutError as error:
+            self.stuck.append(str(error))
+            return Reader(name, ())
+
+    def watched(self, fresh: Reader) -> tuple[Reader, ...]:
+        """What the watchers saw, as soon as each has seen as much as ``fresh``.
+
+        They saw more when something vanished; what they lack after a while, the checker names.
+        """
+        deadline = time.monotonic() + _CATCH_UP_S
+        while any(len(reader.sights) < len(fresh.sights) for reader in self._readers()):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_S)
+        return self._readers()
+
+    def control(self) -> Control:
+        """What became of the control workload; ends it."""
+        return self._control.result()
+
+    def _readers(self) -> tuple[Reader, ...]:
+        # In order within each partition, and that is all that a reader of several has.
+        return tuple(
+            Reader(f"watcher {n + 1}", tuple(s for watcher in watchers for s in watcher.sights))
+            for n, watchers in enumerate(self._watchers)
+        )
