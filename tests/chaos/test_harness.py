@@ -54,7 +54,7 @@ class TestOnAClusterOfItsOwn:
         assert len(result.history.fresh.sights) == len(result.history.records) > 0
 
     def test_the_naive_sink_writes_twice(self, chaos_cluster, assert_exactly_once):
-        result = chaos_cluster.run_schedule(only("worker-kill-at-send", "driver-kill"), NAIVE)
+        result = chaos_cluster.run_schedule(only("worker-kill-at-send"), NAIVE)
         assert Kind.DUPLICATE in kinds(result)
         with pytest.raises(AssertionError, match="duplicate"):
             assert_exactly_once(result)
