@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.faults import broker, executor, moments, network, rival, steps
+from chaos.faults import broker, executor, log, moments, network, rival, steps
 from chaos.faults.fault import Fault, Part, Proof
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault
-    for room in (executor, rival, network, broker, moments, steps)
+    for room in (executor, rival, network, broker, log, moments, steps)
     for fault in room.FAULTS
 }
 

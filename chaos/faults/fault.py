@@ -15,7 +15,7 @@ import psutil
 
 from chaos.target import Target
 
-Part = Literal["driver", "executor", "network", "broker", "rival"]
+Part = Literal["driver", "executor", "network", "broker", "log", "rival"]
 
 
 @dataclass

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+
+import psutil
 
 from chaos.faults.fault import Fault, Part, Proof, pids
 from chaos.processes import kill_all
@@ -61,6 +64,34 @@ def _at(
     return Fault(name, part, text, act)
 
 
+@contextmanager
+def _zombies(target: Target) -> Iterator[Proof]:
+    """Workers that sleep in mid-write while their transaction is aborted, and then go on."""
+    proof = Proof(fired=threading.Event())
+    asleep: list[psutil.Process] = []
+    once = threading.Lock()
+
+    def rule(command: commands.Send) -> Verdict:
+        if command.txnid_most is not None and once.acquire(blocking=False):
+            asleep.extend(target.supervisor.current.workers())
+            for process in asleep:
+                process.suspend()
+            assert proof.fired is not None
+            proof.fired.set()
+        return Verdict.PASS
+
+    try:
+        with target.proxy.fault(commands.Send, rule):
+            yield proof
+        if asleep:
+            ended = target.recovery("resolve", "--apply", "--yes")
+            proof.hit = f"{pids(asleep)} slept while eos-recovery ended with {ended.returncode}"
+    finally:
+        for process in asleep:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
 FAULTS: Final = (
     _at("executor-kill-at-send", "executor", "with the first SEND", commands.Send, _executor),
     _at(
@@ -69,6 +100,12 @@ FAULTS: Final = (
         "when a task has its receipts, before its summary",
         commands.CloseProducer,
         _executor,
+    ),
+    Fault(
+        "zombie-at-send",
+        "executor",
+        "workers sleep with the first SEND, until their transaction is aborted",
+        _zombies,
     ),
     _at("executor-kill-at-end", "executor", "with END_TXN", commands.EndTxn, _executor),
     _at("worker-kill-at-send", "executor", "with the first SEND", commands.Send, _workers),
