@@ -23,7 +23,7 @@ check: $(STAMP) ## Formatting, lint, types, and the rules of the house
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-chaos-quick: setup ## Three schedules of random faults, checked; 4 minutes
+chaos-quick: setup ## Three schedules of random faults, checked; 6 minutes
 	$(BIN)/eos-chaos run --schedules 3 --seed 1 --report build/chaos-quick
 
 chaos: setup ## Each fault alone, sixty random schedules, the harness's own long tests; takes hours
