@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from chaos.job import Job, load
+from chaos.spark_env import local_cluster
 
 _STOP_GRACE_S = 20.0
 
@@ -44,23 +45,10 @@ def _await_end(stop: Callable[[], object]) -> None:
 
 
 def _session(job: Job) -> SparkSession:
-    # A JVM that lives for half a minute on few cores is better off without the second compiler.
-    options = f"-Djava.io.tmpdir={job.scratch_dir} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    builder = local_cluster(f"chaos-{job.sink_id}", job.scratch_dir, rows_per_step=100)
     session = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .appName(f"chaos-{job.sink_id}")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", options)
-        .config("spark.executor.extraJavaOptions", options)
-        .config("spark.local.dir", job.scratch_dir)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", f"{job.scratch_dir}/warehouse")
-        .config("spark.sql.shuffle.partitions", str(job.tasks))
-        # Rows go out in small steps, so that a fault meets an epoch that is half sent.
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        builder.config("spark.sql.shuffle.partitions", str(job.tasks))
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("WARN")

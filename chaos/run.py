@@ -25,7 +25,6 @@ from chaos.stuck import held_back
 from chaos.supervisor import Supervisor
 from chaos.target import Target
 from chaos.timing import Timing, timing_of
-from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
 from eos.standalone import PulsarStandalone
 from eos.transaction import LogRecord
@@ -132,20 +131,21 @@ class Run:
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
             feed = Feed(job, self._schedule, self._epochs, self._minutes)
-            feed.run(supervisor, nemesis, self._look_at_the_log)
+            feed.run(supervisor, nemesis, lambda: self._look_at_the_log(target))
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
             operations = (*supervisor.operations, *nemesis.operations())
-            history = replace(self._settled(target, observers, feed), operations=operations)
-            result.records = self._log_records() or []
-        result.history = history
+            settled = self._settled(result, target, observers, feed)
+        result.history = history = replace(settled, operations=operations)
         result.timing = timing_of(history, target)
         result.anomalies = check(history)
 
-    def _settled(self, target: Target, observers: Observers, feed: Feed) -> RunHistory:
+    def _settled(
+        self, result: Result, target: Target, observers: Observers, feed: Feed
+    ) -> RunHistory:
         """All is healed and quiet: read everything, recover once more, read again."""
         fresh = observers.drain("fresh reader")
-        records = self._log_records()
+        records = target.log_records()
         history = RunHistory(
             records=tuple(record for epoch in self._epochs[: feed.given] for record in epoch),
             fresh=fresh,
@@ -156,11 +156,12 @@ class Run:
         if records is not None:
             held = held_back(target)
             target.recovery("resolve", "--apply", "--yes")
+            result.records = target.log_records() or []
             history = replace(
                 history,
                 decisions=decisions_of(records),
                 fresh_again=observers.drain("fresh reader after recovery"),
-                decisions_again=decisions_of(self._log_records() or []),
+                decisions_again=decisions_of(result.records),
                 says_clean=self._says_clean(target),
                 stuck=tuple(held),
             )
@@ -173,12 +174,7 @@ class Run:
             self._tell(f"verify: exit code {verify.returncode}: {verify.stdout[:500]}")
         return verify.returncode == 0
 
-    def _log_records(self) -> list[LogRecord] | None:
-        """The commit log; None for a workload without one."""
-        where = (self._job.commit_log, self._job.sink_id)
-        return CommitLog.open_read_only(*where).records() if has_log(*where) else None
-
-    def _look_at_the_log(self) -> None:
+    def _look_at_the_log(self, target: Target) -> None:
         with contextlib.suppress(EosError):  # in the middle of an append; another look will do
-            for decision in decisions_of(self._log_records() or []):
+            for decision in decisions_of(target.log_records() or []):
                 self._earlier.setdefault(decision.seq, decision)

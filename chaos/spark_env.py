@@ -1,10 +1,14 @@
-"""The environment that a Spark driver needs to run a ``local-cluster`` here and leave nothing."""
+"""What a Spark driver needs to run a ``local-cluster`` here, die often, and leave nothing."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def spark_env(scratch: Path, *, path: tuple[Path, ...] = ()) -> dict[str, str]:
@@ -41,3 +45,31 @@ def _spark_home(scratch: Path) -> Path:
         if entry.name != "work" and not (home / entry.name).exists():
             (home / entry.name).symlink_to(entry)
     return home
+
+
+def local_cluster(app_name: str, scratch: str, *, rows_per_step: int) -> SparkSession.Builder:
+    """A session with two executors of one core each; to be called in the driver itself.
+
+    Args:
+        scratch: folder for everything temporary.
+        rows_per_step: how many rows go to Python at a time; small steps let a fault meet an epoch
+            that is half sent.
+    """
+    from pyspark.sql import SparkSession
+
+    # A JVM that lives for half a minute on two cores is better off without the second compiler.
+    options = f"-Djava.io.tmpdir={scratch} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return (
+        SparkSession.Builder()
+        .master("local-cluster[2,1,1024]")
+        .appName(app_name)
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", options)
+        .config("spark.executor.extraJavaOptions", options)
+        .config("spark.local.dir", scratch)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", f"{scratch}/warehouse")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows_per_step))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )

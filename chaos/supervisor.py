@@ -58,13 +58,7 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._watch.join(timeout=60)
-        with self._lock:
-            for life in self._lives:
-                life.kill()
-                self._note(life)
-            self._lives.clear()
+        self._end_all(Life.kill)
 
     @property
     def current(self) -> Life:
@@ -120,11 +114,14 @@ class Supervisor:
 
     def end(self) -> None:
         """End the job in an orderly way; returns when no driver is left."""
+        self._end_all(Life.end)
+
+    def _end_all(self, how: Callable[[Life], None]) -> None:
         self._ending.set()
         self._watch.join(timeout=60)
         with self._lock:
             for life in self._lives:
-                life.end()
+                how(life)
                 self._note(life)
             self._lives.clear()
 

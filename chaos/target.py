@@ -16,10 +16,10 @@ import psutil
 from chaos.job import Job
 from chaos.proxy import FaultProxy
 from chaos.supervisor import Supervisor
-from eos.commit_log import CommitLog
+from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
 from eos.standalone import PulsarStandalone
-from eos.transaction import State
+from eos.transaction import LogRecord, State
 
 _POLL_S: Final = 0.05
 _START_S: Final = 15.0
@@ -86,10 +86,21 @@ class Target:
 
     def _claims(self) -> int | None:
         try:
-            log = CommitLog.open_read_only(self.job.commit_log, self.job.sink_id)
-            return sum(record.state is State.CLAIMED for record in log.records())
+            records = self.log_records()
         except EosError:
             return None
+        if records is None:
+            return None
+        return sum(record.state is State.CLAIMED for record in records)
+
+    def log_records(self) -> list[LogRecord] | None:
+        """The commit log; None for a workload without one.
+
+        Raises:
+            CommitLogError: it is broken.
+        """
+        where = (self.job.commit_log, self.job.sink_id)
+        return CommitLog.open_read_only(*where).records() if has_log(*where) else None
 
     def create_topic(self, partitions: int) -> None:
         """Create the job's topic.

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow.parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from chaos.spark_env import local_cluster
 from examples.flights.data import FILES_PER_EPOCH
 from examples.flights.run import Way
 
@@ -74,7 +75,10 @@ def main(job: Job, events_fd: int) -> None:
         def tell(event: str, epoch: int = -1) -> None:
             events.write(json.dumps({"event": event, "epoch": epoch, "at": time.time()}) + "\n")
 
-        spark = _session(job)
+        builder = local_cluster(
+            f"flights-{job.way}", job.scratch_dir, rows_per_step=job.rows_per_step
+        )
+        spark = builder.getOrCreate()
         tell("started")
         write = _writer(job)
 
@@ -120,26 +124,6 @@ def _writer(job: Job) -> Write:
         commit_log=job.commit_log,
         admin_url=job.admin_url,
         max_batch_bytes=64 * 1024,  # small steps here too
-    )
-
-
-def _session(job: Job) -> SparkSession:
-    # A JVM that lives for half a minute on two cores is better off without the second compiler.
-    options = f"-Djava.io.tmpdir={job.scratch_dir} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    return (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .appName(f"flights-{job.way}")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", options)
-        .config("spark.executor.extraJavaOptions", options)
-        .config("spark.local.dir", job.scratch_dir)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", f"{job.scratch_dir}/warehouse")
-        # Rows go out in small steps: so a kill meets an epoch that is half sent.
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(job.rows_per_step))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
     )
 
 

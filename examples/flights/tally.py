@@ -1,7 +1,6 @@
-"""Pure: what was written, what a reader saw, and the anomalies between the two.
+"""Pure: what was written, what a reader saw, counted: what is there twice, missing, or half.
 
-The numbers are those of the anomaly list in ARCHITECTURE.md: 1 duplicate, 2 lost write, 4 torn
-epoch, 6 invented.
+Counts alone, for any way of writing; ``chaos.checker`` is for what has a log and positions.
 """
 
 from __future__ import annotations

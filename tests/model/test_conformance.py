@@ -233,23 +233,23 @@ def a_silent_witness(world: World) -> None:
     run(world.driver(), "0")
 
 
-def death_before_end_txn(world: World) -> None:
+def die_before_end(world: World) -> None:
+    """The first driver has appended PREPARED, and gets no further."""
     first = world.driver()
     world.half.dies_before = "end"
     with pytest.raises(Died):
         run(first, "0")
     world.half.dies_before = ""
     world.die(first)
+
+
+def death_before_end_txn(world: World) -> None:
+    die_before_end(world)
     run(world.driver(), "0")
 
 
 def a_missing_mark(world: World) -> None:
-    first = world.driver()
-    world.half.dies_before = "end"
-    with pytest.raises(Died):
-        run(first, "0")
-    world.half.dies_before = ""
-    world.die(first)
+    die_before_end(world)
     world.half.marks = [MarkAnswer.ABSENT]
     with pytest.raises(EosError):
         run(world.driver(), "0")
@@ -257,12 +257,7 @@ def a_missing_mark(world: World) -> None:
 
 
 def a_mark_that_is_not_answered_at_first(world: World) -> None:
-    first = world.driver()
-    world.half.dies_before = "end"
-    with pytest.raises(Died):
-        run(first, "0")
-    world.half.dies_before = ""
-    world.die(first)
+    die_before_end(world)
     world.half.marks = [MarkAnswer.UNKNOWN, MarkAnswer.FOUND]
     run(world.driver(), "0")
 
