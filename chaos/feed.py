@@ -1,13 +1,13 @@
-"""Gives the job its epochs: as fast as it takes them, and no faster than the faults come."""
+"""Gives the job its inputs: as fast as it takes them, and no faster than the faults come."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
+from chaos.checkpoint import Checkpoint
 from chaos.history import Record
 from chaos.job import Job
 from chaos.nemesis import Nemesis
@@ -38,16 +38,10 @@ class Feed:
     ) -> None:
         self.given = 0
         self._job = job
+        self._checkpoint = Checkpoint(job.checkpoint)
         self._schedule = schedule
         self._epochs = epochs
         self._minutes = minutes
-
-    def noted(self) -> set[int]:
-        """The epochs that Spark's checkpoint holds as done."""
-        commits = Path(self._job.checkpoint) / "commits"
-        if not commits.is_dir():
-            return set()
-        return {int(path.name) for path in commits.iterdir() if path.name.isdecimal()}
 
     def run(
         self, supervisor: Supervisor, nemesis: Nemesis, on_progress: Callable[[], None]
@@ -71,13 +65,13 @@ class Feed:
                 release(self._job, self._schedule, self.given, self._epochs[self.given])
                 self.given, given_at = self.given + 1, time.monotonic()
                 is_paced = nemesis.is_busy
-            now = max(self.noted(), default=-1) + 1
+            now = self._checkpoint.inputs_done()
             if now > done:
                 done, noted_at = now, time.monotonic()
                 supervisor.progress()
                 on_progress()
             elif time.monotonic() - noted_at > EPOCH_TIMEOUT_S:
-                raise TimeoutError(f"epoch {done} is not done after {EPOCH_TIMEOUT_S:.0f} s")
+                raise TimeoutError(f"input {done} is not done after {EPOCH_TIMEOUT_S:.0f} s")
             nemesis.epoch_begins(min(self.given - 1, done))
             time.sleep(_POLL_S)
 

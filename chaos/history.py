@@ -19,8 +19,9 @@ Outcome = Literal["ok", "fail", "unknown"]
 class Record(NamedTuple):
     """One input record.
 
-    ``id`` is unique, ``place`` its place in the input's order. ``topic`` is where it belongs, with
-    the partition when that is known; None: anywhere. ``key`` is ``""`` for none.
+    ``id`` is unique, ``place`` its place in the order of all records. ``topic`` is where it
+    belongs, with the partition when that is known; None: anywhere. ``key`` is ``""`` for none.
+    ``input``: which one it came with; within an epoch Spark mixes those of different inputs.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Record(NamedTuple):
     key: str = ""
     topic: str | None = None
     schema_version: str = ""
+    input: int = 0
 
 
 class Position(NamedTuple):

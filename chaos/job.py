@@ -41,7 +41,7 @@ class Job:
         topic: where the records have to arrive.
         sink_id, commit_log: for a sink of eos.
         checkpoint: for the query; the same after a restart.
-        input_dir: the harness puts a file here for each epoch.
+        input_dir: the harness puts the inputs here, a file each.
         scratch_dir: for everything temporary of this driver.
         tasks: how many Spark tasks write an epoch.
     """
@@ -58,7 +58,7 @@ class Job:
     tasks: int = 2
 
     def input(self, spark: SparkSession) -> DataFrame:
-        """The records as a stream, an epoch each micro-batch: ``value``, ``key``.
+        """The records as a stream, an input each micro-batch: ``value``, ``key``.
 
         ``value`` has to arrive whole, as it is or within something. A key's records are in one
         task, in their order.

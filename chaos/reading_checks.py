@@ -92,17 +92,21 @@ def out_of_order(view: View) -> Iterator[str]:
     """8: a key's records, each where it is first found, go back in the input's order."""
     if not view.history.keeps_order:
         return
-    newest: dict[tuple[str, str], int] = {}
+    first = {epoch: min(r.place for r in records) for epoch, records in view.epochs.items()}
+    newest_epoch: dict[tuple[str, str], int] = {}
+    newest: dict[tuple[str, str, int], int] = {}
     known: set[str] = set()
     found = view.known_sights(view.history.fresh)
     for sight, record in sorted(found, key=lambda pair: place_of(pair[0])):
         if not record.key or record.id in known:
             continue
         known.add(record.id)
-        line = (sight.topic, record.key)
-        if record.place < newest.get(line, record.place):
+        line, at = (sight.topic, record.key), first[record.epoch]
+        last = newest.get((*line, record.input), record.place)
+        if at < newest_epoch.get(line, at) or record.place < last:
             yield f"record {record.id} of key {record.key} is readable after a later one"
-        newest[line] = max(record.place, newest.get(line, record.place))
+        newest_epoch[line] = max(at, newest_epoch.get(line, at))
+        newest[*line, record.input] = max(record.place, last)
 
 
 def skips(view: View) -> Iterator[str]:

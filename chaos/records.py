@@ -1,4 +1,4 @@
-"""The input of a run: made from the schedule's seed, a file for each epoch."""
+"""The inputs of a run: made from the schedule's seed, a file each, mostly an epoch each."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ _EMPTY_EVERY = 13
 
 
 def records_of(schedule: Schedule, topic: str) -> list[list[Record]]:
-    """The records of each epoch; those with a key know their partition.
+    """The records of each input; those with a key know their partition, ``epoch`` is the input's
+    number until Spark has made its epochs of them.
 
     Args:
         topic: the partitioned topic; partition n is ``<topic>-partition-<n>``.
     """
     rng = random.Random(schedule.seed)
     place = 0
-    epochs = []
-    for epoch in range(schedule.epochs):
+    inputs = []
+    for number in range(schedule.epochs):
         rows = []
-        size = 0 if epoch % _EMPTY_EVERY == _EMPTY_EVERY - 1 else schedule.rows
+        size = 0 if number % _EMPTY_EVERY == _EMPTY_EVERY - 1 else schedule.rows
         for n in range(size):
             key = f"key-{rng.randrange(_KEYS)}" if schedule.keyed else ""
             target = f"{topic}-partition-{java_hash(key) % schedule.partitions}" if key else None
-            rows.append(Record(f"{epoch}/{n}", str(epoch), place, key, target))
+            rows.append(Record(f"{number}/{n}", str(number), place, key, target, input=number))
             place += 1
-        epochs.append(rows)
-    return epochs
+        inputs.append(rows)
+    return inputs
 
 
 def java_hash(text: str) -> int:
@@ -58,6 +59,7 @@ def release(job: Job, schedule: Schedule, epoch: int, records: list[Record]) -> 
             "key": pa.array([record.key or None for record in records], pa.string()),
             # A key's records stay in one task; others are spread.
             "slot": pa.array([_slot(record) for record in records], pa.int32()),
+            "place": pa.array([record.place for record in records], pa.int32()),
         }
     )
     target = Path(job.input_dir) / f"epoch-{epoch:06}.parquet"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chaos.anomalies import Anomaly
 from chaos.checker import check
+from chaos.checkpoint import Checkpoint
 from chaos.feed import EPOCH_TIMEOUT_S, Feed
-from chaos.history import Decision, RunHistory, decisions_of
+from chaos.history import Decision, Record, RunHistory, decisions_of
 from chaos.job import Job, prepare
 from chaos.nemesis import Happened, Nemesis
 from chaos.observers import Observers
@@ -85,7 +86,7 @@ class Run:
         name = f"chaos-{schedule.seed}-{uuid.uuid4().hex[:8]}"
         topic = f"persistent://public/default/{name}"
         self._topics = [f"{topic}-partition-{n}" for n in range(schedule.partitions)]
-        self._epochs = records_of(schedule, topic)
+        self._inputs = records_of(schedule, topic)
         self._earlier: dict[int, Decision] = {}
         self._job = Job(
             workload=workload,
@@ -130,7 +131,7 @@ class Run:
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
-            feed = Feed(job, self._schedule, self._epochs, self._minutes)
+            feed = Feed(job, self._schedule, self._inputs, self._minutes)
             feed.run(supervisor, nemesis, lambda: self._look_at_the_log(target))
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
@@ -147,10 +148,10 @@ class Run:
         fresh = observers.drain("fresh reader")
         records = target.log_records()
         history = RunHistory(
-            records=tuple(record for epoch in self._epochs[: feed.given] for record in epoch),
+            records=tuple(self._input(feed.given)),
             fresh=fresh,
             readers=observers.watched(fresh),
-            noted=frozenset(str(epoch) for epoch in feed.noted()),
+            noted=frozenset(map(str, Checkpoint(self._job.checkpoint).noted())),
             earlier=tuple(self._earlier.values()),
         )
         if records is not None:
@@ -167,6 +168,13 @@ class Run:
             )
         stuck = (*history.stuck, *observers.stuck)
         return replace(history, stuck=stuck, control=observers.control())
+
+    def _input(self, given: int) -> Iterator[Record]:
+        """What was given out, with the epochs that Spark made of it."""
+        epochs = Checkpoint(self._job.checkpoint).epochs_of_inputs(given)
+        for number, epoch in enumerate(epochs):
+            for record in self._inputs[number]:
+                yield record if epoch is None else record._replace(epoch=epoch)
 
     def _says_clean(self, target: Target) -> bool:
         verify = target.recovery("verify", "--json")

@@ -100,13 +100,17 @@ class Supervisor:
         return life
 
     @contextlib.contextmanager
-    def rival(self) -> Iterator[Life]:
-        """A second driver of the same job while the block runs; at its end the older one goes."""
+    def rival(self) -> Iterator[tuple[Life, Life]]:
+        """A second driver of the same job, beside the first: both of them, the older one first.
+
+        At the block's end the older one goes.
+        """
         older = self.current
         with self._lock:
             self._begin()
+            younger = self._lives[-1]
         try:
-            yield older
+            yield older, younger
         finally:
             with self._lock:
                 if older in self._lives and older.is_alive:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import psutil
 
 from chaos.job import Job
+from chaos.life import Life
 from chaos.proxy import FaultProxy
 from chaos.supervisor import Supervisor
 from eos.commit_log import CommitLog, has_log
@@ -68,10 +69,11 @@ class Target:
             time.sleep(_POLL_S)
         raise TimeoutError(f"the driver has no {what}")
 
-    def await_claim(self, *, timeout_s: float = 60.0) -> str:
+    def await_claim(self, rival: Life, *, timeout_s: float = 60.0) -> str:
         """Wait until somebody claims the sink afresh; what happened, "" when nobody did.
 
-        A workload without a commit log gets the time that a driver needs to start.
+        A workload without a commit log gets the time that a driver needs to start. A ``rival``
+        that ends before it claims has lost in Spark's own log.
         """
         before = self._claims()
         if before is None:
@@ -79,7 +81,7 @@ class Target:
             return "without a commit log"
         deadline = time.monotonic() + timeout_s
         while (claims := self._claims() or 0) <= before:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not rival.is_alive:
                 return ""
             time.sleep(_POLL_S)
         return f"which took claim {claims}"

@@ -17,9 +17,9 @@ FENCED_WITHIN_S: Final = 15.0
 @contextmanager
 def _hand_over(target: Target) -> Iterator[Proof]:
     processes = target.supervisor.current.driver_processes()
-    with target.supervisor.rival() as older:
+    with target.supervisor.rival() as (older, younger):
         with stopped(processes):
-            claim = target.await_claim()
+            claim = target.await_claim(younger)
             yield Proof(
                 claim and f"a successor of life {older.number} ({pids(processes)}), {claim}"
             )
@@ -28,9 +28,15 @@ def _hand_over(target: Target) -> Iterator[Proof]:
 
 @contextmanager
 def _second_driver(target: Target) -> Iterator[Proof]:
-    with target.supervisor.rival() as older:
-        claim = target.await_claim()
-        yield Proof(claim and f"life {older.number + 1} beside life {older.number}, {claim}")
+    with target.supervisor.rival() as (older, younger):
+        both = f"life {younger.number} beside life {older.number}"
+        claim = target.await_claim(younger)
+        if claim:
+            yield Proof(f"{both}, {claim}")
+        elif not younger.is_alive:  # it met the older one in Spark's checkpoint, before the sink
+            yield Proof(f"{both}: {younger.last_error() or 'it ended'}")
+        else:
+            yield Proof()
 
 
 @contextmanager

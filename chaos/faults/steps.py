@@ -53,8 +53,8 @@ def _overtaken_at(step: Step) -> Fault:
             yield Proof()
             return
         process = psutil.Process(life.pid)
-        with target.supervisor.rival() as older:
-            claim = target.await_claim()
+        with target.supervisor.rival() as (older, younger):
+            claim = target.await_claim(younger)
             yield Proof(claim and f"life {older.number} slept, a successor {claim}")
             process.resume()
             older.await_end(FENCED_WITHIN_S)

@@ -8,10 +8,10 @@ import pytest
 
 from chaos.anomalies import Kind
 from chaos.checker import CHECKS, check
-from chaos.history import Position
+from chaos.history import Position, RunHistory
 from eos.transaction import State
 from tests.chaos.histories import clean, small
-from tests.chaos.planted import NAIVE, PLANTED, Planted, again, readers
+from tests.chaos.planted import NAIVE, PLANTED, Planted, again, readers, swap
 
 cases = pytest.mark.parametrize("case", PLANTED, ids=[case.name for case in PLANTED])
 
@@ -39,6 +39,20 @@ def test_the_small_history_is_clean():
     assert check(small()) == []
     assert check(replace(small(), says_clean=True)) == []
     assert check(NAIVE(small())) == []
+
+
+def two_inputs(history: RunHistory) -> RunHistory:
+    """The same, when the second half of each epoch's records came with another input."""
+    records = (record._replace(input=int(record.id[-1]) // 2) for record in history.records)
+    return replace(history, records=tuple(records))
+
+
+def test_the_order_of_two_inputs_in_one_epoch_is_left_to_spark():
+    mixed = readers(swap("0/0", "0/2"))(small())
+    assert {anomaly.kind for anomaly in check(mixed)} == {Kind.ORDER}
+    assert check(two_inputs(mixed)) == []
+    other_epoch = readers(swap("0/0", "1/2"))(small())
+    assert {anomaly.kind for anomaly in check(two_inputs(other_epoch))} >= {Kind.ORDER}
 
 
 @pytest.mark.parametrize("seed", range(250))

@@ -1,0 +1,59 @@
+"""What Spark's checkpoint says of the job's query: which inputs are in which epoch, and are done.
+
+An input is a file, the n-th from 0. Mostly it is an epoch of its own; but a driver that dies
+between Spark's note of a new file (``sources/``) and its note of an epoch (``offsets/``) leaves two
+for one epoch (measured).
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from pathlib import Path
+
+
+class Checkpoint:
+    """Reads the folder afresh with each call; it may not be there yet."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def noted(self) -> list[int]:
+        """The epochs that are done, in order."""
+        return self._numbers("commits")
+
+    def inputs_done(self) -> int:
+        """How many inputs are in epochs that are done: those before this number."""
+        noted = self.noted()
+        return self._end_of(noted[-1]) if noted else 0
+
+    def epochs_of_inputs(self, count: int) -> list[str | None]:
+        """The epoch of each of the first ``count`` inputs; None: it is in none."""
+        epochs = self._numbers("offsets")
+        ends = [self._end_of(epoch) for epoch in epochs]
+        places = (bisect_left(ends, number + 1) for number in range(count))
+        return [str(epochs[place]) if place < len(epochs) else None for place in places]
+
+    def _numbers(self, name: str) -> list[int]:
+        try:
+            names = [path.name for path in (self._folder / name).iterdir()]
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _end_of(self, epoch: int) -> int:
+        """How many inputs are in this epoch and those before it."""
+        # "v1", Spark's own settings, then a line for each source; files are counted by logOffset,
+        # and `Job.input` takes one file with each count.
+        _, _, *sources = (self._folder / "offsets" / str(epoch)).read_text().splitlines()
+        for source in map(_parsed, sources):
+            if isinstance(source, dict) and "logOffset" in source:
+                return int(source["logOffset"]) + 1
+        raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:  # "-": a source that had nothing yet
+        return None
