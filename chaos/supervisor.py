@@ -50,7 +50,7 @@ class Supervisor:
         self._ending = threading.Event()
         self._failure = ""
         self._watch = threading.Thread(target=self._run, name="supervisor", daemon=True)
-        self._env: dict[str, str] = {}
+        self._envs: list[dict[str, str]] = []
 
     def __enter__(self) -> Supervisor:
         self._begin()
@@ -88,10 +88,20 @@ class Supervisor:
         """An epoch was done: what failed before has been got over."""
         self._in_vain = 0
 
-    def arm(self, env: Mapping[str, str]) -> None:
-        """The environment of the next life only: for failpoints."""
+    def arm(self, *envs: Mapping[str, str]) -> None:
+        """The environment of the next life, and of those after it: for failpoints."""
         with self._lock:
-            self._env = dict(env)
+            self._envs = [dict(env) for env in envs]
+
+    def await_life(self, number: int) -> Life:
+        """The life of this number, or a later one, as soon as it has begun.
+
+        Raises:
+            RuntimeError: the job has ended.
+        """
+        while (life := self.current).number < number:
+            time.sleep(_POLL_S)
+        return life
 
     def kill(self) -> Life:
         """SIGKILL the youngest driver with all that it started; the watch starts the next one."""
@@ -153,9 +163,9 @@ class Supervisor:
                 self._failure = f"the driver ended {count} times; the last time: {error}"
                 self._ending.set()
                 return
-        life = Life(self._job, self._count, self._log_file, project=self._project, env=self._env)
+        env = self._envs.pop(0) if self._envs else {}
+        life = Life(self._job, self._count, self._log_file, project=self._project, env=env)
         self._lives.append(life)
-        self._env = {}
         self._tell(f"driver started, life {self._count}")
 
     def _note(self, life: Life) -> None:

@@ -1,15 +1,31 @@
 """The ten numbered steps of a commit, as data: failpoints, tests and docs derive from here.
 
 Each is a place behind which the process may die. ARCHITECTURE.md says what each one is for.
+``TaskStep`` is what an executor does within step 5, ``EndingStep`` what recovery does with one
+unfinished transaction. Before a step is behind the one before.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
-class Step(Enum):
-    """One step; ``value`` is its number, ``text`` what it does."""
+class Place(Enum):
+    """One step; ``number`` is its place among its kind, ``text`` what it does."""
+
+    def __init__(self, number: int, text: str) -> None:
+        self.number = number
+        self.text = text
+
+    @property
+    def label(self) -> str:
+        """Its name in settings; unique over all kinds."""
+        return self.name.lower()
+
+
+class Step(Place):
+    """A step of the driver."""
 
     CLAIM = 1, "append CLAIMED, connect to the coordinators, end every unfinished transaction"
     DECIDE = 2, "decide from the newest record of (query, epoch): skip, resolve or run"
@@ -22,6 +38,50 @@ class Step(Enum):
     END = 9, "END_TXN(commit), repeated until OK, 24, 21 or the deadline"
     FINISH = 10, "append COMMITTED, acknowledge the receipt topic"
 
-    def __init__(self, number: int, text: str) -> None:
-        self.number = number
-        self.text = text
+
+class TaskStep(Place):
+    """A step of one Spark task, on an executor."""
+
+    JOIN = 1, "connect, and join the transaction"
+    REGISTER = 2, "register the partitions that a batch touches"
+    SEND = 3, "send a batch"
+    SETTLE = 4, "wait for every receipt, close every producer"
+    REPORT = 5, "give the summary to Spark"
+
+    @property
+    def label(self) -> str:
+        """Its name in settings; unique over all kinds."""
+        return f"task-{self.name.lower()}"
+
+
+class EndingStep(Place):
+    """A step on the way to a transaction's end, in recovery as in steps 9 and 10.
+
+    ``Step.END`` is one of them too.
+    """
+
+    MARK = 1, "find the mark"
+    ABORTING = 2, "append ABORTING"
+    WITNESS = 3, "ask the witness"
+    OUTCOME = 4, "append COMMITTED, ABORTED or EMPTY"
+
+    @property
+    def label(self) -> str:
+        """Its name in settings; unique over all kinds."""
+        return f"ending-{self.name.lower()}"
+
+
+class LogStep(Place):
+    """A step of one append to the commit log."""
+
+    APPEND = 1, "the record is in the table, and nobody has been told"
+
+    @property
+    def label(self) -> str:
+        """Its name in settings; unique over all kinds."""
+        return f"log-{self.name.lower()}"
+
+
+PLACES: Final[dict[str, Place]] = {
+    place.label: place for kind in (Step, TaskStep, EndingStep, LogStep) for place in kind
+}

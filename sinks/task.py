@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark import TaskContext
 
+from eos import failpoints
 from eos.client import Producer, PulsarClient, Transaction
 from eos.errors import EosError, TransactionPoisoned
 from eos.ids import MessageId, TxnId
+from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.transport.security import Security
 from eos.wire.batch import EncodedBatch, Rows, check_rows, encode_batches
@@ -69,6 +71,7 @@ class WriteTask:
             error=error,
         )
         yield pa.RecordBatch.from_pydict({"summary": [summary.to_json()]})
+        failpoints.reached(TaskStep.REPORT)
 
     def _write(
         self, batches: Iterable[pa.RecordBatch], spark_partition: int
@@ -80,6 +83,7 @@ class WriteTask:
             max_pending_bytes=self.max_pending_bytes,
         ) as client:
             txn = client.join(self.txn)
+            failpoints.reached(TaskStep.JOIN)
             writers: dict[int, _PartitionWriter] = {}
             try:
                 self._send(batches, client, txn, writers, spark_partition)
@@ -89,6 +93,7 @@ class WriteTask:
                 raise
             # Closed before the summary goes out: nothing of this task is under way then (I3).
             figures = tuple(writers[index].close() for index in sorted(writers))
+            failpoints.reached(TaskStep.SETTLE)
             txn.check()
             return figures, txn.registered
 
@@ -107,10 +112,12 @@ class WriteTask:
         for batch in gathered(batches, at_least_bytes):
             parts = list(_split(_rows(batch), count, keyless))
             txn.register(self.topics[index] for index, _ in parts)
+            failpoints.reached(TaskStep.REGISTER)
             for index, rows in parts:
                 if index not in writers:
                     writers[index] = _PartitionWriter(client.producer(self.topics[index]), txn)
                 writers[index].write(rows, self.max_batch_bytes)
+            failpoints.reached(TaskStep.SEND)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError
-from eos.steps import Step
+from eos.steps import PLACES, EndingStep, LogStep, Step, TaskStep
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 from tests.support.processes import driver
@@ -31,7 +32,7 @@ def test_off_nothing_happens_and_armed_only_the_step_named(monkeypatch):
 
 @pytest.mark.parametrize("text", ["nowhere=kill", "open=explode", "open=kill@x"])
 def test_a_wrong_setting_is_refused_with_the_list_of_steps(text):
-    with pytest.raises(ConfigurationError, match="claim, decide, begin"):
+    with pytest.raises(ConfigurationError, match=r"claim, .*task-join.*ending-mark.*log-append"):
         failpoints._arm_from_environment(text)
 
 
@@ -57,6 +58,29 @@ def test_a_driver_killed_behind_any_step_is_taken_over_exactly_once(
     assert committed == ["0", "1", "2"]
     seen = [m.value for m in drain(pulsar_standalone.service_url, topic)]
     assert seen == rows_of("0") + rows_of("1") + rows_of("2")
+
+
+def test_of_all_processes_only_the_first_acts_and_leaves_its_mark(tmp_path):
+    code = "from eos import failpoints; from eos.steps import TaskStep\n"
+    code += "failpoints.reached(TaskStep.SEND); print('went on')"
+    env = {"EOS_FAILPOINTS": "task-send=error", "EOS_FAILPOINTS_FIRED": str(tmp_path)}
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for _ in range(2)
+    ]
+    assert "ConnectionError: failpoint task-send" in runs[0].stderr
+    assert runs[1].stdout == "went on\n"
+    assert int((tmp_path / "task-send").read_text()) > 1
+
+
+def test_each_place_has_a_name_of_its_own():
+    assert len(PLACES) == len(Step) + len(TaskStep) + len(EndingStep) + len(LogStep)
 
 
 def test_an_armed_failpoint_is_not_there_without_its_environment():

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": {"errors", "wire"},
     "client": {"errors", "ids", "retry", "transport", "wire"},
     "transaction": {"errors", "ids", "summary"},
-    "commit_log": {"errors", "ids", "summary", "transaction"},
+    "commit_log": {"errors", "failpoints", "ids", "steps", "summary", "transaction"},
     "coordinator": {"errors", "ids", "summary", "transaction"},
     "committer": {
         "client", "commit_log", "coordinator", "errors", "failpoints", "ids", "retry", "steps",

@@ -1,75 +1,125 @@
-"""A driver that dies, or is overtaken, behind each of the ten commit steps: from the code's list.
+"""A failpoint behind each step of the code's own lists: of drivers, of recovery, of Spark tasks.
 
-For workloads that write with eos: the failpoints are in its committer.
+For workloads that write with eos: the failpoints are in it.
 """
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import psutil
-
-from chaos.faults.fault import Fault, Proof
+from chaos.faults.armed import Action, Armed, await_asleep
+from chaos.faults.fault import Act, Fault, Proof
 from chaos.faults.rival import FENCED_WITHIN_S
-from chaos.life import Life
 from chaos.target import Target
-from eos.steps import Step
+from eos.steps import EndingStep, LogStep, Place, Step, TaskStep
 
-_REACHED_WITHIN_S: Final = 60.0
-_POLL_S: Final = 0.05
-
-
-def _armed(target: Target, step: Step, action: str) -> Life:
-    """Kill the driver; the next life is to ``action`` itself behind ``step``, in mid-stream."""
-    count = 1 if step is Step.CLAIM else 2  # a claim is made once in a life
-    target.supervisor.arm({"EOS_FAILPOINTS": f"{step.name.lower()}={action}@{count}"})
-    before = target.supervisor.kill()
-    while (life := target.supervisor.current).number == before.number:
-        time.sleep(_POLL_S)
-    return life
+_LEFT_BEHIND: Final[dict[Place, Step]] = {
+    EndingStep.MARK: Step.PREPARE,
+    EndingStep.ABORTING: Step.WRITE,
+    Step.END: Step.PREPARE,
+    EndingStep.WITNESS: Step.END,
+    EndingStep.OUTCOME: Step.PREPARE,
+}
+"""Each step of recovery, and behind which step a driver dies to leave something for it to do."""
 
 
-def _kill_at(step: Step) -> Fault:
+def _dies(place: Place, action: Action, count: int, behind: Place | None = None) -> Act:
     @contextmanager
     def act(target: Target) -> Iterator[Proof]:
-        life = _armed(target, step, "kill")
-        died = life.await_end(_REACHED_WITHIN_S) and life.exit_code == -signal.SIGKILL
-        hit = f"life {life.number}, exit code {life.exit_code}"
-        yield Proof(hit if died and not life.was_killed else "")
+        armed = Armed(target, place, action, count=count, behind=behind)
+        pid = armed.await_fired()
+        ended = pid and armed.life.await_end(FENCED_WITHIN_S)
+        how = f"exit code {armed.life.exit_code}" if ended else "which got over it"
+        yield Proof(f"{action} in pid {pid} of life {armed.life.number}, {how}" if pid else "")
 
-    text = f"the driver dies behind step {step.number}"
-    return Fault(f"kill-at-{step.name.lower()}", "driver", text, act)
+    return act
 
 
-def _overtaken_at(step: Step) -> Fault:
+def _overtaken(place: Place, count: int, behind: Place | None = None) -> Act:
     @contextmanager
     def act(target: Target) -> Iterator[Proof]:
-        life = _armed(target, step, "stop")
-        if not _await_stopped(life):
+        armed = Armed(target, place, "stop", count=count, behind=behind)
+        asleep = await_asleep(armed.await_fired())
+        if asleep is None:
             yield Proof()
             return
-        process = psutil.Process(life.pid)
         with target.supervisor.rival() as (older, younger):
             claim = target.await_claim(younger)
             yield Proof(claim and f"life {older.number} slept, a successor {claim}")
-            process.resume()
+            asleep.resume()
             older.await_end(FENCED_WITHIN_S)
 
-    text = f"the driver sleeps behind step {step.number} until another one has taken over"
-    return Fault(f"overtaken-at-{step.name.lower()}", "rival", text, act)
+    return act
 
 
-def _await_stopped(life: Life) -> bool:
-    deadline = time.monotonic() + _REACHED_WITHIN_S
-    while life.is_alive and time.monotonic() < deadline:
-        if psutil.Process(life.pid).status() == psutil.STATUS_STOPPED:
-            return True
-        time.sleep(_POLL_S)
-    return False
+def _task_fails(place: Place, action: Action) -> Act:
+    @contextmanager
+    def act(target: Target) -> Iterator[Proof]:
+        pid = Armed(target, place, action).await_fired()
+        yield Proof(f"{action} in pid {pid}" if pid else "")
+
+    return act
 
 
-FAULTS: Final = (*map(_kill_at, Step), *map(_overtaken_at, Step))
+def _task_oversleeps(place: Place) -> Act:
+    @contextmanager
+    def act(target: Target) -> Iterator[Proof]:
+        pid = Armed(target, place, "stop").await_fired()
+        asleep = await_asleep(pid)
+        if asleep is None:
+            yield Proof()
+            return
+        try:
+            ended = target.recovery("resolve", "--apply", "--yes")
+            yield Proof(f"pid {pid} slept while eos-recovery ended with {ended.returncode}")
+        finally:
+            asleep.resume()
+
+    return act
+
+
+def _of_driver(step: Step) -> Iterator[Fault]:
+    name, where = step.label, f"behind step {step.number}"
+    count = 1 if step is Step.CLAIM else 2  # a claim is made once in a life; the rest in mid-stream
+    yield Fault(f"kill-at-{name}", "driver", f"the driver dies {where}", _dies(step, "kill", count))
+    text = f"the driver sleeps {where} until another one has taken over"
+    yield Fault(f"overtaken-at-{name}", "rival", text, _overtaken(step, count))
+    text = f"an error {where} of the driver"
+    yield Fault(f"error-at-{name}", "driver", text, _dies(step, "error", count))
+
+
+def _of_recovery(place: Place, behind: Step) -> Iterator[Fault]:
+    name = f"at-{place.name.lower()}"
+    after = f"of a recovery ({place.text}), after a death behind step {behind.number}"
+    args = (1, behind)
+    text = f"the driver dies {after}"
+    yield Fault(f"recovery-kill-{name}", "driver", text, _dies(place, "kill", *args))
+    text = f"the driver is overtaken in its sleep {after}"
+    yield Fault(f"recovery-overtaken-{name}", "rival", text, _overtaken(place, *args))
+    text = f"an error {after}"
+    yield Fault(f"recovery-error-{name}", "driver", text, _dies(place, "error", *args))
+
+
+def _of_task(step: TaskStep) -> Iterator[Fault]:
+    name, after = f"at-{step.name.lower()}", f"in a task ({step.text})"
+    text = f"a worker dies {after}"
+    yield Fault(f"task-kill-{name}", "executor", text, _task_fails(step, "kill"))
+    text = f"a worker sleeps {after} until its transaction was ended"
+    yield Fault(f"task-asleep-{name}", "executor", text, _task_oversleeps(step))
+    text = f"an error {after}"
+    yield Fault(f"task-error-{name}", "executor", text, _task_fails(step, "error"))
+
+
+FAULTS: Final = (
+    *(fault for step in Step for fault in _of_driver(step)),
+    *(fault for place, behind in _LEFT_BEHIND.items() for fault in _of_recovery(place, behind)),
+    *(fault for step in TaskStep for fault in _of_task(step)),
+    Fault(
+        "lost-append",
+        "log",
+        "a record is in the log, and its driver is told of an error",
+        _dies(LogStep.APPEND, "error", 6),
+    ),
+)

@@ -32,12 +32,14 @@ from deltalake import (
 )
 from deltalake.exceptions import TableNotFoundError
 
+from eos import failpoints
 from eos.commit_log import damage, disk
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.probe import require_exclusive
 from eos.commit_log.schema import SCHEMA, to_table
 from eos.errors import CommitLogError, ConfigurationError
+from eos.steps import LogStep
 from eos.transaction import LogRecord
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
@@ -218,6 +220,7 @@ class LogTable:
                 post_commithook_properties=NO_HOOKS,
             )
         self.make_durable()
+        failpoints.reached(LogStep.APPEND)
 
     def make_durable(self) -> None:
         """Make the newest append survive a power failure. Object stores do that by themselves.

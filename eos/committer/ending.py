@@ -23,7 +23,7 @@ from eos.coordinator import (
 )
 from eos.errors import InDoubt
 from eos.retry import Patience
-from eos.steps import Step
+from eos.steps import EndingStep, Step
 from eos.transaction import LogRecord, Reason, ReasonKind, State
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Ending:
                     record = self._append(record, claim, state, expired=expired, reason=reason)
                 case FindMark():
                     mark = self.half.find_mark(record, timeout_s=patience.left_s)
+                    failpoints.reached(EndingStep.MARK)
                     known = replace(known, mark=mark)
                     if mark is MarkAnswer.UNKNOWN:
                         known = _wait(known, patience)
@@ -80,6 +81,7 @@ class Ending:
                         patience = Patience(self.deadline_s)
                 case AskWitness():
                     witness = self.half.ask_witness(record, timeout_s=patience.left_s)
+                    failpoints.reached(EndingStep.WITNESS)
                     known = replace(known, witness=witness)
                     if witness is WitnessAnswer.UNKNOWN:
                         known = _wait(known, patience)
@@ -102,6 +104,8 @@ class Ending:
         elif state is State.ABORTING:
             why = reason
         written = self.log.append(record.advance(state, claim=claim, reason=why))
+        is_aborting = state is State.ABORTING
+        failpoints.reached(EndingStep.ABORTING if is_aborting else EndingStep.OUTCOME)
         logger.info(
             "sink %s, epoch %s: transaction %s is %s",
             written.sink_id,

@@ -1,0 +1,75 @@
+"""Arming failpoints: the next driver, or one of its workers, is to do something to itself."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+import psutil
+
+from chaos.life import Life
+from chaos.target import Target
+from eos.steps import Place
+
+Action = Literal["kill", "stop", "error"]
+
+_REACHED_WITHIN_S: Final = 60.0
+_POLL_S: Final = 0.05
+
+
+class Armed:
+    """Kills the driver; the next one finds ``place`` armed.
+
+    Args:
+        count: act when the process is there for the n-th time.
+        behind: the next driver dies behind this first, and only the one after it is armed.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        place: Place,
+        action: Action,
+        *,
+        count: int = 1,
+        behind: Place | None = None,
+    ) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="fired-", dir=target.job.scratch_dir))
+        self._marker = folder / place.label
+        fired = {"EOS_FAILPOINTS_FIRED": str(folder)}
+        envs = [{"EOS_FAILPOINTS": f"{place.label}={action}@{count}", **fired}]
+        if behind is not None:  # in mid-stream: the second time
+            envs.insert(0, {"EOS_FAILPOINTS": f"{behind.label}=kill@2"})
+        target.supervisor.arm(*envs)
+        before = target.supervisor.kill().number
+        if behind is not None:
+            target.supervisor.await_life(before + 1).await_end(_REACHED_WITHIN_S)
+            before += 1
+        self.life: Life = target.supervisor.await_life(before + 1)
+
+    def await_fired(self) -> int:
+        """The process id of whoever acted; 0 when nobody did within a minute."""
+        deadline = time.monotonic() + _REACHED_WITHIN_S
+        while time.monotonic() < deadline:
+            if text := self._text():
+                return int(text)
+            if not self.life.is_alive:
+                return int(self._text() or 0)
+            time.sleep(_POLL_S)
+        return 0
+
+    def _text(self) -> str:
+        return self._marker.read_text() if self._marker.exists() else ""
+
+
+def await_asleep(pid: int) -> psutil.Process | None:
+    """The process, as soon as it sleeps; None when it is gone."""
+    try:
+        process = psutil.Process(pid)
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(_POLL_S)
+    except psutil.NoSuchProcess:
+        return None
+    return process
