@@ -12,7 +12,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from chaos.faults import FAULTS
+from chaos.faults import DRAWN, FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.run import Run
 from chaos.schedule import Schedule, draw, only, soak
@@ -51,7 +51,8 @@ def of_seeds(seeds: Sequence[int], faults: Sequence[str], epochs: int) -> Iterat
 def of_singles(faults: Sequence[str]) -> Iterator[Entry]:
     """Each fault alone."""
     for name in faults:
-        yield Entry(f"only-{name}", only(name), ("--singles", "--faults", name))
+        schedule = only(name, keyed=not FAULTS[name].needs_keyless)
+        yield Entry(f"only-{name}", schedule, ("--singles", "--faults", name))
 
 
 def of_pairs(faults: Sequence[str]) -> Iterator[Entry]:
@@ -62,7 +63,7 @@ def of_pairs(faults: Sequence[str]) -> Iterator[Entry]:
 
 
 def _choice(faults: Sequence[str]) -> tuple[str, ...]:
-    return () if list(faults) == list(FAULTS) else ("--faults", ",".join(faults))
+    return () if list(faults) == DRAWN else ("--faults", ",".join(faults))
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def run(
             "pyspark is not installed.", hint="Try: pip install 'eos[spark,chaos]'"
         )
     load(workload)
-    names = options.parse_faults(faults)
+    names = options.parse_faults(faults, singles=singles)
     part, parts = options.parse_shard(shard)
     entries: Iterator[Entry]
     if soak_minutes is not None:

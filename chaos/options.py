@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from chaos.faults import FAULTS
+from chaos.faults import DRAWN, FAULTS
 from chaos.schedule import FEWEST_EPOCHS
 from eos.errors import ConfigurationError
 
@@ -61,20 +61,25 @@ def parse_shard(text: str) -> tuple[int, int]:
     return part, parts
 
 
-def parse_faults(text: str) -> list[str]:
-    """Names of faults; ``all`` are all.
+def parse_faults(text: str, *, singles: bool) -> list[str]:
+    """Names of faults; ``all`` are all that may come together, or with ``singles`` all there are.
 
     Raises:
-        ConfigurationError: there is no such fault.
+        ConfigurationError: there is no such fault, or it has to be alone.
     """
     if text == "all":
-        return list(FAULTS)
+        return list(FAULTS) if singles else DRAWN
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in FAULTS]
     if unknown or not names:
         raise ConfigurationError(
             f"--faults: there is no {', '.join(unknown) or 'name'}.",
             hint=f"Choose from {', '.join(FAULTS)}.",
+        )
+    alone = [name for name in names if name not in DRAWN]
+    if alone and not singles:
+        raise ConfigurationError(
+            f"--faults: nothing can come after {', '.join(alone)}.", hint="Add --singles."
         )
     return names
 

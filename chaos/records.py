@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,23 +50,35 @@ def java_hash(text: str) -> int:
     return value & 0x7FFFFFFF
 
 
-def release(job: Job, schedule: Schedule, epoch: int, records: list[Record]) -> None:
-    """Give the driver the input of one epoch, all at once."""
-    table = pa.table(
+def release(job: Job, schedule: Schedule, number: int, records: list[Record]) -> None:
+    """Give the driver one input, all at once."""
+    values: list[str | None] = [text_of(r.id, "x" * schedule.padding) for r in records]
+    keys = [record.key or None for record in records]
+    # A key's records stay in one task; others are spread.
+    slots = [_slot(record) for record in records]
+    _release(job, f"input-{number:06}", _table(values, keys, slots), _FIRST_MTIME_S + number)
+
+
+def release_row(job: Job, value: str | None) -> None:
+    """Give the driver one row that is no record, before all that it does not know yet."""
+    _release(job, f"row-{uuid.uuid4().hex}", _table([value], [None], [0]), _FIRST_MTIME_S - 1)
+
+
+def _table(values: list[str | None], keys: list[str | None], slots: list[int]) -> pa.Table:
+    return pa.table(
         {
-            "value": pa.array(
-                [text_of(r.id, "x" * schedule.padding) for r in records], pa.string()
-            ),
-            "key": pa.array([record.key or None for record in records], pa.string()),
-            # A key's records stay in one task; others are spread.
-            "slot": pa.array([_slot(record) for record in records], pa.int32()),
-            "place": pa.array([record.place for record in records], pa.int32()),
+            "value": pa.array(values, pa.string()),
+            "key": pa.array(keys, pa.string()),
+            "slot": pa.array(slots, pa.int32()),
         }
     )
-    target = Path(job.input_dir) / f"epoch-{epoch:06}.parquet"
+
+
+def _release(job: Job, name: str, table: pa.Table, mtime_s: int) -> None:
+    target = Path(job.input_dir) / f"{name}.parquet"
     draft = target.with_name(f".{target.name}.draft")  # Spark passes over names with a dot
     pyarrow.parquet.write_table(table, draft)
-    os.utime(draft, (_FIRST_MTIME_S + epoch, _FIRST_MTIME_S + epoch))  # it takes the oldest first
+    os.utime(draft, (mtime_s, mtime_s))  # it takes the oldest first
     draft.rename(target)
 
 

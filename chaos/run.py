@@ -13,6 +13,7 @@ from pathlib import Path
 from chaos.anomalies import Anomaly
 from chaos.checker import check
 from chaos.checkpoint import Checkpoint
+from chaos.faults import FAULTS
 from chaos.feed import EPOCH_TIMEOUT_S, Feed
 from chaos.history import Decision, Record, RunHistory, decisions_of
 from chaos.job import Job, prepare
@@ -23,7 +24,7 @@ from chaos.records import records_of
 from chaos.resources import Sample, Sampler
 from chaos.schedule import Schedule
 from chaos.stuck import held_back
-from chaos.supervisor import Supervisor
+from chaos.supervisor import JobFailed, Supervisor
 from chaos.target import Target
 from chaos.timing import Timing, timing_of
 from eos.errors import EosError
@@ -87,6 +88,8 @@ class Run:
         topic = f"persistent://public/default/{name}"
         self._topics = [f"{topic}-partition-{n}" for n in range(schedule.partitions)]
         self._inputs = records_of(schedule, topic)
+        planned = [FAULTS[one.fault] for one in schedule.faults]
+        self._refusals = [fault for fault in planned if fault.ends_with]
         self._earlier: dict[int, Decision] = {}
         self._job = Job(
             workload=workload,
@@ -132,14 +135,31 @@ class Run:
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
             feed = Feed(job, self._schedule, self._inputs, self._minutes)
-            feed.run(supervisor, nemesis, lambda: self._look_at_the_log(target))
+            self._feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
             operations = (*supervisor.operations, *nemesis.operations())
             settled = self._settled(result, target, observers, feed)
         result.history = history = replace(settled, operations=operations)
         result.timing = timing_of(history, target)
-        result.anomalies = check(history)
+        known = {kind for fault in self._refusals for kind in fault.leaves}
+        result.anomalies = [found for found in check(history) if found.kind not in known]
+
+    def _feed(self, feed: Feed, supervisor: Supervisor, nemesis: Nemesis, target: Target) -> None:
+        """To the last input, or to the error with which a fault's job has to end.
+
+        Raises:
+            RuntimeError: it ended with another error, or did not end.
+        """
+        try:
+            feed.run(supervisor, nemesis, lambda: self._look_at_the_log(target))
+        except JobFailed as failed:
+            if not any(f".{fault.ends_with}:" in failed.error for fault in self._refusals):
+                raise
+            self._tell(f"ended, as it has to: {failed.error}")
+            return
+        for fault in self._refusals:
+            raise RuntimeError(f"{fault.name}: the job went on, and has to end: {fault.ends_with}")
 
     def _settled(
         self, result: Result, target: Target, observers: Observers, feed: Feed

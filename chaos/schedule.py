@@ -15,6 +15,7 @@ GAP_EPOCHS: Final = 4
 """Between two faults, and after the last: there has to be something to hit, and to recover."""
 _SOAK_GAP_EPOCHS: Final = 40
 _SOAK_EPOCHS_PER_S: Final = 4
+_MANY_PARTITIONS: Final = 16
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
@@ -103,8 +104,12 @@ def draw(seed: int, names: Sequence[str], *, epochs: int = 24) -> Schedule:
     )
 
 
-def only(*names: str) -> Schedule:
-    """These faults one after the other, each when its epoch begins; all else is always the same."""
+def only(*names: str, keyed: bool = True) -> Schedule:
+    """These faults one after the other, each when its epoch begins; all else is always the same.
+
+    Args:
+        keyed: False: no keys, and so many partitions that some stay unwritten for long.
+    """
     faults = tuple(
         Planned(name, QUIET_EPOCHS + n * GAP_EPOCHS, 0.0, 2.0) for n, name in enumerate(names)
     )
@@ -114,8 +119,8 @@ def only(*names: str) -> Schedule:
         rows=200,
         padding=100,
         tasks=2,
-        partitions=2,
-        keyed=True,
+        partitions=2 if keyed else _MANY_PARTITIONS,
+        keyed=keyed,
         faults=faults,
     )
 

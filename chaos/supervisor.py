@@ -18,6 +18,14 @@ _IN_VAIN = 4
 """A driver that fails by itself so often, with no epoch done in between, is not worth a restart."""
 
 
+class JobFailed(RuntimeError):
+    """The driver ends again and again; ``error`` is what it ended with the last time."""
+
+    def __init__(self, count: int, error: str) -> None:
+        super().__init__(f"the driver ended {count} times; the last time: {error}")
+        self.error = error
+
+
 class Supervisor:
     """A context manager; at its end no driver is left.
 
@@ -39,7 +47,7 @@ class Supervisor:
         self.operations: list[Operation] = []
         self.restarted_at: list[float] = []
         self._job = job
-        self._log_file = log_file
+        self.log_file = log_file
         self._project = project
         self._tell = tell
         self._max_lives = max_lives
@@ -48,7 +56,8 @@ class Supervisor:
         self._count = 0
         self._in_vain = 0
         self._ending = threading.Event()
-        self._failure = ""
+        self._failure: JobFailed | None = None
+        self._is_paused = False
         self._watch = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._envs: list[dict[str, str]] = []
 
@@ -79,10 +88,10 @@ class Supervisor:
         """Nothing, while the job gets on.
 
         Raises:
-            RuntimeError: its driver has died too often.
+            JobFailed: its driver has died too often.
         """
-        if self._failure:
-            raise RuntimeError(self._failure)
+        if self._failure is not None:
+            raise self._failure
 
     def progress(self) -> None:
         """An epoch was done: what failed before has been got over."""
@@ -108,6 +117,21 @@ class Supervisor:
         life = self.current
         life.kill()
         return life
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """No driver is started while the block runs."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
+    def kill_all(self) -> None:
+        """SIGKILL every driver that lives."""
+        with self._lock:
+            for life in self._lives:
+                life.kill()
 
     @contextlib.contextmanager
     def rival(self) -> Iterator[tuple[Life, Life]]:
@@ -143,11 +167,12 @@ class Supervisor:
         while not self._ending.wait(_POLL_S):
             with self._lock:
                 self._bury_the_dead()
-                is_missing = not self._lives
+                is_missing = not self._lives and not self._is_paused
             if is_missing and not self._ending.wait(_RESTART_S):
                 with self._lock:
-                    self._begin()
-                    self.restarted_at.append(time.time())
+                    if not self._is_paused:
+                        self._begin()
+                        self.restarted_at.append(time.time())
 
     def _bury_the_dead(self) -> None:
         for life in [life for life in self._lives if not life.is_alive]:
@@ -160,11 +185,11 @@ class Supervisor:
         for count, limit in ((self._count - 1, self._max_lives), (self._in_vain, _IN_VAIN)):
             if count >= limit:
                 error = self.operations[-1].detail if self.operations else ""
-                self._failure = f"the driver ended {count} times; the last time: {error}"
+                self._failure = JobFailed(count, error)
                 self._ending.set()
                 return
         env = self._envs.pop(0) if self._envs else {}
-        life = Life(self._job, self._count, self._log_file, project=self._project, env=env)
+        life = Life(self._job, self._count, self.log_file, project=self._project, env=env)
         self._lives.append(life)
         self._tell(f"driver started, life {self._count}")
 

@@ -13,17 +13,24 @@ from typing import Any, Final, Literal
 
 import psutil
 
+from chaos.driver_log import DriverLog
 from chaos.job import Job
 from chaos.life import Life
 from chaos.proxy import FaultProxy
 from chaos.supervisor import Supervisor
 from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
+from eos.ids import TxnId
 from eos.standalone import PulsarStandalone
 from eos.transaction import LogRecord, State
 
 _POLL_S: Final = 0.05
 _START_S: Final = 15.0
+
+
+def path_of(topic: str) -> str:
+    """Of a topic in the admin API."""
+    return f"/v2/{topic.replace('://', '/')}"
 
 
 @dataclass
@@ -104,14 +111,35 @@ class Target:
         where = (self.job.commit_log, self.job.sink_id)
         return CommitLog.open_read_only(*where).records() if has_log(*where) else None
 
+    def newest_txn(self) -> TxnId | None:
+        """The transaction that the commit log names last."""
+        records = self.log_records() or []
+        return next((record.txn for record in reversed(records) if record.txn is not None), None)
+
+    def receipt_topic(self) -> str:
+        """The sink's receipt topic; "" as long as nobody has claimed it."""
+        records = self.log_records() or []
+        return next((record.receipt_topic for record in reversed(records)), "")
+
+    def driver_log(self) -> DriverLog:
+        """What the drivers say from now on."""
+        return DriverLog(self.supervisor.log_file)
+
+    def fresh_partition(self) -> str:
+        """A partition that nobody has ever sent to; "" when there is none."""
+        for topic in reversed(self.topics):
+            stats = self.admin("GET", f"{path_of(topic)}/internalStats")
+            if stats["entriesAddedCounter"] == 0:
+                return topic
+        return ""
+
     def create_topic(self, partitions: int) -> None:
         """Create the job's topic.
 
         Raises:
             OSError: the broker refuses.
         """
-        path = self.job.topic.replace("://", "/")
-        self.admin("PUT", f"/v2/{path}/partitions", partitions)
+        self.admin("PUT", f"{path_of(self.job.topic)}/partitions", partitions)
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
         """One call of the admin API, by plain HTTP; the parsed answer, None for an empty one.

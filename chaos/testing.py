@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.faults import FAULTS
+from chaos.faults import DRAWN
 from chaos.job import load
+from chaos.options import parse_faults
 from chaos.run import Result, Run
 from chaos.schedule import Schedule, draw
-from eos.errors import ConfigurationError
 from eos.standalone import PulsarStandalone
 
 
@@ -44,15 +44,14 @@ class ChaosCluster:
 
         Args:
             workload: ``module:function``; see ``chaos.job``.
-            faults: names to draw from (``eos-chaos faults`` lists them); all when None.
+            faults: names to draw from (``eos-chaos faults`` lists them); all that may come together
+                when None.
 
         Raises:
             ConfigurationError: there is no such workload or fault.
         """
-        unknown = [name for name in faults or () if name not in FAULTS]
-        if unknown:
-            raise ConfigurationError(f"There is no fault {', '.join(unknown)}.")
-        return self.run_schedule(draw(seed, faults or list(FAULTS), epochs=epochs), workload)
+        names = DRAWN if faults is None else parse_faults(",".join(faults), singles=False)
+        return self.run_schedule(draw(seed, names, epochs=epochs), workload)
 
     def run_schedule(
         self,

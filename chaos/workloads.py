@@ -26,6 +26,7 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery:
         admin_url=job.admin_url,
         # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
         request_timeout_s=5,
+        transaction_ttl_s=20,
         resolve_timeout_s=30,
     )
     writer = job.input(spark).writeStream.foreachBatch(sink)

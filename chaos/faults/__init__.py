@@ -4,13 +4,42 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.faults import broker, executor, log, moments, network, rival, steps
+from chaos.faults import (
+    broker,
+    executor,
+    log,
+    moments,
+    network,
+    receipts,
+    rival,
+    rows,
+    spark,
+    steps,
+    topic,
+    transactions,
+)
 from chaos.faults.fault import Fault, Part, Proof
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault
-    for room in (executor, rival, network, broker, log, moments, steps)
+    for room in (
+        executor,
+        rival,
+        network,
+        broker,
+        transactions,
+        receipts,
+        topic,
+        rows,
+        log,
+        spark,
+        moments,
+        steps,
+    )
     for fault in room.FAULTS
 }
 
-__all__ = ["FAULTS", "Fault", "Part", "Proof"]
+DRAWN: Final = [fault.name for fault in FAULTS.values() if fault.is_drawn]
+"""Those that random schedules are made of."""
+
+__all__ = ["DRAWN", "FAULTS", "Fault", "Part", "Proof"]

@@ -25,6 +25,7 @@ class Armed:
     Args:
         count: act when the process is there for the n-th time.
         behind: the next driver dies behind this first, and only the one after it is armed.
+        then: more settings for the same driver.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Armed:
         *,
         count: int = 1,
         behind: Place | None = None,
+        then: str = "",
     ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="fired-", dir=target.job.scratch_dir))
-        self._marker = folder / place.label
+        self._folder, self._place = folder, place
         fired = {"EOS_FAILPOINTS_FIRED": str(folder)}
-        envs = [{"EOS_FAILPOINTS": f"{place.label}={action}@{count}", **fired}]
+        setting = f"{place.label}={action}@{count}"
+        envs = [{"EOS_FAILPOINTS": f"{setting},{then}", **fired}]
         if behind is not None:  # in mid-stream: the second time
             envs.insert(0, {"EOS_FAILPOINTS": f"{behind.label}=kill@2"})
         target.supervisor.arm(*envs)
@@ -49,19 +52,19 @@ class Armed:
             before += 1
         self.life: Life = target.supervisor.await_life(before + 1)
 
-    def await_fired(self) -> int:
-        """The process id of whoever acted; 0 when nobody did within a minute."""
+    def await_fired(self, place: Place | None = None) -> int:
+        """The process id of whoever acted, there or at another ``place``; 0 when nobody did."""
+        marker = self._folder / (place or self._place).label
         deadline = time.monotonic() + _REACHED_WITHIN_S
-        while time.monotonic() < deadline:
-            if text := self._text():
-                return int(text)
+        while not (pid := _pid_in(marker)) and time.monotonic() < deadline:
             if not self.life.is_alive:
-                return int(self._text() or 0)
+                return _pid_in(marker)
             time.sleep(_POLL_S)
-        return 0
+        return pid
 
-    def _text(self) -> str:
-        return self._marker.read_text() if self._marker.exists() else ""
+
+def _pid_in(marker: Path) -> int:
+    return int((marker.read_text() if marker.exists() else "") or 0)
 
 
 def await_asleep(pid: int) -> psutil.Process | None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from chaos.faults.fault import Fault, Proof
-from chaos.target import Target
+from chaos.target import Target, path_of
 
 _ASSIGN: Final = "persistent/pulsar/system/transaction_coordinator_assign-partition-0"
 
@@ -25,7 +25,7 @@ def _broker_kill(target: Target) -> Iterator[Proof]:
 @contextmanager
 def _unload(target: Target) -> Iterator[Proof]:
     for topic in target.topics:
-        target.admin("PUT", f"/v2/{topic.replace('://', '/')}/unload")
+        target.admin("PUT", f"{path_of(topic)}/unload")
     yield Proof(f"{len(target.topics)} partitions")
 
 

@@ -13,9 +13,10 @@ from typing import Literal
 
 import psutil
 
+from chaos.anomalies import Kind
 from chaos.target import Target
 
-Part = Literal["driver", "executor", "network", "broker", "log", "rival"]
+Part = Literal["driver", "executor", "network", "broker", "log", "rival", "topic", "input"]
 
 
 @dataclass
@@ -36,7 +37,13 @@ Act = Callable[[Target], AbstractContextManager[Proof]]
 class Fault:
     """One named fault.
 
-    ``part``: what it befalls. ``is_survived``: neither the driver nor a worker ends by it.
+    Attributes:
+        part: what it befalls.
+        is_survived: neither the driver nor a worker ends by it.
+        ends_with: the error with which a job has to end, as nothing else would be right; "": it
+            has to go on.
+        leaves: what the fault itself does to the topic, and no sink can help.
+        needs_keyless: it needs a topic with partitions that no key leads to.
     """
 
     name: str
@@ -44,6 +51,14 @@ class Fault:
     text: str
     act: Act
     is_survived: bool = False
+    ends_with: str = ""
+    leaves: frozenset[Kind] = frozenset()
+    needs_keyless: bool = False
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it may come in any schedule, with any other fault."""
+        return not self.ends_with and not self.needs_keyless
 
 
 def pids(processes: list[psutil.Process]) -> str:

@@ -89,7 +89,7 @@ def test_a_broken_build_still_applies(patch):
 
 
 def test_what_does_not_exist_is_refused_before_anything_starts(chaos_cluster):
-    with pytest.raises(ConfigurationError, match="no fault bogus"):
+    with pytest.raises(ConfigurationError, match="there is no bogus"):
         chaos_cluster.run(faults=["bogus"])
     with pytest.raises(ConfigurationError, match="nowhere:nothing"):
         chaos_cluster.run("nowhere:nothing")

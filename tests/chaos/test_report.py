@@ -9,7 +9,7 @@ import pytest
 
 from chaos.anomalies import Anomaly, Kind
 from chaos.campaign import Plan, of_pairs, of_seeds, of_singles, run_all
-from chaos.faults import FAULTS
+from chaos.faults import DRAWN
 from chaos.history import Operation
 from chaos.nemesis import Happened
 from chaos.outcome import Outcome, outcome_of, schedule_of
@@ -34,7 +34,7 @@ def kept(made: Result) -> Outcome:
 
 
 def result(seed: int = 1, **values) -> Result:
-    schedule = draw(seed, list(FAULTS))
+    schedule = draw(seed, DRAWN)
     life = Operation("driver life 1", 100.0, 110.0, "unknown", "killed")
     history = small()
     history = type(history)(**{**vars(history), "operations": (life,)})
@@ -51,7 +51,7 @@ GOOD = kept(result())
 BAD = kept(result(2, anomalies=[Anomaly(Kind.LOST_WRITE, 7, ("record <1/2> is gone",))]))
 BROKEN = kept(result(3, failure="TimeoutError: epoch 3", history=None))
 ALL = [GOOD, BAD, BROKEN]
-NAMES = list(FAULTS)
+NAMES = DRAWN
 
 
 @pytest.mark.parametrize("outcome", ALL, ids=["good", "bad", "broken off"])

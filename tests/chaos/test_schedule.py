@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from chaos.faults import FAULTS
+from chaos.faults import DRAWN
 from chaos.job import Job
 from chaos.record_text import id_in, text_of
 from chaos.records import java_hash, records_of, release
 from chaos.schedule import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
 from eos.wire.routing import partitions_for_keys
 
-NAMES = list(FAULTS)
+NAMES = DRAWN
 TOPIC = "persistent://public/default/t"
 
 
@@ -80,10 +80,10 @@ def test_an_epoch_is_one_file_with_its_records_and_nothing_half_written(job, tmp
     for epoch in (0, 1):
         release(job, schedule, epoch, epochs[epoch])
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "epoch-000000.parquet",
-        "epoch-000001.parquet",
+        "input-000000.parquet",
+        "input-000001.parquet",
     ]
-    rows = pyarrow.parquet.read_table(tmp_path / "epoch-000001.parquet").to_pylist()
+    rows = pyarrow.parquet.read_table(tmp_path / "input-000001.parquet").to_pylist()
     assert [id_in(row["value"].encode()) for row in rows] == [r.id for r in epochs[1]]
     slots: dict[str, set[int]] = {}
     for row in rows:

@@ -1,0 +1,88 @@
+"""Faults of what recovery asks: the receipt topic is cut, deleted, or all of the cluster is gone.
+
+Each befalls a transaction whose driver has died behind PREPARED: nobody can say any more whether
+it was committed, and nobody may guess.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pulsar
+
+from chaos.anomalies import Kind
+from chaos.faults.armed import Armed
+from chaos.faults.fault import Act, Fault, Proof
+from chaos.readers import open_client
+from chaos.target import Target, path_of
+from eos.steps import Step
+
+_TRIMMED_WITHIN_S: Final = 30.0
+_NEW: Final = b"in a new ledger"
+
+
+def _delete(target: Target, topic: str) -> None:
+    target.admin("DELETE", f"{path_of(topic)}?force=true")
+
+
+def _recreate(target: Target, topic: str) -> None:
+    _delete(target, topic)
+    target.admin("PUT", path_of(topic))
+
+
+def _trim(target: Target, topic: str) -> None:
+    """All is acknowledged, a new ledger begun, and the old one thrown away."""
+    path = path_of(topic)
+    client = open_client(target.broker.service_url)
+    try:
+        producer = client.create_producer(topic)
+        target.admin("POST", f"{path}/subscription/eos-receipts/skip_all")
+        target.admin("PUT", f"{path}/unload")
+        producer.send(_NEW)
+        deadline = time.monotonic() + _TRIMMED_WITHIN_S
+        while time.monotonic() < deadline:
+            target.admin("POST", f"{path}/trim")
+            reader = client.create_reader(topic, pulsar.MessageId.earliest)
+            first = reader.read_next(timeout_millis=5000).data()
+            reader.close()
+            if first == _NEW:
+                return
+    finally:
+        client.close()
+    raise TimeoutError("the receipt topic was not trimmed")
+
+
+def _befalls(damage: Callable[[Target, str], None]) -> Act:
+    @contextmanager
+    def act(target: Target) -> Iterator[Proof]:
+        armed = Armed(target, Step.PREPARE, "kill", count=2)
+        with target.supervisor.paused():
+            if not armed.await_fired():
+                yield Proof()
+                return
+            topic = target.receipt_topic()
+            damage(target, topic)
+        yield Proof(f"{topic} behind PREPARED of {target.newest_txn()}")
+
+    return act
+
+
+def _fault(name: str, text: str, damage: Callable[[Target, str], None]) -> Fault:
+    return Fault(
+        name,
+        "broker",
+        f"{text}, with a transaction in doubt",
+        _befalls(damage),
+        ends_with="InDoubt",
+        leaves=frozenset({Kind.STUCK}),
+    )
+
+
+FAULTS: Final = (
+    _fault("receipts-deleted", "the receipt topic is deleted", _delete),
+    _fault("receipts-recreated", "the receipt topic is deleted and created again", _recreate),
+    _fault("receipts-trimmed", "the receipt topic is trimmed", _trim),
+)

@@ -1,0 +1,74 @@
+"""Faults of Spark and of how it is operated."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from chaos.faults.fault import Fault, Proof
+from chaos.target import Target
+
+_ENDS_WITHIN_S: Final = 60.0
+_FAILS_WITHIN_S: Final = 60.0
+
+
+@contextmanager
+def _speculation(target: Target) -> Iterator[Proof]:
+    """The next driver is started with ``spark.speculation``, and has to refuse."""
+    args = "--conf spark.speculation=true pyspark-shell"
+    target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
+    life = target.supervisor.await_life(target.supervisor.kill().number + 1)
+    ended = life.await_end(_ENDS_WITHIN_S)
+    error = life.last_error() if ended else ""
+    yield Proof(error if "speculation" in error else "")
+
+
+@contextmanager
+def _checkpoint_away(target: Target) -> Iterator[Proof]:
+    """A driver that finds no checkpoint begins a new query, which the sink has to refuse."""
+    checkpoint = Path(target.job.checkpoint)
+    elsewhere = checkpoint.with_name("checkpoint.away")
+    with target.supervisor.paused():
+        number = target.supervisor.kill().number
+        checkpoint.rename(elsewhere)
+    try:
+        life = target.supervisor.await_life(number + 1)
+        ended = life.await_end(_ENDS_WITHIN_S)
+        error = life.last_error() if ended else ""
+        yield Proof(error if "NewLineage" in error else "")
+    finally:
+        with target.supervisor.paused():
+            target.supervisor.kill_all()
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            elsewhere.rename(checkpoint)
+
+
+@contextmanager
+def _shuffle_lost(target: Target) -> Iterator[Proof]:
+    """Shuffle files vanish as soon as they are written, until a stage has run again for it."""
+    scratch = Path(target.job.scratch_dir)
+    log = target.driver_log()
+    deadline = time.monotonic() + _FAILS_WITHIN_S
+    hit = ""
+    while not hit and time.monotonic() < deadline:
+        for file in scratch.glob("life-*/**/shuffle_*.data"):
+            with contextlib.suppress(FileNotFoundError):
+                file.unlink()
+        hit = log.line_with("FetchFailed")
+    yield Proof(hit)
+
+
+FAULTS: Final = (
+    Fault("speculation", "driver", "a driver is started with speculation on", _speculation),
+    Fault(
+        "checkpoint-away", "driver", "a driver is started without its checkpoint", _checkpoint_away
+    ),
+    Fault(
+        "shuffle-lost", "executor", "shuffle files vanish, and a stage runs again", _shuffle_lost
+    ),
+)

@@ -1,0 +1,69 @@
+"""Faults of the job's topic that its administrators make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from chaos.anomalies import Kind
+from chaos.faults.fault import Fault, Proof
+from chaos.target import Target, path_of
+
+_AVRO: Final = {
+    "type": "AVRO",
+    "schema": '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}',
+    "properties": {},
+}
+_SUBSCRIPTION: Final = "chaos-backlog"
+
+
+@contextmanager
+def _quota(target: Target) -> Iterator[Proof]:
+    """A subscription that nobody reads, and no room for what it misses."""
+    path = path_of(target.job.topic)
+    log = target.driver_log()
+    limit = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
+    target.admin("PUT", f"{path}/subscription/{_SUBSCRIPTION}", {"earliest": True})
+    target.admin("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", limit)
+    try:
+        yield Proof(log.await_line("backlog quota"))
+    finally:
+        target.admin("DELETE", f"{path}/backlogQuota?backlogQuotaType=destination_storage")
+        target.admin("DELETE", f"{path}/subscription/{_SUBSCRIPTION}?force=true")
+
+
+@contextmanager
+def _schema(target: Target) -> Iterator[Proof]:
+    """Somebody gives the topic a schema, and has every producer checked against it."""
+    log = target.driver_log()
+    tail = target.job.topic.partition("://")[2]
+    enforcement = f"{path_of(target.job.topic)}/schemaValidationEnforced"
+    target.admin("POST", f"/v2/schemas/{tail}/schema", _AVRO)
+    target.admin("POST", enforcement, True)
+    try:
+        yield Proof(log.await_line("IncompatibleSchema"))
+    finally:
+        target.admin("POST", enforcement, False)
+        target.admin("DELETE", f"/v2/schemas/{tail}/schema?force=true")
+
+
+@contextmanager
+def _deleted(target: Target) -> Iterator[Proof]:
+    path = path_of(target.job.topic)
+    target.admin("DELETE", f"{path}/partitions?force=true")
+    yield Proof(f"{target.job.topic} is gone")
+
+
+FAULTS: Final = (
+    Fault("quota", "topic", "the topic's backlog quota is exceeded for a while", _quota),
+    Fault("schema-changed", "topic", "the topic demands a schema for a while", _schema),
+    Fault(
+        "topic-deleted",
+        "topic",
+        "the topic is deleted, with all that was in it",
+        _deleted,
+        ends_with="TopicNotFound",
+        leaves=frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.TORN_EPOCH, Kind.STUCK, Kind.SKIP}),
+    ),
+)
