@@ -142,6 +142,9 @@ def _run_entry(plan: Plan, entry: Entry, brokers: _Brokers, scratch: Path, tell:
     )
     for found in outcome.anomalies:
         tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
+    if len(schedule.faults) == 1 and outcome.is_good and not outcome.fired:
+        missed = f"{schedule.faults[0].fault} hit nothing, which proves nothing"
+        outcome = outcome.model_copy(update={"failure": missed})
     can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
     if can_shrink and not outcome.is_good:
         outcome = _shrunk(plan.workload, schedule, outcome, brokers, scratch, tell)

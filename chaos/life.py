@@ -17,6 +17,7 @@ from chaos.processes import descendants, executors, kill_session, workers
 from chaos.spark_env import spark_env
 
 _TAIL_BYTES = 64 * 1024
+_SHOWN = 800
 
 
 class Life:
@@ -130,7 +131,7 @@ class Life:
             log.seek(max(self._log_start, end - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
         errors = [line.strip() for line in lines if _names_an_error(line)]
-        return errors[-1][:300] if errors else ""
+        return errors[-1][:_SHOWN] if errors else ""
 
 
 def _names_an_error(line: str) -> bool:

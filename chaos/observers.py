@@ -6,6 +6,8 @@ import time
 from contextlib import ExitStack
 from typing import Final
 
+import pulsar
+
 from chaos.control import ControlWriter
 from chaos.history import Control, Reader
 from chaos.readers import Watcher, drain
@@ -48,8 +50,8 @@ class Observers:
         """What a fresh reader finds now; a topic that can't be read to its end is stuck."""
         try:
             return drain(self._service_url, self._topics, name)
-        except TimeoutError as error:
-            self.stuck.append(str(error))
+        except (TimeoutError, pulsar.PulsarException) as error:
+            self.stuck.append(f"{name}: {error}")
             return Reader(name, ())
 
     def watched(self, fresh: Reader) -> tuple[Reader, ...]:

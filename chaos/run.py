@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from chaos.anomalies import Anomaly
 from chaos.checker import check
@@ -24,12 +25,15 @@ from chaos.records import records_of
 from chaos.resources import Sample, Sampler
 from chaos.schedule import Schedule
 from chaos.stuck import held_back
-from chaos.supervisor import JobFailed, Supervisor
+from chaos.supervisor import IN_VAIN, JobFailed, Supervisor
 from chaos.target import Target
 from chaos.timing import Timing, timing_of
-from eos.errors import EosError
+from eos.errors import CommitLogError, EosError
 from eos.standalone import PulsarStandalone
 from eos.transaction import LogRecord
+
+_REFUSALS: Final = 2
+"""A job that has to end is started again once: it must not get on by that."""
 
 
 @dataclass
@@ -123,7 +127,13 @@ class Run:
             proxy = stack.enter_context(FaultProxy(self._broker.service_url))
             job = replace(self._job, service_url=proxy.service_url)
             log_file = self._folder / "driver.log"
-            supervisor = Supervisor(job, log_file, project=self._project, tell=self._tell)
+            supervisor = Supervisor(
+                job,
+                log_file,
+                project=self._project,
+                tell=self._tell,
+                in_vain=_REFUSALS if self._refusals else IN_VAIN,
+            )
             target = Target(self._broker, proxy, supervisor, job, self._topics)
             target.create_topic(self._schedule.partitions)
             observers = stack.enter_context(
@@ -166,7 +176,12 @@ class Run:
     ) -> RunHistory:
         """All is healed and quiet: read everything, recover once more, read again."""
         fresh = observers.drain("fresh reader")
-        records = target.log_records()
+        records: list[LogRecord] | None = None
+        stuck: list[str] = []
+        try:
+            records = target.log_records()
+        except CommitLogError as error:  # what was read is judged all the same
+            stuck.append(str(error))
         history = RunHistory(
             records=tuple(self._input(feed.given)),
             fresh=fresh,
@@ -175,7 +190,7 @@ class Run:
             earlier=tuple(self._earlier.values()),
         )
         if records is not None:
-            held = held_back(target)
+            stuck += held_back(target)
             target.recovery("resolve", "--apply", "--yes")
             result.records = target.log_records() or []
             history = replace(
@@ -184,10 +199,9 @@ class Run:
                 fresh_again=observers.drain("fresh reader after recovery"),
                 decisions_again=decisions_of(result.records),
                 says_clean=self._says_clean(target),
-                stuck=tuple(held),
             )
-        stuck = (*history.stuck, *observers.stuck)
-        return replace(history, stuck=stuck, control=observers.control())
+        stuck += observers.stuck
+        return replace(history, stuck=tuple(stuck), control=observers.control())
 
     def _input(self, given: int) -> Iterator[Record]:
         """What was given out, with the epochs that Spark made of it."""

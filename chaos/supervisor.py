@@ -14,7 +14,7 @@ from chaos.life import Life
 
 _POLL_S = 0.05
 _RESTART_S = 0.5
-_IN_VAIN = 4
+IN_VAIN = 4
 """A driver that fails by itself so often, with no epoch done in between, is not worth a restart."""
 
 
@@ -33,6 +33,7 @@ class Supervisor:
         project: folder that the driver runs in.
         tell: gets one line of text for each life that begins or ends.
         max_lives: how often the driver may be started; a job that needs more does not get on.
+        in_vain: how often it may fail by itself with no epoch done in between.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Supervisor:
         project: Path,
         tell: Callable[[str], None],
         max_lives: int = 25,
+        in_vain: int = IN_VAIN,
     ) -> None:
         self.operations: list[Operation] = []
         self.restarted_at: list[float] = []
@@ -50,11 +52,11 @@ class Supervisor:
         self.log_file = log_file
         self._project = project
         self._tell = tell
-        self._max_lives = max_lives
         self._lock = threading.RLock()
         self._lives: list[Life] = []
         self._count = 0
         self._in_vain = 0
+        self._limits = (max_lives, in_vain)
         self._ending = threading.Event()
         self._failure: JobFailed | None = None
         self._is_paused = False
@@ -92,6 +94,12 @@ class Supervisor:
         """
         if self._failure is not None:
             raise self._failure
+
+    def await_failure(self, timeout_s: float) -> None:
+        """Returns when the job gets on no more, or after ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self._failure is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def progress(self) -> None:
         """An epoch was done: what failed before has been got over."""
@@ -131,7 +139,8 @@ class Supervisor:
         """SIGKILL every driver that lives."""
         with self._lock:
             for life in self._lives:
-                life.kill()
+                if life.is_alive:
+                    life.kill()
 
     @contextlib.contextmanager
     def rival(self) -> Iterator[tuple[Life, Life]]:
@@ -182,7 +191,7 @@ class Supervisor:
 
     def _begin(self) -> None:
         self._count += 1
-        for count, limit in ((self._count - 1, self._max_lives), (self._in_vain, _IN_VAIN)):
+        for count, limit in zip((self._count - 1, self._in_vain), self._limits, strict=True):
             if count >= limit:
                 error = self.operations[-1].detail if self.operations else ""
                 self._failure = JobFailed(count, error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,13 @@ from typing import Final
 import psutil
 
 from chaos.faults.fault import Fault, Proof
+from chaos.faults.refusal import refused
 from chaos.target import Target
+
+_NEWER_RECORDS: Final = 6
+"""So many the older copy lacks at least: two epochs."""
+_WRITES_WITHIN_S: Final = 60.0
+_POLL_S: Final = 0.1
 
 
 def _table(target: Target) -> Path:
@@ -62,8 +70,51 @@ def _disk_full(target: Target) -> Iterator[Proof]:
             process.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
+@contextmanager
+def _rolled_back(target: Target) -> Iterator[Proof]:
+    table = _table(target)
+    older, newest = (
+        table.with_name(f".{table.name}.older"),
+        table.with_name(f".{table.name}.newest"),
+    )
+    shutil.copytree(table, older)
+    wanted = len(target.log_records() or []) + _NEWER_RECORDS
+    deadline = time.monotonic() + _WRITES_WITHIN_S
+    while len(target.log_records() or []) < wanted:
+        if time.monotonic() > deadline:
+            yield Proof()
+            return
+        time.sleep(_POLL_S)
+
+    def swap() -> None:
+        table.rename(newest)
+        older.rename(table)
+
+    def restore() -> None:
+        shutil.rmtree(table)
+        newest.rename(table)
+
+    yield Proof(refused(target, "CommitLogError", break_it=swap, heal_it=restore))
+
+
+@contextmanager
+def _record_missing(target: Target) -> Iterator[Proof]:
+    file = max(_table(target).glob("*.parquet"), key=lambda path: path.stat().st_mtime)
+    away = file.with_name(f".{file.name}.away")
+    yield Proof(
+        refused(
+            target,
+            file.name,  # the error has to say which one
+            break_it=lambda: file.rename(away),
+            heal_it=lambda: away.rename(file),
+        )
+    )
+
+
 FAULTS: Final = (
     Fault("log-away", "log", "the commit log is gone for a while", _log_away),
     Fault("log-cut", "log", "the newest commit of the log is cut for a while", _log_cut),
+    Fault("log-rolled-back", "log", "a driver finds an older copy of the log", _rolled_back),
+    Fault("record-missing", "log", "a driver finds a file of the log gone", _record_missing),
     Fault("disk-full", "log", "the driver can write no file for a while", _disk_full),
 )

@@ -6,6 +6,7 @@ it was committed, and nobody may guess.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.readers import open_client
 from chaos.target import Target, path_of
+from eos.client import PulsarClient
 from eos.steps import Step
 
 _TRIMMED_WITHIN_S: Final = 30.0
+_STRANGER_S: Final = 300.0
 _NEW: Final = b"in a new ledger"
 
 
@@ -63,11 +66,36 @@ def _befalls(damage: Callable[[Target, str], None]) -> Act:
             if not armed.await_fired():
                 yield Proof()
                 return
-            topic = target.receipt_topic()
-            damage(target, topic)
-        yield Proof(f"{topic} behind PREPARED of {target.newest_txn()}")
+            damage(target, target.receipt_topic())
+        yield Proof(f"the receipts of {target.newest_txn()}, which was PREPARED")
 
     return act
+
+
+@contextmanager
+def _wiped(target: Target) -> Iterator[Proof]:
+    """A fresh cluster at the old address, where a stranger's transaction bears our number."""
+    armed = Armed(target, Step.PREPARE, "kill", count=2)
+    with target.supervisor.paused():
+        txn = target.newest_txn() if armed.await_fired() else None
+        if txn is None:
+            yield Proof()
+            return
+        target.broker.kill()
+        for entry in ("metadata", "bookkeeper"):
+            shutil.rmtree(target.broker.data_dir / entry)
+        target.heal_broker()
+        target.create_topic(len(target.topics))
+        with PulsarClient(target.broker.service_url) as client:
+            stranger = client.transaction(timeout_s=_STRANGER_S).id
+            while stranger.least < txn.least:
+                stranger = client.transaction(timeout_s=_STRANGER_S).id
+    proof = Proof()
+    yield proof
+    target.supervisor.await_failure(_STRANGER_S)
+    with PulsarClient(target.broker.service_url) as client:
+        client.join(stranger).commit()  # fails if anybody has ended it by its number
+    proof.hit = f"nothing was left, and {stranger} was a stranger's and stayed open"
 
 
 def _fault(name: str, text: str, damage: Callable[[Target, str], None]) -> Fault:
@@ -85,4 +113,12 @@ FAULTS: Final = (
     _fault("receipts-deleted", "the receipt topic is deleted", _delete),
     _fault("receipts-recreated", "the receipt topic is deleted and created again", _recreate),
     _fault("receipts-trimmed", "the receipt topic is trimmed", _trim),
+    Fault(
+        "cluster-wiped",
+        "broker",
+        "the cluster is replaced by an empty one, with a transaction in doubt",
+        _wiped,
+        ends_with="InDoubt",
+        leaves=frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.STUCK}),
+    ),
 )

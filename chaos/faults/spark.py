@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.faults.fault import Fault, Proof
+from chaos.faults.refusal import refused
 from chaos.target import Target
 
 _ENDS_WITHIN_S: Final = 60.0
@@ -30,22 +31,17 @@ def _speculation(target: Target) -> Iterator[Proof]:
 
 @contextmanager
 def _checkpoint_away(target: Target) -> Iterator[Proof]:
-    """A driver that finds no checkpoint begins a new query, which the sink has to refuse."""
+    """A driver that finds no checkpoint begins a new query."""
     checkpoint = Path(target.job.checkpoint)
-    elsewhere = checkpoint.with_name("checkpoint.away")
-    with target.supervisor.paused():
-        number = target.supervisor.kill().number
-        checkpoint.rename(elsewhere)
-    try:
-        life = target.supervisor.await_life(number + 1)
-        ended = life.await_end(_ENDS_WITHIN_S)
-        error = life.last_error() if ended else ""
-        yield Proof(error if "NewLineage" in error else "")
-    finally:
-        with target.supervisor.paused():
-            target.supervisor.kill_all()
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            elsewhere.rename(checkpoint)
+    away = checkpoint.with_name("checkpoint.away")
+
+    def restore() -> None:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        away.rename(checkpoint)
+
+    yield Proof(
+        refused(target, "NewLineage", break_it=lambda: checkpoint.rename(away), heal_it=restore)
+    )
 
 
 @contextmanager

@@ -64,6 +64,11 @@ class TestOnAClusterOfItsOwn:
         result = chaos_cluster.run_schedule(schedule, project=broken_build("attempt_guard_off"))
         assert Kind.DUPLICATE in kinds(result)
 
+    def test_a_sink_without_its_fence_is_caught(self, chaos_cluster, broken_build):
+        schedule = only("overtaken-at-decide")
+        result = chaos_cluster.run_schedule(schedule, project=broken_build("fence_off"))
+        assert Kind.DUPLICATE in kinds(result)
+
     def test_the_same_schedule_finds_nothing_in_the_real_sink(
         self, chaos_cluster, assert_exactly_once
     ):

@@ -1,0 +1,31 @@
+"""What a driver finds at its start and has to refuse, until it is put right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from chaos.target import Target
+
+_ENDS_WITHIN_S: Final = 60.0
+
+
+def refused(
+    target: Target, wanted: str, *, break_it: Callable[[], object], heal_it: Callable[[], object]
+) -> str:
+    """Kill the driver, break something, let the next one end by it, and put it right again.
+
+    Returns:
+        The error that it ended with; "" when it did not end, or ``wanted`` is not in the error.
+    """
+    with target.supervisor.paused():
+        number = target.supervisor.kill().number
+        break_it()
+    try:
+        life = target.supervisor.await_life(number + 1)
+        error = life.last_error() if life.await_end(_ENDS_WITHIN_S) else ""
+        return error if wanted in error else ""
+    finally:
+        with target.supervisor.paused():
+            target.supervisor.kill_all()
+            heal_it()
