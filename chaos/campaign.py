@@ -14,8 +14,9 @@ from typing import Final
 
 from chaos.faults import DRAWN, FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
+from chaos.planning import draw, only, soak
 from chaos.run import Run
-from chaos.schedule import Schedule, draw, only, soak
+from chaos.schedule import Schedule
 from eos.standalone import PulsarStandalone
 
 _TRIES: Final = 2

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chaos.faults import DRAWN, FAULTS
-from chaos.schedule import FEWEST_EPOCHS
+from chaos.planning import FEWEST_EPOCHS
 from eos.errors import ConfigurationError
 
 Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")]

@@ -9,8 +9,9 @@ from pathlib import Path
 from chaos.faults import DRAWN
 from chaos.job import load
 from chaos.options import parse_faults
+from chaos.planning import draw
 from chaos.run import Result, Run
-from chaos.schedule import Schedule, draw
+from chaos.schedule import Schedule
 from eos.standalone import PulsarStandalone
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from chaos.anomalies import Kind
+from chaos.planning import only
 from chaos.run import Result
-from chaos.schedule import only
 from eos.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent

@@ -14,10 +14,10 @@ from chaos.history import Operation
 from chaos.nemesis import Happened
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.page import write_page
+from chaos.planning import draw
 from chaos.report import Percentiles, verdict_of, write_json, write_junit
 from chaos.resources import Sample, grown, growth
 from chaos.run import Result
-from chaos.schedule import draw
 from chaos.timing import Timing
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from chaos.faults import DRAWN
+from chaos.faults import DRAWN, FAULTS
 from chaos.job import Job
+from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
 from chaos.record_text import id_in, text_of
 from chaos.records import java_hash, records_of, release
-from chaos.schedule import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
 from eos.wire.routing import partitions_for_keys
 
 NAMES = DRAWN
@@ -41,9 +41,20 @@ def test_fewer_epochs_have_room_for_fewer_faults():
 
 
 def test_seeds_differ_and_every_fault_is_drawn():
-    schedules = [draw(seed, NAMES) for seed in range(200)]
-    assert len({schedule.faults for schedule in schedules}) == 200
+    schedules = [draw(seed, NAMES) for seed in range(2_000)]
+    assert len({schedule.faults for schedule in schedules}) == 2_000
     assert {f.fault for schedule in schedules for f in schedule.faults} == set(NAMES)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_faults_of_a_schedule_befall_different_parts(seed):
+    parts = [FAULTS[planned.fault].part for planned in draw(seed, NAMES).faults]
+    assert len(set(parts)) == len(parts)
+
+
+def test_a_choice_of_one_part_gives_different_faults_of_it():
+    schedule = draw(3, ["deaf", "mute", "cut-all", "lost-end"])
+    assert len(schedule.kinds) == len(schedule.faults) >= 3
 
 
 def test_kept_faults_are_counted_from_one():
