@@ -10,7 +10,7 @@ import pulsar
 
 from chaos.control import ControlWriter
 from chaos.history import Control, Reader
-from chaos.readers import Watcher, drain
+from chaos.readers import Watcher, drain, keep, open_client
 
 WATCHERS: Final = 2
 _CATCH_UP_S: Final = 30.0
@@ -31,10 +31,15 @@ class Observers:
             [Watcher(f"watcher {n + 1}", service_url, topic) for topic in topics]
             for n in range(WATCHERS)
         ]
+        self._control_topic = control_topic
         self._control = ControlWriter(service_url, control_topic)
         self._stack = ExitStack()
 
     def __enter__(self) -> Observers:
+        client = open_client(self._service_url)
+        for topic in (*self._topics, self._control_topic):
+            keep(client, topic)
+        client.close()
         with ExitStack() as stack:
             for watchers in self._watchers:
                 for watcher in watchers:

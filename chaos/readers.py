@@ -17,6 +17,7 @@ from chaos.history import Position, Reader, Sight
 from chaos.record_text import id_in
 
 _SENTINEL: Final = "chaos-sentinel"
+_KEEPER: Final = "chaos-keeper"
 _POLL_MS: Final = 200
 _QUEUE: Final = 5000
 
@@ -25,6 +26,15 @@ def open_client(service_url: str) -> pulsar.Client:
     """A client whose log lines go nowhere."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     return pulsar.Client(service_url, logger=logger, operation_timeout_seconds=30)
+
+
+def keep(client: pulsar.Client, topic: str) -> None:
+    """Have the broker keep what is sent to ``topic``, with a subscription that nobody reads.
+
+    What no subscription holds is trimmed every two minutes, as soon as a restart or an unload has
+    closed its ledger (measured).
+    """
+    client.subscribe(topic, _KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
 
 
 class Watcher:

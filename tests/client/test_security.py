@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 import pickle
 import threading
 import time
@@ -26,19 +22,7 @@ from eos.errors import ConfigurationError, ConnectionLost, EosError, Unauthorize
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction
-
-KEY = b"0123456789abcdef0123456789abcdef"
-
-
-def token(role: str, key: bytes = KEY) -> str:
-    """A JSON web token, HS256."""
-
-    def part(data: bytes) -> str:
-        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-    body = f"{part(json.dumps({'alg': 'HS256'}).encode())}."
-    body += part(json.dumps({"sub": role}).encode())
-    return f"{body}.{part(hmac.new(key, body.encode(), hashlib.sha256).digest())}"
+from tests.support.tokens import CONFIG, token
 
 
 def issue(folder: Path, authority: trustme.CA, certificate: trustme.LeafCert, name: str):
@@ -71,8 +55,7 @@ def secured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     config = {
         **tls_config(folder, trustme.CA(), "AuthenticationProviderToken"),
-        "tokenSecretKey": "data:;base64," + base64.b64encode(KEY).decode(),
-        "superUserRoles": "admin",
+        **CONFIG,
     }
     with PulsarStandalone(config=config, admin_token=token("admin")) as broker:
         yield broker, str(folder / "ca.pem")

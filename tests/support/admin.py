@@ -8,11 +8,15 @@ import urllib.request
 from typing import Any
 
 
-def call(admin_url: str, method: str, path: str, body: object = None) -> Any:
+def call(
+    admin_url: str, method: str, path: str, body: object = None, *, token: str | None = None
+) -> Any:
     """One call of ``/admin/v2`` or ``/admin/v3``; the parsed answer, None for an empty one."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{admin_url}/admin{path}", data=data, method=method)
     request.add_header("Content-Type", "application/json")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
     with urllib.request.urlopen(request, timeout=30) as response:
         text = response.read()
     return json.loads(text) if text else None

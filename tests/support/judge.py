@@ -26,13 +26,18 @@ class Seen:
     position: tuple[int, int, int]
 
 
-def quiet_client(service_url: str) -> pulsar.Client:
+def quiet_client(service_url: str, *, token: str | None = None) -> pulsar.Client:
     """A client whose log lines go nowhere."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
-    return pulsar.Client(service_url, logger=logger, operation_timeout_seconds=30)
+    credentials = None if token is None else pulsar.AuthenticationToken(token)
+    return pulsar.Client(
+        service_url, authentication=credentials, logger=logger, operation_timeout_seconds=30
+    )
 
 
-def drain(service_url: str, topic: str, *, timeout_s: float = 60.0) -> list[Seen]:
+def drain(
+    service_url: str, topic: str, *, timeout_s: float = 60.0, token: str | None = None
+) -> list[Seen]:
     """Everything that is readable in all partitions of ``topic``, in each one's order.
 
     A sentinel is sent behind it, and read: so nothing before it can have been overlooked, and
@@ -41,7 +46,7 @@ def drain(service_url: str, topic: str, *, timeout_s: float = 60.0) -> list[Seen
     Raises:
         TimeoutError: a sentinel was not readable in time: the topic is stuck.
     """
-    client = quiet_client(service_url)
+    client = quiet_client(service_url, token=token)
     try:
         partitions = client.get_topic_partitions(topic)
         return [seen for name in partitions for seen in _drain_one(client, name, timeout_s)]

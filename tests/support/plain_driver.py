@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from eos.client import PulsarClient
@@ -45,6 +45,7 @@ class PlainDriver:
     deadline_s: float = 60.0
     timeout_s: float = 20.0
     max_attempts: int = 3
+    security: Security = field(default_factory=Security)
     during_write: Callable[[TxnId], None] = lambda _: None
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class PlainDriver:
         self.half = PulsarHalf(
             self.sink_id,
             self.service_url,
-            Security(),
+            self.security,
             receipt_namespace="public/default",
             admin_url=self.admin_url,
             timeout_s=self.timeout_s,
@@ -85,7 +86,9 @@ class PlainDriver:
         self.half.close()
 
     def _write(self, txn_id: TxnId, values: list[bytes]) -> Written:
-        with PulsarClient(self.service_url, timeout_s=self.timeout_s) as client:
+        with PulsarClient(
+            self.service_url, security=self.security, timeout_s=self.timeout_s
+        ) as client:
             count = client.partition_count(self.topic)
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
             self.half.touches(topics)

@@ -1,0 +1,39 @@
+"""Those who look on: what they have to see stays there, whatever the broker tidies up."""
+
+from __future__ import annotations
+
+import time
+
+import pulsar
+
+from chaos.observers import Observers
+from chaos.readers import open_client
+from chaos.record_text import text_of
+from tests.support import admin
+
+
+def ledgers(admin_url: str, topic: str) -> int:
+    path = f"/v2/persistent/public/default/{topic}/internalStats"
+    return len(admin.call(admin_url, "GET", path)["ledgers"])
+
+
+def test_nothing_is_trimmed_while_they_look_on(pulsar_standalone, name):
+    """A closed ledger goes within two minutes when no subscription holds it; a call does it now."""
+    topic = f"persistent://public/default/{name}"
+    url, admin_url = pulsar_standalone.service_url, pulsar_standalone.admin_url
+    path = f"/v2/persistent/public/default/{name}"
+    with Observers(url, [topic], f"{topic}-control") as observers:
+        for number in range(2):
+            client = open_client(url)
+            client.create_producer(topic).send(text_of(f"0/{number}").encode())
+            client.close()
+            admin.call(admin_url, "PUT", f"{path}/unload")
+        for _ in range(20):
+            client = open_client(url)
+            client.create_reader(topic, pulsar.MessageId.earliest).close()
+            client.close()
+            admin.call(admin_url, "POST", f"{path}/trim")
+            time.sleep(0.1)
+        fresh = observers.drain("fresh reader")
+    assert [sight.record for sight in fresh.sights] == ["0/0", "0/1"]
+    assert ledgers(admin_url, name) >= 3

@@ -1,0 +1,91 @@
+"""Permissions: what a role needs, and what comes of it when they are withdrawn in mid-epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from eos import failpoints
+from eos.client import PulsarClient
+from eos.errors import Unauthorized
+from eos.standalone import PulsarStandalone
+from eos.steps import Step
+from eos.transport.security import Security
+from tests.support import admin
+from tests.support.judge import drain
+from tests.support.plain_driver import PlainDriver, rows_of
+from tests.support.tokens import CONFIG, token
+
+ADMIN = token("admin")
+WRITER = Security(token=token("writer"))
+NAMESPACES = ("public/default", "pulsar/system")
+
+
+def permissions(broker: PulsarStandalone, method: str, namespace: str) -> None:
+    body = ["produce", "consume"] if method == "POST" else None
+    path = f"/v2/namespaces/{namespace}/permissions/writer"
+    admin.call(broker.admin_url, method, path, body, token=ADMIN)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PulsarStandalone]:
+    config = {**CONFIG, "authorizationEnabled": "true"}
+    with PulsarStandalone(config=config, admin_token=ADMIN) as running:
+        yield running
+
+
+@pytest.fixture
+def driver(broker: PulsarStandalone, tmp_path, name: str) -> Iterator[PlainDriver]:
+    """Its role may do what docs/operations.md says, and no more."""
+    for namespace in NAMESPACES:
+        permissions(broker, "POST", namespace)
+    topic = f"persistent://public/default/{name}"
+    with PulsarClient(broker.service_url, security=Security(token=ADMIN)) as client:
+        client.producer(topic, create=True).close()
+    driver = PlainDriver(
+        broker.service_url, tmp_path / "log", name, topic, security=WRITER, deadline_s=10
+    )
+    yield driver
+    driver.close()
+
+
+def values(broker: PulsarStandalone, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(broker.service_url, topic, token=ADMIN)]
+
+
+def withdraw(broker: PulsarStandalone, topic: str) -> None:
+    """Returns when the broker has noticed."""
+    permissions(broker, "DELETE", "public/default")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with PulsarClient(broker.service_url, security=WRITER) as client:
+            try:
+                client.producer(topic).close()
+            except Unauthorized:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the role may still write")
+
+
+@pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE])
+def test_permission_withdrawn_in_mid_epoch_aborts_it_and_says_so(broker, driver, step):
+    driver.run("0")
+    with (
+        failpoints.armed(step, lambda: withdraw(broker, driver.topic)),
+        pytest.raises(Unauthorized, match="permissions of its role"),
+    ):
+        driver.run("1")
+    assert "COMMITTED" not in driver.states("1")
+    assert values(broker, driver.topic) == rows_of("0")
+    permissions(broker, "POST", "public/default")
+    assert driver.run("1").status == "written"
+    assert values(broker, driver.topic) == rows_of("0") + rows_of("1")
+
+
+def test_a_role_that_may_not_look_up_the_coordinator_is_told_where(broker, driver):
+    permissions(broker, "DELETE", "pulsar/system")
+    with pytest.raises(Unauthorized, match="pulsar/system/transaction_coordinator_assign"):
+        driver.run("0")
+    assert driver.records() == []
