@@ -114,7 +114,7 @@ def list_faults() -> None:
     """List the faults, with what each of them does."""
     table = Table("fault", "befalls", "what it does", box=None)
     for fault in FAULTS.values():
-        table.add_row(fault.name, fault.part, fault.text)
+        table.add_row(fault.name, fault.part, fault.summary)
     Console().print(table)
 
 

@@ -101,7 +101,7 @@ def _failure(outcome: Outcome) -> str:
 
 
 def _fault_row(name: str, count: int) -> str:
-    text = FAULTS[name].text if name in FAULTS else ""
+    text = FAULTS[name].summary if name in FAULTS else ""
     return f"<tr><td>{escape(name)}</td><td>{escape(text)}</td><td class='n'>{count}</td></tr>"
 
 

@@ -56,6 +56,11 @@ class Fault:
     needs_keyless: bool = False
 
     @property
+    def summary(self) -> str:
+        """What it does, and what has to come of it where that is not to go on."""
+        return self.text + (f"; the job has to end: {self.ends_with}" if self.ends_with else "")
+
+    @property
     def is_drawn(self) -> bool:
         """Whether it may come in any schedule, with any other fault."""
         return not self.ends_with and not self.needs_keyless
