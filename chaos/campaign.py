@@ -12,6 +12,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
+from chaos.driver_log import logs_in
 from chaos.faults import DRAWN, FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
 from chaos.planning import draw, only, soak
@@ -203,8 +204,8 @@ def _run_one(
     outcome = outcome_of(result, workload)
     if not outcome.is_good:
         brokers.discard()
-        if log is not None and (folder / "driver.log").exists():
-            shutil.copy(folder / "driver.log", log)
+        if log is not None:
+            log.write_bytes(b"".join(path.read_bytes() for path in logs_in(folder)))
     shutil.rmtree(folder, ignore_errors=True)
     return outcome
 

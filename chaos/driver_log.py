@@ -1,4 +1,4 @@
-"""What the drivers of a job say from now on: faults that they must notice are proved by it."""
+"""What the drivers of a job say: a file for each life, in one folder."""
 
 from __future__ import annotations
 
@@ -10,19 +10,33 @@ _POLL_S: Final = 0.1
 _SHOWN: Final = 300
 
 
-class DriverLog:
-    """The lines that are written after this object was made."""
+def log_of(folder: Path, life: int) -> Path:
+    """Where the driver of this life writes."""
+    return folder / f"driver-{life:03}.log"
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._start = path.stat().st_size if path.exists() else 0
+
+def logs_in(folder: Path) -> list[Path]:
+    """Those of all lives, in order."""
+    return sorted(folder.glob("driver-*.log"))
+
+
+class DriverLog:
+    """What they say from now on: faults that they must notice are proved by it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._starts = {path: path.stat().st_size for path in logs_in(folder)}
 
     def line_with(self, text: str) -> str:
         """The first line that has ``text``, cut short; "" when there is none."""
-        with self._path.open("rb") as file:
-            file.seek(self._start)
-            lines = file.read().decode(errors="replace").splitlines()
-        return next((line.strip()[:_SHOWN] for line in lines if text in line), "")
+        for path in logs_in(self._folder):
+            with path.open("rb") as file:
+                file.seek(self._starts.get(path, 0))
+                lines = file.read().decode(errors="replace").splitlines()
+            for line in lines:
+                if text in line:
+                    return line.strip()[:_SHOWN]
+        return ""
 
     def await_line(self, text: str, *, timeout_s: float = 60.0) -> str:
         """The same, as soon as there is one; "" when there is none in time."""

@@ -49,8 +49,7 @@ class Life:
         scratch = Path(job.scratch_dir) / f"life-{number}"
         mine = replace(job, scratch_dir=str(scratch))
         prepare(mine)
-        with log_file.open("ab") as log:
-            self._log_start = log.tell()
+        with log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chaos.driver", mine.to_json()],
                 cwd=project,
@@ -127,8 +126,7 @@ class Life:
     def last_error(self) -> str:
         """The last line of its log that names an error; "" when it has none."""
         with self.log_file.open("rb") as log:
-            end = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, end - _TAIL_BYTES))
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
         errors = [line.strip() for line in lines if _names_an_error(line)]
         return errors[-1][:_SHOWN] if errors else ""

@@ -65,7 +65,7 @@ class Run:
 
     Args:
         workload: ``module:function``.
-        folder: for the job's files; the driver's log stays there.
+        folder: for the job's files; the drivers' logs stay there.
         project: folder that the driver runs in; this process's own when None.
         minutes: give out no epoch after that; None: all of them.
         tell: gets a line of text for each thing that happens.
@@ -126,10 +126,9 @@ class Run:
         with ExitStack() as stack:
             proxy = stack.enter_context(FaultProxy(self._broker.service_url))
             job = replace(self._job, service_url=proxy.service_url)
-            log_file = self._folder / "driver.log"
             supervisor = Supervisor(
                 job,
-                log_file,
+                self._folder,
                 project=self._project,
                 tell=self._tell,
                 in_vain=_REFUSALS if self._refusals else IN_VAIN,

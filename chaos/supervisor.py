@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from chaos.driver_log import log_of
 from chaos.history import Operation
 from chaos.job import Job
 from chaos.life import Life
@@ -39,7 +40,7 @@ class Supervisor:
     def __init__(
         self,
         job: Job,
-        log_file: Path,
+        log_folder: Path,
         *,
         project: Path,
         tell: Callable[[str], None],
@@ -49,7 +50,7 @@ class Supervisor:
         self.operations: list[Operation] = []
         self.restarted_at: list[float] = []
         self._job = job
-        self.log_file = log_file
+        self.log_folder = log_folder
         self._project = project
         self._tell = tell
         self._lock = threading.RLock()
@@ -198,7 +199,8 @@ class Supervisor:
                 self._ending.set()
                 return
         env = self._envs.pop(0) if self._envs else {}
-        life = Life(self._job, self._count, self.log_file, project=self._project, env=env)
+        log = log_of(self.log_folder, self._count)
+        life = Life(self._job, self._count, log, project=self._project, env=env)
         self._lives.append(life)
         self._tell(f"driver started, life {self._count}")
 

@@ -123,7 +123,7 @@ class Target:
 
     def driver_log(self) -> DriverLog:
         """What the drivers say from now on."""
-        return DriverLog(self.supervisor.log_file)
+        return DriverLog(self.supervisor.log_folder)
 
     def fresh_partition(self) -> str:
         """A partition that nobody has ever sent to; "" when there is none."""
