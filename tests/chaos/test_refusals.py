@@ -1,0 +1,60 @@
+"""Faults that a job must not survive: the run is good only when it ends, and ends by that."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from chaos.faults import DRAWN, FAULTS
+from chaos.planning import only
+from chaos.run import Run
+from chaos.supervisor import JobFailed
+from eos import errors
+
+REFUSED = [fault for fault in FAULTS.values() if fault.ends_with]
+
+
+@pytest.fixture
+def feed_with(tmp_path):
+    """``feed_with("fault", end)``: feed a run of one fault, whose job ends by ``end``."""
+    broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
+
+    def feed(fault: str, end: Exception | None) -> None:
+        run = Run(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
+
+        def feed_all(*_: object) -> None:
+            if end is not None:
+                raise end
+
+        run._feed(SimpleNamespace(run=feed_all), None, None, None)
+
+    return feed
+
+
+@pytest.mark.parametrize("fault", REFUSED, ids=lambda fault: fault.name)
+def test_each_names_an_error_of_ours_and_is_never_drawn(fault):
+    assert issubclass(getattr(errors, fault.ends_with), errors.EosError)
+    assert fault.name not in DRAWN
+    assert fault.ends_with in fault.summary
+
+
+@pytest.mark.parametrize("fault", REFUSED, ids=lambda fault: fault.name)
+def test_a_job_that_ends_with_it_is_as_it_has_to_be(feed_with, fault):
+    feed_with(fault.name, JobFailed(2, f"eos.errors.{fault.ends_with}: why. What to do."))
+
+
+def test_a_job_that_ends_with_something_else_breaks_off(feed_with):
+    with pytest.raises(JobFailed, match="ValueError"):
+        feed_with("null-value", JobFailed(2, "ValueError: nobody knows"))
+
+
+def test_a_job_that_goes_on_breaks_off(feed_with):
+    with pytest.raises(RuntimeError, match="null-value: the job went on, and has to end"):
+        feed_with("null-value", None)
+
+
+def test_a_job_that_has_nothing_to_refuse_has_to_go_on(feed_with):
+    feed_with("deaf", None)
+    with pytest.raises(JobFailed):
+        feed_with("deaf", JobFailed(4, "eos.errors.InDoubt: why"))
