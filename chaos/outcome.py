@@ -67,7 +67,8 @@ class EpochView(_Kept):
 
 
 class Outcome(_Kept):
-    """One schedule and everything that came of it. ``failure`` is "" unless it broke off.
+    """One schedule and everything that came of it. ``failure`` is "" unless it broke off,
+    ``ended_by`` the error with which its job had to end, and did.
 
     ``name`` is the schedule's in its campaign, ``again`` the command that repeats it.
     """
@@ -78,6 +79,7 @@ class Outcome(_Kept):
     workload: str
     seconds: float
     failure: str
+    ended_by: str = ""
     anomalies: list[AnomalyOutcome]
     faults: list[FaultOutcome]
     operations: list[OperationOutcome]
@@ -145,6 +147,7 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         workload=workload,
         seconds=result.ended_at - start,
         failure=result.failure,
+        ended_by=result.ended_by,
         anomalies=[
             AnomalyOutcome(
                 number=found.kind.number,

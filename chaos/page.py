@@ -119,12 +119,14 @@ def _duration_row(name: str, seconds: Sequence[float]) -> str:
 def _schedule(outcome: Outcome, *, is_open: bool) -> str:
     mark = "" if outcome.is_good else ' <span class="harm">failed</span>'
     faults = ", ".join(fault.name for fault in outcome.fired) or "no fault"
+    ended = f"<p>The job ended, as it has to: {escape(outcome.ended_by)}</p>"
     samples = f"<div class='wide'>{resources(outcome)}</div>" if _is_long(outcome) else ""
     return (
         f"<details{' open' if is_open else ''}><summary>"
         f"{escape(outcome.name)}{mark}: {escape(faults)}; "
         f"{outcome.records_out:,} of {outcome.records_in:,} records readable, "
-        f"{outcome.seconds:.0f} s</summary><div class='wide'>{timeline(outcome)}</div>{samples}"
+        f"{outcome.seconds:.0f} s</summary>{ended if outcome.ended_by else ''}"
+        f"<div class='wide'>{timeline(outcome)}</div>{samples}"
         f"<p class='note'><code>{escape(outcome.again)}</code></p></details>"
     )
 

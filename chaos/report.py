@@ -50,6 +50,7 @@ class Verdict:
     good: int
     anomalies: dict[str, int]
     broke_off: int
+    ended: int
     faults_planned: int
     faults_fired: dict[str, int]
     records: int
@@ -71,7 +72,7 @@ class Verdict:
             return (
                 f"No anomaly in {_many(self.schedules, 'schedule')}: {_many(fired, 'fault')} of "
                 f"{_many(len(self.faults_fired), 'kind')}, {self.epochs:,} epochs, "
-                f"{self.records:,} records, each readable exactly once."
+                f"{self.records:,} records, each readable exactly once{self._refusals()}."
             )
         if self.good == self.schedules:
             what = ", ".join(f"{name} x {ratio:.2f}" for name, ratio in self.grown.items())
@@ -82,6 +83,9 @@ class Verdict:
         return (
             f"{self.schedules - self.good} of {_many(self.schedules, 'schedule')} failed: {what}."
         )
+
+    def _refusals(self) -> str:
+        return f"; {_many(self.ended, 'job')} had to end, and did" if self.ended else ""
 
 
 def _many(count: int, noun: str) -> str:
@@ -99,9 +103,10 @@ def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
         good=sum(outcome.is_good for outcome in outcomes),
         anomalies=dict(anomalies),
         broke_off=sum(bool(outcome.failure) for outcome in outcomes),
+        ended=sum(bool(outcome.ended_by) for outcome in outcomes),
         faults_planned=sum(len(outcome.faults) for outcome in outcomes),
         faults_fired=dict(sorted(fired.items())),
-        records=sum(outcome.records_in for outcome in outcomes),
+        records=sum(outcome.records_out for outcome in outcomes),
         epochs=sum(outcome.epochs_done for outcome in outcomes),
         control_lost=sum(outcome.control_lost for outcome in outcomes),
         grown={name: ratio for outcome in outcomes for name, ratio in outcome.grown.items()},

@@ -41,6 +41,7 @@ class Result:
     """What came of one schedule.
 
     ``failure`` is "" unless the run itself did not come to its end; then nothing is proved.
+    ``ended_by``: the error with which the job had to end; "" when it had to go on.
     """
 
     schedule: Schedule
@@ -53,6 +54,7 @@ class Result:
     began_at: float = 0.0
     ended_at: float = 0.0
     failure: str = ""
+    ended_by: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -144,7 +146,7 @@ class Run:
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
             feed = Feed(job, self._schedule, self._inputs, self._minutes)
-            self._feed(feed, supervisor, nemesis, target)
+            result.ended_by = self._feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
             operations = (*supervisor.operations, *nemesis.operations())
@@ -154,8 +156,8 @@ class Run:
         known = {kind for fault in self._refusals for kind in fault.leaves}
         result.anomalies = [found for found in check(history) if found.kind not in known]
 
-    def _feed(self, feed: Feed, supervisor: Supervisor, nemesis: Nemesis, target: Target) -> None:
-        """To the last input, or to the error with which a fault's job has to end.
+    def _feed(self, feed: Feed, supervisor: Supervisor, nemesis: Nemesis, target: Target) -> str:
+        """To the last input, or to the error with which a fault's job has to end; that error.
 
         Raises:
             RuntimeError: it ended with another error, or did not end.
@@ -166,9 +168,10 @@ class Run:
             if not any(f".{fault.ends_with}:" in failed.error for fault in self._refusals):
                 raise
             self._tell(f"ended, as it has to: {failed.error}")
-            return
+            return failed.error
         for fault in self._refusals:
             raise RuntimeError(f"{fault.name}: the job went on, and has to end: {fault.ends_with}")
+        return ""
 
     def _settled(
         self, result: Result, target: Target, observers: Observers, feed: Feed

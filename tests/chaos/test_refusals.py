@@ -20,14 +20,14 @@ def feed_with(tmp_path):
     """``feed_with("fault", end)``: feed a run of one fault, whose job ends by ``end``."""
     broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
 
-    def feed(fault: str, end: Exception | None) -> None:
+    def feed(fault: str, end: Exception | None) -> str:
         run = Run(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
 
         def feed_all(*_: object) -> None:
             if end is not None:
                 raise end
 
-        run._feed(SimpleNamespace(run=feed_all), None, None, None)
+        return run._feed(SimpleNamespace(run=feed_all), None, None, None)
 
     return feed
 
@@ -41,7 +41,8 @@ def test_each_names_an_error_of_ours_and_is_never_drawn(fault):
 
 @pytest.mark.parametrize("fault", REFUSED, ids=lambda fault: fault.name)
 def test_a_job_that_ends_with_it_is_as_it_has_to_be(feed_with, fault):
-    feed_with(fault.name, JobFailed(2, f"eos.errors.{fault.ends_with}: why. What to do."))
+    error = f"eos.errors.{fault.ends_with}: why. What to do."
+    assert feed_with(fault.name, JobFailed(2, error)) == error
 
 
 def test_a_job_that_ends_with_something_else_breaks_off(feed_with):
@@ -55,6 +56,6 @@ def test_a_job_that_goes_on_breaks_off(feed_with):
 
 
 def test_a_job_that_has_nothing_to_refuse_has_to_go_on(feed_with):
-    feed_with("deaf", None)
+    assert feed_with("deaf", None) == ""
     with pytest.raises(JobFailed):
         feed_with("deaf", JobFailed(4, "eos.errors.InDoubt: why"))

@@ -88,6 +88,18 @@ def test_one_bad_schedule_is_enough_and_nothing_run_is_not_good():
     assert not verdict_of([]).is_good
 
 
+def test_a_job_that_had_to_end_is_good_and_told_and_only_what_is_readable_counts(tmp_path):
+    ended = kept(result(4, ended_by="eos.errors.InDoubt: <the mark> is gone"))
+    unread = ended.model_copy(update={"records_in": 800, "records_out": 600})
+    assert unread.is_good
+    sentence = verdict_of([unread]).sentence()
+    assert "600 records, each readable exactly once; 1 job had to end, and did." in sentence
+    write_page([unread], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "ended, as it has to: eos.errors.InDoubt: &lt;the mark&gt; is gone" in page
+    assert "600 of 800 records readable" in page
+
+
 def test_percentiles_of_nothing_are_said_to_be_of_nothing():
     assert Percentiles.of([]).count == 0
     assert Percentiles.of([1.0, 2.0, 3.0]).p50_s == 2.0
