@@ -85,9 +85,10 @@ def run(
     else:
         end = seed + schedules if hours is None else sys.maxsize
         entries = of_seeds(range(seed, end), names, epochs)
-    mine = islice(entries, part - 1, None, parts)
     numbers = options.parse_keep(keep)
-    plan = Plan(workload, _checked(mine, numbers), report, numbers, shrink)
+    mine = _checked(islice(entries, part - 1, None, parts), numbers)
+    # With --hours there is no end of seeds.
+    plan = Plan(workload, mine if hours is not None else list(mine), report, numbers, shrink)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
     _conclude(outcomes, report)
@@ -142,12 +143,22 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
         names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
         fired = f"{len(outcome.fired)} of {len(outcome.faults)} faults hit"
         console.print(
-            f"{len(outcomes):4}  {outcome.name}: {state} {escape(names)} "
+            f"{_progress(outcomes, plan)}  {outcome.name}: {state} {escape(names)} "
             f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"
         )
 
     run_all(plan, tell=tell, on_outcome=on_outcome, until=until)
     return outcomes
+
+
+def _progress(outcomes: list[Outcome], plan: Plan) -> str:
+    """How many are done; of how many, and how long the others may take, when that is known."""
+    done = len(outcomes)
+    if not isinstance(plan.entries, list):
+        return f"{done:4}"
+    left = len(plan.entries) - done
+    minutes = left * sum(outcome.seconds for outcome in outcomes) / done / 60
+    return f"{done:4} of {len(plan.entries)}" + (f", {minutes:.0f} min left" if left else "")
 
 
 def _checked(entries: Iterator[Entry], keep: list[int] | None) -> Iterator[Entry]:

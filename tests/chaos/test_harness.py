@@ -53,6 +53,14 @@ class TestOnAClusterOfItsOwn:
         assert result.history.says_clean
         assert len(result.history.fresh.sights) == len(result.history.records) > 0
 
+    def test_what_the_harness_once_found_stays_fixed(self, chaos_cluster, assert_exactly_once):
+        """A query that ended by a lost answer before anything was in doubt; one that began an
+        empty log in the place of its own; two inputs in one epoch; a ledger that was trimmed."""
+        schedule = only("lost-begin-reply", "log-away", "hand-over", "broker-kill")
+        result = chaos_cluster.run_schedule(schedule)
+        assert kinds(result) == set()
+        assert_exactly_once(result)
+
     def test_the_naive_sink_writes_twice(self, chaos_cluster, assert_exactly_once):
         result = chaos_cluster.run_schedule(only("worker-kill-at-send"), NAIVE)
         assert Kind.DUPLICATE in kinds(result)
