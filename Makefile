@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos chaos-quick mutants model bench-log setup wheel clean
+.PHONY: help demo test check chaos chaos-quick chaos-soak mutants model bench-log setup wheel clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## The main job on real input, with kills: a table, a picture, 2 minutes
 	$(BIN)/python -m examples.flights
@@ -30,6 +30,9 @@ chaos: setup ## Each fault alone, sixty random schedules, the harness's own long
 	$(BIN)/eos-chaos run --singles --report build/chaos-singles
 	$(BIN)/eos-chaos run --schedules 60 --seed 1000 --report build/chaos
 	$(BIN)/python -m pytest -m chaos tests/chaos
+
+chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes
+	$(BIN)/eos-chaos run --soak-minutes 30 --report build/chaos-soak
 
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants
