@@ -20,8 +20,9 @@ class Place(Enum):
 
     @property
     def label(self) -> str:
-        """Its name in settings; unique over all kinds."""
-        return self.name.lower()
+        """Its name in settings, unique over all kinds: ``open``, ``task-send``, ``ending-mark``."""
+        kind = type(self).__name__.removesuffix("Step").lower()
+        return "-".join(filter(None, (kind, self.name.lower())))
 
 
 class Step(Place):
@@ -48,11 +49,6 @@ class TaskStep(Place):
     SETTLE = 4, "wait for every receipt, close every producer"
     REPORT = 5, "give the summary to Spark"
 
-    @property
-    def label(self) -> str:
-        """Its name in settings; unique over all kinds."""
-        return f"task-{self.name.lower()}"
-
 
 class EndingStep(Place):
     """A step on the way to a transaction's end, in recovery as in steps 9 and 10.
@@ -65,21 +61,11 @@ class EndingStep(Place):
     WITNESS = 3, "ask the witness"
     OUTCOME = 4, "append COMMITTED, ABORTED or EMPTY"
 
-    @property
-    def label(self) -> str:
-        """Its name in settings; unique over all kinds."""
-        return f"ending-{self.name.lower()}"
-
 
 class LogStep(Place):
     """A step of one append to the commit log."""
 
     APPEND = 1, "the record is in the table, and nobody has been told"
-
-    @property
-    def label(self) -> str:
-        """Its name in settings; unique over all kinds."""
-        return f"log-{self.name.lower()}"
 
 
 PLACES: Final[dict[str, Place]] = {
