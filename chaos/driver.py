@@ -49,6 +49,9 @@ def _session(job: Job) -> SparkSession:
     session = (
         builder.config("spark.sql.shuffle.partitions", str(job.tasks))
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
+        # Compiling small queries costs each of many short lives three seconds (measured).
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("WARN")
