@@ -18,39 +18,39 @@ from chaos.supervisor import Supervisor
 EPOCH_TIMEOUT_S: Final = 180.0
 _POLL_S: Final = 0.1
 _AHEAD: Final = 1
-"""So many epochs wait in the input beside the one that runs."""
+"""So many inputs wait in the input beside the one that is written."""
 _TRICKLE_S: Final = 4.0
-"""How often an epoch is given out while a fault is in effect: a second driver takes its time."""
+"""How often an input is given out while a fault is in effect: a second driver takes its time."""
 
 
 class Feed:
     """The input of one run.
 
-    ``given``: how many epochs were given out.
+    ``given``: how many inputs were given out.
 
     Args:
-        epochs: the records of each epoch.
-        minutes: give out no epoch after that; None: all of them.
+        inputs: the records of each input.
+        minutes: give out no input after that; None: all of them.
     """
 
     def __init__(
-        self, job: Job, schedule: Schedule, epochs: list[list[Record]], minutes: float | None
+        self, job: Job, schedule: Schedule, inputs: list[list[Record]], minutes: float | None
     ) -> None:
         self.given = 0
         self._job = job
         self._checkpoint = Checkpoint(job.checkpoint)
         self._schedule = schedule
-        self._epochs = epochs
+        self._inputs = inputs
         self._minutes = minutes
 
     def run(
         self, supervisor: Supervisor, nemesis: Nemesis, on_progress: Callable[[], None]
     ) -> None:
-        """Give out the epochs; returns when Spark has noted the last one.
+        """Give out the inputs; returns when Spark has noted the last one.
 
         Raises:
             RuntimeError: the driver fails by itself, again and again.
-            TimeoutError: an epoch is not done in time.
+            TimeoutError: an input is not done in time.
         """
         end = self._schedule.epochs
         ends_at = math.inf if self._minutes is None else time.monotonic() + 60 * self._minutes
@@ -62,7 +62,7 @@ class Feed:
                 nemesis.stop()
             is_paced = nemesis.is_busy and time.monotonic() - given_at < _TRICKLE_S
             while self._may_give(done, end, nemesis) and not is_paced:
-                release(self._job, self._schedule, self.given, self._epochs[self.given])
+                release(self._job, self._schedule, self.given, self._inputs[self.given])
                 self.given, given_at = self.given + 1, time.monotonic()
                 is_paced = nemesis.is_busy
             now = self._checkpoint.inputs_done()

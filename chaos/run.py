@@ -109,6 +109,7 @@ class Run:
             scratch_dir=str(folder / "scratch"),
             tasks=schedule.tasks,
         )
+        self._checkpoint = Checkpoint(self._job.checkpoint)
 
     def go(self) -> Result:
         """Everything, to the verdict; what keeps the run from its end is in ``failure``."""
@@ -188,7 +189,7 @@ class Run:
             records=tuple(self._input(feed.given)),
             fresh=fresh,
             readers=observers.watched(fresh),
-            noted=frozenset(map(str, Checkpoint(self._job.checkpoint).noted())),
+            noted=frozenset(map(str, self._checkpoint.noted())),
             earlier=tuple(self._earlier.values()),
         )
         if records is not None:
@@ -207,7 +208,7 @@ class Run:
 
     def _input(self, given: int) -> Iterator[Record]:
         """What was given out, with the epochs that Spark made of it."""
-        epochs = Checkpoint(self._job.checkpoint).epochs_of_inputs(given)
+        epochs = self._checkpoint.epochs_of_inputs(given)
         for number, epoch in enumerate(epochs):
             for record in self._inputs[number]:
                 yield record if epoch is None else record._replace(epoch=epoch)

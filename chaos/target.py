@@ -119,7 +119,7 @@ class Target:
     def receipt_topic(self) -> str:
         """The sink's receipt topic; "" as long as nobody has claimed it."""
         records = self.log_records() or []
-        return next((record.receipt_topic for record in reversed(records)), "")
+        return records[-1].receipt_topic if records else ""
 
     def driver_log(self) -> DriverLog:
         """What the drivers say from now on."""

@@ -15,7 +15,6 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 from eos.errors import ConfigurationError
 from eos.steps import PLACES, Place
@@ -42,15 +41,11 @@ def armed(place: Place, action: Callable[[], None]) -> Iterator[None]:
         _actions.pop(place, None)
 
 
-def _fail(label: str) -> NoReturn:
-    raise ConnectionError(f"failpoint {label}")
-
-
 def _act(label: str, action: str) -> None:
     if not _is_first(label):
         return
     if action == "error":
-        _fail(label)
+        raise ConnectionError(f"failpoint {label}")
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
 
 

@@ -62,17 +62,16 @@ class Armed:
             time.sleep(_POLL_S)
         return pid
 
+    def await_asleep(self, place: Place | None = None) -> psutil.Process | None:
+        """Whoever went to sleep, there or at another ``place``; None when nobody did."""
+        try:
+            process = psutil.Process(self.await_fired(place))
+            while process.status() != psutil.STATUS_STOPPED:
+                time.sleep(_POLL_S)
+        except psutil.NoSuchProcess:
+            return None
+        return process
+
 
 def _pid_in(marker: Path) -> int:
     return int((marker.read_text() if marker.exists() else "") or 0)
-
-
-def await_asleep(pid: int) -> psutil.Process | None:
-    """The process, as soon as it sleeps; None when it is gone."""
-    try:
-        process = psutil.Process(pid)
-        while process.status() != psutil.STATUS_STOPPED:
-            time.sleep(_POLL_S)
-    except psutil.NoSuchProcess:
-        return None
-    return process

@@ -73,10 +73,8 @@ def _disk_full(target: Target) -> Iterator[Proof]:
 @contextmanager
 def _rolled_back(target: Target) -> Iterator[Proof]:
     table = _table(target)
-    older, newest = (
-        table.with_name(f".{table.name}.older"),
-        table.with_name(f".{table.name}.newest"),
-    )
+    older = table.with_name(f".{table.name}.older")
+    newest = table.with_name(f".{table.name}.newest")
     shutil.copytree(table, older)
     wanted = len(target.log_records() or []) + _NEWER_RECORDS
     deadline = time.monotonic() + _WRITES_WITHIN_S

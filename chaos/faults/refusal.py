@@ -22,10 +22,15 @@ def refused(
         number = target.supervisor.kill().number
         break_it()
     try:
-        life = target.supervisor.await_life(number + 1)
-        error = life.last_error() if life.await_end(_ENDS_WITHIN_S) else ""
-        return error if wanted in error else ""
+        return error_of_life(target, number + 1, wanted)
     finally:
         with target.supervisor.paused():
             target.supervisor.kill_all()
             heal_it()
+
+
+def error_of_life(target: Target, number: int, wanted: str) -> str:
+    """The error that this driver ends with; "" when it goes on, or ``wanted`` is not in it."""
+    life = target.supervisor.await_life(number)
+    error = life.last_error() if life.await_end(_ENDS_WITHIN_S) else ""
+    return error if wanted in error else ""

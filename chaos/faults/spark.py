@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from chaos.faults.fault import Fault, Proof
-from chaos.faults.refusal import refused
+from chaos.faults.refusal import error_of_life, refused
 from chaos.target import Target
 
-_ENDS_WITHIN_S: Final = 60.0
 _FAILS_WITHIN_S: Final = 60.0
 
 
@@ -23,10 +22,8 @@ def _speculation(target: Target) -> Iterator[Proof]:
     """The next driver is started with ``spark.speculation``, and has to refuse."""
     args = "--conf spark.speculation=true pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
-    life = target.supervisor.await_life(target.supervisor.kill().number + 1)
-    ended = life.await_end(_ENDS_WITHIN_S)
-    error = life.last_error() if ended else ""
-    yield Proof(error if "speculation" in error else "")
+    number = target.supervisor.kill().number
+    yield Proof(error_of_life(target, number + 1, "speculation"))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.faults.armed import Action, Armed, await_asleep
+from chaos.faults.armed import Action, Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.faults.rival import FENCED_WITHIN_S
 from chaos.target import Target
@@ -40,8 +40,7 @@ def _dies(place: Place, action: Action, count: int, behind: Place | None = None)
 def _overtaken(place: Place, count: int, behind: Place | None = None) -> Act:
     @contextmanager
     def act(target: Target) -> Iterator[Proof]:
-        armed = Armed(target, place, "stop", count=count, behind=behind)
-        asleep = await_asleep(armed.await_fired())
+        asleep = Armed(target, place, "stop", count=count, behind=behind).await_asleep()
         if asleep is None:
             yield Proof()
             return
@@ -66,14 +65,13 @@ def _task_fails(place: Place, action: Action) -> Act:
 def _task_oversleeps(place: Place) -> Act:
     @contextmanager
     def act(target: Target) -> Iterator[Proof]:
-        pid = Armed(target, place, "stop").await_fired()
-        asleep = await_asleep(pid)
+        asleep = Armed(target, place, "stop").await_asleep()
         if asleep is None:
             yield Proof()
             return
         try:
             ended = target.recovery("resolve", "--apply", "--yes")
-            yield Proof(f"pid {pid} slept while eos-recovery ended with {ended.returncode}")
+            yield Proof(f"pid {asleep.pid} slept while eos-recovery ended with {ended.returncode}")
         finally:
             asleep.resume()
 

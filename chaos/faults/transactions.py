@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.faults.armed import Armed, await_asleep
+from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.record_text import text_of
 from chaos.target import Target
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.5
 def _expires(step: Step) -> Act:
     @contextmanager
     def act(target: Target) -> Iterator[Proof]:
-        asleep = await_asleep(Armed(target, step, "stop", count=2).await_fired())
+        asleep = Armed(target, step, "stop", count=2).await_asleep()
         if asleep is None:
             yield Proof()
             return
@@ -58,7 +58,7 @@ def _pinned(target: Target) -> Iterator[Proof]:
     its write fails.
     """
     armed = Armed(target, Step.OPEN, "stop", then="write=error,end=stop")
-    asleep = await_asleep(armed.await_fired())
+    asleep = armed.await_asleep()
     txn, fresh = target.newest_txn(), target.fresh_partition()
     if asleep is None or txn is None or not fresh:
         if asleep is not None:
@@ -70,7 +70,7 @@ def _pinned(target: Target) -> Iterator[Proof]:
         zombie.register([fresh])
         producer = client.producer(fresh)
         asleep.resume()
-        asleep = await_asleep(armed.await_fired(Step.END))
+        asleep = armed.await_asleep(Step.END)
         if asleep is None:
             yield Proof()
             return
