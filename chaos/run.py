@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ from eos.errors import CommitLogError, EosError
 from eos.standalone import PulsarStandalone
 from eos.transaction import LogRecord
 
+_log = logging.getLogger(__name__)
+_EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
+"""What keeps a run from its end says so by itself; of anything else one wants to see the place."""
 _REFUSALS: Final = 2
 """A job that has to end is started again once: it must not get on by that."""
 
@@ -116,8 +120,10 @@ class Run:
         result = Result(self._schedule, began_at=time.time())
         try:
             self._go(result)
-        except (RuntimeError, TimeoutError, OSError, EosError) as error:
+        except Exception as error:  # whatever it is, the campaign goes on with the next run
             result.failure = f"{type(error).__name__}: {error}"
+            if not isinstance(error, _EXPECTED):
+                _log.exception("schedule %d broke off", self._schedule.seed)
         finally:
             if not self._broker.is_running():
                 self._broker.restart()

@@ -16,10 +16,11 @@ from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log import disk
 from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.delta_table import NO_HOOKS
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.reading import read_history
 from eos.commit_log.schema import to_table
-from eos.commit_log.table import NO_HOOKS, LogTable
+from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, Retriable
 from eos.transaction import Thinning, thin
 

@@ -18,16 +18,11 @@ from threading import Barrier
 from typing import Final
 
 import pyarrow as pa
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    PostCommitHookProperties,
-    Transaction,
-    write_deltalake,
-)
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.delta_table import NO_HOOKS
 from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 
@@ -35,7 +30,6 @@ _log = logging.getLogger(__name__)
 _RIVALS: Final = 4
 _ROUNDS: Final = 5
 _PATIENCE_S: Final = 60.0
-_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _SCHEMA: Final = pa.schema([pa.field("n", pa.int64())])
 
 
@@ -118,7 +112,7 @@ def _commit(location: Location, number: int, start: Barrier, rival: int) -> bool
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction("eos-probe", number)]
                 ),
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_HOOKS,
             )
     except CommitFailedError:
         return False

@@ -3,15 +3,12 @@
 The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
 a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
 the others conflict, whoever they belong to. Compaction carries no identifier and conflicts with
-nobody. Four facts of ``deltalake`` 1.6 shape the code:
+nobody. Three facts of ``deltalake`` 1.6 shape the code:
 
 - An identifier that was used before is accepted from a fresh handle: the check is ours.
-- ``DeltaTable.create`` retries its commit, so of several creators at once two may succeed, and the
-  second replaces the table's id. Without retries exactly one does.
 - An empty file of the newest commit is read as a commit that did nothing, so that the record in
   it is silently gone: ``read`` looks at the newest commit itself.
-- Statistics of a decimal stop at 2^63 - 1, and a query that trusts them would miss rows: the table
-  keeps statistics for ``seq`` only.
+- The files of the Delta log are read at each call, and may have broken since the handle was opened.
 
 ``DeltaTable.to_pyarrow_table`` is never used: the process often aborts at its exit afterwards.
 """
@@ -19,40 +16,21 @@ nobody. Four facts of ``deltalake`` 1.6 shape the code:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    PostCommitHookProperties,
-    QueryBuilder,
-    Transaction,
-    write_deltalake,
-)
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from eos import failpoints
-from eos.commit_log import damage, disk
+from eos.commit_log import damage, delta_table, disk
 from eos.commit_log.damage import panics_as_errors
-from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.location import Location
 from eos.commit_log.probe import require_exclusive
-from eos.commit_log.schema import SCHEMA, to_table
+from eos.commit_log.schema import to_table
 from eos.errors import CommitLogError, ConfigurationError
 from eos.steps import LogStep
 from eos.transaction import LogRecord
-
-_CONFIGURATION: Final[dict[str, str | None]] = {
-    "delta.dataSkippingStatsColumns": "seq",
-    # Kept for readers that opened the table before: an hour is long for so small a table. Until
-    # then each replaced file costs a line in every checkpoint.
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-    # Commits older than the last checkpoint. Each append lists their folder (`make bench-log` shows
-    # what that costs), so few of them are kept: several times _DOUBTFUL_APPEND_S of the log.
-    "delta.logRetentionDuration": "interval 2 minutes",
-}
-NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Checkpoints and clean-up are housekeeping's: no append that took effect may fail over them."""
 
 
 class LostRace(Exception):
@@ -85,7 +63,7 @@ class LogTable:
         try:
             require_exclusive(location)
             location.make_folder()
-            _create(location)
+            delta_table.create_table(location)
         except ConfigurationError:
             raise
         except Exception as error:
@@ -110,10 +88,10 @@ class LogTable:
         for attempt in range(2):
             try:
                 with panics_as_errors():
-                    return cls(location, sink_id, _open(location))
+                    return cls(location, sink_id, delta_table.open_table(location))
             except TableNotFoundError:
                 # Remains may be a table that somebody is creating just now: look twice.
-                if not _remains(location):
+                if not delta_table.has_remains(location):
                     return None
                 if attempt:
                     raise damage.broken(
@@ -136,12 +114,12 @@ class LogTable:
     @property
     def position(self) -> int:
         """``seq`` of the newest append."""
-        return self._table.transaction_version(self._app_id) or 0
+        return self._committed(self._app_id)
 
     @property
     def horizon(self) -> int:
         """The ``seq`` up to which retention may have taken records away; 0: never yet."""
-        return self._table.transaction_version(self.retention_ids[0]) or 0
+        return self._committed(self.retention_ids[0])
 
     @property
     def loose_files(self) -> int:
@@ -175,8 +153,7 @@ class LogTable:
         except KeyError:
             raise self.broken("this is no commit log: it has no column seq") from None
         except Exception as error:
-            cause = self.location.cause(error)
-            raise damage.unreadable(self.location, self.sink_id, error, self._table) from cause
+            raise self._unreadable(error) from self.location.cause(error)
         if last != self.position:
             raise self.broken(
                 f"the rows end at seq {last}, but {self.position} were appended: "
@@ -190,13 +167,24 @@ class LogTable:
         horizon = self.horizon
         if not horizon:
             return
-        kept = self._table.transaction_version(self.retention_ids[1]) or 0
+        kept = self._committed(self.retention_ids[1])
         found = sum(row["seq"] <= horizon for row in rows)
         if found != kept:
             raise self.broken(
                 f"{found} rows up to seq {horizon}, but retention has kept {kept}: rows were "
                 "rolled back or deleted"
             )
+
+    def _committed(self, app_id: str) -> int:
+        """The number last committed under an identifier; 0: none."""
+        try:
+            with panics_as_errors():
+                return self._table.transaction_version(app_id) or 0
+        except Exception as error:
+            raise self._unreadable(error) from self.location.cause(error)
+
+    def _unreadable(self, error: Exception) -> CommitLogError:
+        return damage.unreadable(self.location, self.sink_id, error, self._table)
 
     def append(self, record: LogRecord) -> None:
         """Commit ``record``, if the table stands at ``record.seq - 1``.
@@ -217,7 +205,7 @@ class LogTable:
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(self._app_id, record.seq)]
                 ),
-                post_commithook_properties=NO_HOOKS,
+                post_commithook_properties=delta_table.NO_HOOKS,
             )
         self.make_durable()
         failpoints.reached(LogStep.APPEND)
@@ -270,29 +258,3 @@ class LogTable:
                 name = damage.commit_name(version)
                 raise ValueError(f"{name} is truncated, or a write of somebody else")
         return None
-
-
-def _open(location: Location) -> DeltaTable:
-    return DeltaTable(location.uri, storage_options=location.storage_options)
-
-
-def _create(location: Location) -> None:
-    with panics_as_errors():
-        DeltaTable.create(
-            location.uri,
-            schema=SCHEMA,
-            mode="error",
-            name=None,
-            configuration=_CONFIGURATION,
-            storage_options=location.storage_options,
-            commit_properties=CommitProperties(max_commit_retries=0),
-            post_commithook_properties=NO_HOOKS,
-        )
-    if location.folder is not None:
-        disk.sync(location.folder, [damage.commit_name(0)])
-        disk.sync(location.folder.parent, [])
-
-
-def _remains(location: Location) -> bool:
-    names: Sequence[str] = [*location.names(), *location.names(LOG_FOLDER)]
-    return any(name.endswith((".parquet", ".json")) for name in names)

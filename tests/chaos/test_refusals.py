@@ -59,3 +59,17 @@ def test_a_job_that_has_nothing_to_refuse_has_to_go_on(feed_with):
     assert feed_with("deaf", None) == ""
     with pytest.raises(JobFailed):
         feed_with("deaf", JobFailed(4, "eos.errors.InDoubt: why"))
+
+
+def test_an_error_that_nobody_expected_breaks_off_one_run_and_shows_its_place(
+    tmp_path, monkeypatch, caplog
+):
+    def bug(*_: object) -> None:
+        raise ValueError("nobody expected this")
+
+    broker = SimpleNamespace(service_url="", admin_url="", is_running=lambda: True)
+    monkeypatch.setattr(Run, "_go", bug)
+    result = Run(only("deaf"), "m:f", broker, tmp_path, tell=lambda _: None).go()
+    assert result.failure == "ValueError: nobody expected this"
+    assert not result.is_good
+    assert "in bug" in caplog.text

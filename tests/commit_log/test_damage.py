@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from eos.commit_log import SCHEMA, CommitLog
-from eos.commit_log import table as table_module
+from eos.commit_log import SCHEMA, CommitLog, delta_table
+from eos.commit_log.location import Location
 from eos.commit_log.schema import to_row
+from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError
 from eos.transaction import State
 from tests.transaction.epochs import FAILED, at, claim, opened
@@ -87,6 +88,19 @@ def test_a_broken_older_commit_is_named(root, log, damage, version):
     path = commit_file(root, version)
     damage(path)
     refused(root, path.name)
+
+
+@pytest.mark.parametrize(
+    "look", [lambda table: table.position, lambda table: table.horizon, LogTable.read]
+)
+@pytest.mark.parametrize("damage", [cut, garbage])
+def test_a_commit_that_breaks_under_an_open_handle_is_named(root, log, damage, look):
+    table = LogTable.maybe_open(Location(root, "orders", None), "orders")
+    path = commit_file(root, 7)
+    damage(path)
+    with pytest.raises(CommitLogError, match="is broken") as caught:
+        look(table)
+    assert path.name in caught.value.message
 
 
 def test_a_broken_checkpoint_is_named(root, log):
@@ -184,7 +198,7 @@ def test_a_store_that_can_not_be_reached_does_not_make_the_log_a_broken_one(root
     def unreachable(location):
         raise OSError("connection refused")
 
-    monkeypatch.setattr(table_module, "_open", unreachable)
+    monkeypatch.setattr(delta_table, "open_table", unreachable)
     with pytest.raises(CommitLogError, match="can't be read: connection refused") as caught:
         CommitLog.open(root, "orders")
     assert "restore" not in str(caught.value)

@@ -1,0 +1,66 @@
+"""The Delta table itself: how one is made and opened, and what its commits leave alone.
+
+Two facts of ``deltalake`` 1.6 shape the code:
+
+- ``DeltaTable.create`` retries its commit, so of several creators at once two may succeed, and the
+  second replaces the table's id. Without retries exactly one does.
+- Statistics of a decimal stop at 2^63 - 1, and a query that trusts them would miss rows: the table
+  keeps statistics for ``seq`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+
+from eos.commit_log import damage, disk
+from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.schema import SCHEMA
+
+_CONFIGURATION: Final[dict[str, str | None]] = {
+    "delta.dataSkippingStatsColumns": "seq",
+    # Kept for readers that opened the table before: an hour is long for so small a table. Until
+    # then each replaced file costs a line in every checkpoint.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    # Commits older than the last checkpoint. Each append lists their folder (`make bench-log` shows
+    # what that costs), so few of them are kept: several times _DOUBTFUL_APPEND_S of the log.
+    "delta.logRetentionDuration": "interval 2 minutes",
+}
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Checkpoints and clean-up are housekeeping's: no append that took effect may fail over them."""
+
+
+def open_table(location: Location) -> DeltaTable:
+    """A handle on what is there.
+
+    Raises:
+        TableNotFoundError: nothing is there that Delta would read.
+    """
+    return DeltaTable(location.uri, storage_options=location.storage_options)
+
+
+def create_table(location: Location) -> None:
+    """Make an empty log, durably; of several creators at once, one."""
+    with panics_as_errors():
+        DeltaTable.create(
+            location.uri,
+            schema=SCHEMA,
+            mode="error",
+            name=None,
+            configuration=_CONFIGURATION,
+            storage_options=location.storage_options,
+            commit_properties=CommitProperties(max_commit_retries=0),
+            post_commithook_properties=NO_HOOKS,
+        )
+    if location.folder is not None:
+        disk.sync(location.folder, [damage.commit_name(0)])
+        disk.sync(location.folder.parent, [])
+
+
+def has_remains(location: Location) -> bool:
+    """Whether files are there that only a table has."""
+    names: Sequence[str] = [*location.names(), *location.names(LOG_FOLDER)]
+    return any(name.endswith((".parquet", ".json")) for name in names)
