@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from chaos import options
+from chaos import options, spark_archive
 from chaos.anomalies import Kind
 from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, of_soak, run_all
 from chaos.faults import FAULTS
@@ -27,6 +27,8 @@ from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
 _WRONG: Final = 2
+_WORTH_AN_ARCHIVE: Final = 10
+"""From so many schedules on, the time for the archive of Spark's classes is well spent."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -88,7 +90,10 @@ def run(
     numbers = options.parse_keep(keep)
     mine = _checked(islice(entries, part - 1, None, parts), numbers)
     # With --hours there is no end of seeds.
-    plan = Plan(workload, mine if hours is not None else list(mine), report, numbers, shrink)
+    todo = mine if hours is not None else list(mine)
+    if not isinstance(todo, list) or len(todo) >= _WORTH_AN_ARCHIVE:
+        spark_archive.create()
+    plan = Plan(workload, todo, report, numbers, shrink)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
     _conclude(outcomes, report)

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chaos import spark_archive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -58,7 +60,10 @@ def local_cluster(app_name: str, scratch: str, *, rows_per_step: int) -> SparkSe
     from pyspark.sql import SparkSession
 
     # A JVM that lives for half a minute on two cores is better off without the second compiler.
-    options = f"-Djava.io.tmpdir={scratch} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    options = (
+        f"-Djava.io.tmpdir={scratch} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        f"{spark_archive.options()}"
+    )
     return (
         SparkSession.Builder()
         .master("local-cluster[2,1,1024]")

@@ -1,0 +1,76 @@
+"""The archive of Spark's classes: made once, forgotten with its Spark, and really used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos import spark_archive
+from chaos.spark_env import spark_env
+
+_SESSION = """
+import sys
+from chaos.spark_env import local_cluster
+builder = local_cluster("archive", sys.argv[1], rows_per_step=100)
+known = builder._options["spark.driver.extraJavaOptions"]
+log = f"-Xlog:class+load:file={sys.argv[1]}/classes.log"
+spark = builder.config("spark.driver.extraJavaOptions", f"{known} {log}").getOrCreate()
+assert spark.range(10).count() == 10
+spark.stop()
+"""
+
+
+@pytest.fixture
+def rehearsals(tmp_path, monkeypatch):
+    """Notes each rehearsal, and makes an archive without one."""
+    seen: list[Path] = []
+
+    def rehearse(folder: Path, archive: Path) -> None:
+        seen.append(folder)
+        archive.touch()
+
+    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(spark_archive, "_rehearse_apart", rehearse)
+    return seen
+
+
+def test_it_is_made_once_and_told_to_each_jvm(rehearsals):
+    assert spark_archive.options() == ""
+    spark_archive.create()
+    spark_archive.create()
+    (folder,) = rehearsals
+    assert f"-XX:SharedArchiveFile={folder}/classes.jsa" in spark_archive.options()
+    assert [path.name for path in folder.iterdir()] == ["classes.jsa"]
+
+
+def test_a_rehearsal_that_fails_does_no_harm(rehearsals, monkeypatch):
+    monkeypatch.setattr(spark_archive, "_rehearse_apart", lambda folder, archive: None)
+    spark_archive.create()
+    assert spark_archive.options() == ""
+
+
+def test_that_of_a_spark_that_is_gone_is_deleted(rehearsals, tmp_path):
+    gone, other = tmp_path / "spark-4.1.0-gone", tmp_path / "spark-4.1.0-other"
+    for folder, jars in ((gone, tmp_path / "nowhere"), (other, tmp_path)):
+        (folder / "spark-home").mkdir(parents=True)
+        (folder / "spark-home" / "jars").symlink_to(jars)
+    spark_archive.create()
+    assert not gone.exists()
+    assert other.exists()
+
+
+@pytest.mark.chaos
+def test_a_driver_takes_its_classes_from_it(tmp_path):
+    """In a scratch folder of its own, as every driver: the archive has to fit all the same."""
+    spark_archive.create()
+    env = {**os.environ, **spark_env(tmp_path, path=(Path.cwd(),))}
+    subprocess.run(
+        [sys.executable, "-c", _SESSION, str(tmp_path)], env=env, check=True, timeout=150
+    )
+    lines = (tmp_path / "classes.log").read_text().splitlines()
+    archived = sum("shared objects file (top)" in line for line in lines)
+    assert archived > 0.5 * len(lines)  # most of the others are made at run time
