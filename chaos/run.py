@@ -17,7 +17,7 @@ from chaos.checker import check
 from chaos.checkpoint import Checkpoint
 from chaos.faults import FAULTS
 from chaos.feed import EPOCH_TIMEOUT_S, Feed
-from chaos.history import Decision, Record, RunHistory, decisions_of
+from chaos.history import Control, Decision, Record, RunHistory, decisions_of
 from chaos.job import Job, prepare
 from chaos.nemesis import Happened, Nemesis
 from chaos.observers import Observers
@@ -158,10 +158,16 @@ class Run:
             supervisor.end()
             operations = (*supervisor.operations, *nemesis.operations())
             settled = self._settled(result, target, observers, feed)
-        result.history = history = replace(settled, operations=operations)
+        history = self._without_own_losses(replace(settled, operations=operations))
+        result.history = history
         result.timing = timing_of(history, target)
         known = {kind for fault in self._refusals for kind in fault.leaves}
         result.anomalies = [found for found in check(history) if found.kind not in known]
+
+    def _without_own_losses(self, history: RunHistory) -> RunHistory:
+        """A broker that was wiped by us has not lost what the control workload sent before."""
+        wiped = any(fault.wipes_all for fault in self._refusals)
+        return replace(history, control=Control()) if wiped else history
 
     def _feed(self, feed: Feed, supervisor: Supervisor, nemesis: Nemesis, target: Target) -> str:
         """To the last input, or to the error with which a fault's job has to end; that error.

@@ -43,6 +43,7 @@ class Fault:
         ends_with: the error with which a job has to end, as nothing else would be right; "": it
             has to go on.
         leaves: what the fault itself does to the topic, and no sink can help.
+        wipes_all: what others wrote to the cluster is gone, too.
         needs_keyless: it needs a topic with partitions that no key leads to.
     """
 
@@ -53,6 +54,7 @@ class Fault:
     is_survived: bool = False
     ends_with: str = ""
     leaves: frozenset[Kind] = frozenset()
+    wipes_all: bool = False
     needs_keyless: bool = False
 
     @property

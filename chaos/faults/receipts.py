@@ -120,5 +120,6 @@ FAULTS: Final = (
         _wiped,
         ends_with="InDoubt",
         leaves=frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.STUCK}),
+        wipes_all=True,
     ),
 )

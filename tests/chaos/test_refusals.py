@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from chaos.faults import DRAWN, FAULTS
+from chaos.history import Control, Reader, RunHistory
 from chaos.planning import only
 from chaos.run import Run
 from chaos.supervisor import JobFailed
@@ -73,3 +74,12 @@ def test_an_error_that_nobody_expected_breaks_off_one_run_and_shows_its_place(
     assert result.failure == "ValueError: nobody expected this"
     assert not result.is_good
     assert "in bug" in caplog.text
+
+
+@pytest.mark.parametrize(("fault", "lost"), [("cluster-wiped", 0), ("topic-deleted", 1)])
+def test_a_wipe_of_ours_is_not_called_a_loss_of_the_brokers(tmp_path, fault, lost):
+    broker = SimpleNamespace(service_url="", admin_url="")
+    run = Run(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
+    sent = Control(acknowledged=frozenset({"control/1"}))
+    history = RunHistory(records=(), fresh=Reader("fresh", ()), control=sent)
+    assert len(run._without_own_losses(history).control.lost) == lost
