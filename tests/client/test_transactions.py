@@ -229,12 +229,16 @@ def test_several_topics_and_partitions_become_readable_together(client, pulsar_s
 
 
 def test_plain_sends_and_two_transactions_share_a_producer(client, name, values):
-    """Readers stop at the first open transaction; what is decided is seen in order."""
+    """Readers stop at the first open transaction; what is decided is seen in order.
+
+    Each is stored before the next is sent: while a topic takes its first snapshot, the broker lets
+    plain messages pass those of a transaction (measured).
+    """
     producer = client.producer(name, create=True)
     one, two = client.transaction(), client.transaction()
     producer.send(b"plain 1").result(timeout=10)
-    producer.send(b"one", txn=one)
-    producer.send(b"two", txn=two)
+    producer.send(b"one", txn=one).result(timeout=10)
+    producer.send(b"two", txn=two).result(timeout=10)
     producer.send(b"plain 2")
     two.abort()
     one.commit()
