@@ -62,21 +62,23 @@ def test_a_started_broker_answers_and_has_a_coordinator(pulsar_standalone: Pulsa
     assert pulsar_standalone.start() is pulsar_standalone  # Runs already: nothing happens.
 
 
-def test_data_and_ports_survive_a_kill(pulsar_standalone: PulsarStandalone, topic: str):
-    before = pulsar_standalone.service_url, pulsar_standalone.admin_url
-    pid = pulsar_standalone.pid
-    assert pid is not None
-    write(pulsar_standalone.service_url, topic, [b"1", b"2", b"3"])
+def test_data_and_ports_survive_a_kill(topic: str):
+    # A broker of its own: one that has served hundreds of topics is killed for every other test.
+    with PulsarStandalone() as broker:
+        before = broker.service_url, broker.admin_url
+        pid = broker.pid
+        assert pid is not None
+        write(broker.service_url, topic, [b"1", b"2", b"3"])
 
-    pulsar_standalone.kill()
-    assert not psutil.pid_exists(pid)
-    assert not pulsar_standalone.is_running()
-    assert pulsar_standalone.pid is None
+        broker.kill()
+        assert not psutil.pid_exists(pid)
+        assert not broker.is_running()
+        assert broker.pid is None
 
-    pulsar_standalone.restart()
-    assert pulsar_standalone.is_running()
-    assert (pulsar_standalone.service_url, pulsar_standalone.admin_url) == before
-    assert read(pulsar_standalone.service_url, topic, 3) == [b"1", b"2", b"3"]
+        broker.restart()
+        assert broker.is_running()
+        assert (broker.service_url, broker.admin_url) == before
+        assert read(broker.service_url, topic, 3) == [b"1", b"2", b"3"]
 
 
 def test_the_owners_death_takes_broker_and_folder_along():
