@@ -1,4 +1,4 @@
-"""One HTML page that opens without a network: the verdict first, then the pictures."""
+"""One HTML page that opens without a network: the verdict, the pictures, then the faults."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _PAGE: Final = Template("""<!doctype html>
 <main>
 <div class="verdict $mood"><h1>$verdict</h1>$caution</div>
 $failures
-<section><h2>Faults that were proved to have happened</h2>
-<div class="wide"><table><tr><th>fault</th><th>what it does</th><th class="n">times</th></tr>
-$faults</table></div></section>
-<section><h2>How long it took to get over them</h2>
-<div class="wide"><table><tr><th></th><th class="n">cases</th><th class="n">p50</th>
-<th class="n">p99</th><th class="n">longest</th></tr>
-$durations</table>$spread</div></section>
 <section><h2>Schedule by schedule</h2>
 <p class="note">Bars are transactions by the commit log; the dark line below each is when a watching
 reader got the epoch's records; red is where a fault was in effect.</p>
 $schedules</section>
+<section><h2>How long it took to get over them</h2>
+<div class="wide"><table><tr><th></th><th class="n">cases</th><th class="n">p50</th>
+<th class="n">p99</th><th class="n">longest</th></tr>
+$durations</table>$spread</div></section>
+<section><h2>Faults that were proved to have happened</h2>
+<div class="wide"><table><tr><th>fault</th><th>what it does</th><th class="n">times</th></tr>
+$faults</table></div></section>
 </main>
 </html>
 """)
@@ -101,7 +101,7 @@ def _failure(outcome: Outcome) -> str:
 
 
 def _fault_row(name: str, count: int) -> str:
-    text = FAULTS[name].summary if name in FAULTS else ""
+    text = FAULTS[name].summary.replace("`", "") if name in FAULTS else ""
     return f"<tr><td>{escape(name)}</td><td>{escape(text)}</td><td class='n'>{count}</td></tr>"
 
 

@@ -93,11 +93,17 @@ def _zombies(target: Target) -> Iterator[Proof]:
 
 
 FAULTS: Final = (
-    _at("executor-kill-at-send", "executor", "with the first SEND", commands.Send, _executor),
+    _at(
+        "executor-kill-at-send",
+        "executor",
+        "SIGKILL of an executor with the first SEND",
+        commands.Send,
+        _executor,
+    ),
     _at(
         "executor-kill-at-close",
         "executor",
-        "when a task has its receipts, before its summary",
+        "SIGKILL of an executor when a task has its receipts, before its summary",
         commands.CloseProducer,
         _executor,
     ),
@@ -107,9 +113,39 @@ FAULTS: Final = (
         "workers sleep with the first SEND, until their transaction is aborted",
         _zombies,
     ),
-    _at("executor-kill-at-end", "executor", "with END_TXN", commands.EndTxn, _executor),
-    _at("worker-kill-at-send", "executor", "with the first SEND", commands.Send, _workers),
-    _at("broker-kill-at-send", "broker", "with the first SEND", commands.Send, _broker),
-    _at("broker-kill-at-end", "broker", "with END_TXN", commands.EndTxn, _broker),
-    _at("broker-kill-at-end-reply", "broker", "it has ended", commands.EndTxnResponse, _broker),
+    _at(
+        "executor-kill-at-end",
+        "executor",
+        "SIGKILL of an executor with END_TXN",
+        commands.EndTxn,
+        _executor,
+    ),
+    _at(
+        "worker-kill-at-send",
+        "executor",
+        "SIGKILL of all Python workers with the first SEND",
+        commands.Send,
+        _workers,
+    ),
+    _at(
+        "broker-kill-at-send",
+        "broker",
+        "SIGKILL of the broker with the first SEND",
+        commands.Send,
+        _broker,
+    ),
+    _at(
+        "broker-kill-at-end",
+        "broker",
+        "SIGKILL of the broker with END_TXN",
+        commands.EndTxn,
+        _broker,
+    ),
+    _at(
+        "broker-kill-at-end-reply",
+        "broker",
+        "SIGKILL of the broker when it has ended a transaction, before its answer",
+        commands.EndTxnResponse,
+        _broker,
+    ),
 )
