@@ -143,6 +143,16 @@ def test_what_stays_does_not_grow_with_the_epochs():
     assert sizes == [17, 17]
 
 
+def test_a_batch_key_stays_for_ever():
+    """Keys have no order: a written one can't be told from its place, as an old micro-batch can."""
+    claimed = claim()
+    records = [claimed, *committed_epoch(claimed, "2026-11-20", query_id=BATCH)]
+    for epoch in range(50):
+        records += committed_epoch(claimed, str(epoch))
+    thinned, _ = restored(numbered(records), 5)
+    assert any(record.key == (BATCH, "2026-11-20") for record in thinned.records)
+
+
 def test_an_epoch_that_is_kept_for_its_coordinator_s_sake_keeps_its_state():
     """Its first attempt names a coordinator that nothing else does; its second one is committed."""
     claimed = claim()
