@@ -24,8 +24,6 @@ def write(service_url: str, topic: str, values: list[bytes], token: str | None =
 def read(service_url: str, topic: str, count: int) -> list[bytes]:
     connection = client(service_url)
     reader = connection.create_reader(topic, pulsar.MessageId.earliest)
-    # A broker that has just come back recovers a topic before it shows it: seconds on an idle
-    # machine, and a read that fails meanwhile is tried again by the broker after 15 s.
-    values = [reader.read_next(60_000).data() for _ in range(count)]
+    values = [reader.read_next(20_000).data() for _ in range(count)]
     connection.close()
     return values
