@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
-from chaos.history import Decision
-from chaos.view import View, place_of
-from eos.transaction import BATCH, FINAL, State
+from chaos.history import Decision, Reader
+from chaos.view import Place, View, place_of
+from eos.transaction import BATCH, FINAL, State, is_allowed
 
 _ENDED = (State.ABORTED, State.COMMITTED, State.EMPTY)
 
@@ -16,31 +16,26 @@ _ENDED = (State.ABORTED, State.COMMITTED, State.EMPTY)
 def decision_flips(view: View) -> Iterator[str]:
     """12: two outcomes, or two transactions, for one epoch; or a record that changed."""
     by_seq: dict[int, Decision] = {}
-    by_epoch: dict[tuple[str, str], list[Decision]] = defaultdict(list)
     for decision in view.decisions:
         known = by_seq.setdefault(decision.seq, decision)
         if known != decision:
             yield f"record {decision.seq} said {_short(known)}, and then {_short(decision)}"
-        by_epoch[decision.query, decision.epoch].append(decision)
-    for decisions in by_epoch.values():
+    for decisions in view.by_epoch.values():
         yield from _flips_of(decisions)
     yield from _forgotten(view)
 
 
-def _flips_of(decisions: list[Decision]) -> Iterator[str]:
+def _flips_of(decisions: tuple[Decision, ...]) -> Iterator[str]:
+    """Each step has to be one of the protocol's, and only a new attempt has a new transaction."""
     last: Decision | None = None
-    outcomes: dict[str, State] = {}
     for decision in decisions:
-        if last is not None and last.state in FINAL:
-            yield f"{_short(last)} was the end, and then came {_short(decision)}"
-        if last is not None and last.txn != decision.txn and last.state not in _ENDED:
-            yield f"{_short(last)} was never ended, and then came {_short(decision)}"
-        if last is not None and (last.state, decision.state) == (State.PREPARED, State.ABORTING):
-            yield f"{_short(last)} was to be committed, and then came {_short(decision)}"
-        if decision.state in _ENDED:
-            known = outcomes.setdefault(decision.txn, decision.state)
-            if known is not decision.state:
-                yield f"transaction {decision.txn} ended as {known} and as {decision.state}"
+        source = last.state if last is not None else None
+        goes_on = last is not None and decision.state is not State.OPEN
+        if not is_allowed(source, decision.state):
+            before = f"after {_short(last)}" if last is not None else "without anything before it"
+            yield f"{_short(decision)} came {before}"
+        elif last is not None and (last.txn == decision.txn) is not goes_on:
+            yield f"{_short(decision)} came in transaction {decision.txn} after {_short(last)}"
         last = decision
 
 
@@ -61,46 +56,47 @@ def _forgotten(view: View) -> Iterator[str]:
 
 def gaps(view: View) -> Iterator[str]:
     """13: an epoch before the last one that is done is not; or Spark and the log disagree."""
-    batch = {d.epoch for d in view.decisions if d.query == BATCH}
-    done = {int(epoch) for epoch in view.done - batch if epoch.isdecimal()}
-    for epoch in range(max(done, default=0)):
-        if epoch not in done and (str(epoch) in view.epochs or _was_begun(view, str(epoch))):
-            yield f"epoch {epoch} is not done, epoch {max(done)} is"
+    last = max((int(epoch) for epoch in view.streamed if epoch.isdecimal()), default=-1)
+    begun = {epoch for query, epoch in view.by_epoch if query != BATCH}
+    undone = (begun - view.streamed) | (view.epochs.keys() - view.done)
+    for epoch in sorted(undone, key=lambda text: (len(text), text)):
+        if epoch.isdecimal() and int(epoch) < last:
+            yield f"epoch {epoch} is not done, epoch {last} is"
+        elif view.history.is_whole and epoch in view.epochs:
+            yield f"epoch {epoch} is not done, although the job came to its end"
     noted = view.history.noted
     if noted is None or view.history.decisions is None:
         return
-    for text in sorted(noted - view.done):
+    for text in sorted(noted - view.streamed):
         yield f"Spark noted epoch {text} as done, the log does not"
-    for text in sorted(view.done - batch - noted):
+    for text in sorted(view.streamed - noted):
         yield f"the log has epoch {text} as done, Spark's checkpoint does not"
-
-
-def _was_begun(view: View, epoch: str) -> bool:
-    return any(decision.epoch == epoch for decision in view.decisions)
 
 
 def stuck(view: View) -> Iterator[str]:
     """14: as it was found; and transactions that the log leaves unfinished."""
     yield from view.history.stuck
-    newest = {(d.query, d.epoch): d for d in view.decisions}
-    for decision in newest.values():
-        if decision.state not in _ENDED:
-            yield f"{_short(decision)} is the last word, although all is quiet"
+    for decisions in view.by_epoch.values():
+        if decisions[-1].state not in _ENDED:
+            yield f"{_short(decisions[-1])} is the last word, although all is quiet"
 
 
 def not_idempotent(view: View) -> Iterator[str]:
     """15: the second recovery changed what is readable, or what is decided."""
     history = view.history
     if history.fresh_again is not None:
-        before = {(place_of(sight), sight.record) for sight in history.fresh.sights}
-        after = {(place_of(sight), sight.record) for sight in history.fresh_again.sights}
-        for place, record in sorted(before ^ after, key=str):
-            change = "appeared" if (place, record) in after else "disappeared"
-            yield f"record {record} at {place} {change}"
+        before, after = _messages(history.fresh), _messages(history.fresh_again)
+        for change, messages in (("disappeared", before - after), ("appeared", after - before)):
+            for place, record in sorted(messages.elements(), key=str):
+                yield f"record {record} at {place} {change}"
     if history.decisions_again is not None:
-        known = set(history.decisions or ())
-        for decision in sorted(known.symmetric_difference(history.decisions_again)):
+        once, twice = Counter(history.decisions or ()), Counter(history.decisions_again)
+        for decision in sorted(((once - twice) + (twice - once)).elements()):
             yield f"{_short(decision)} changed"
+
+
+def _messages(reader: Reader) -> Counter[tuple[Place, str | None]]:
+    return Counter((place_of(sight), sight.record) for sight in reader.sights)
 
 
 def _short(decision: Decision) -> str:

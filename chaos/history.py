@@ -116,15 +116,16 @@ class RunHistory:
     Attributes:
         records: the input (I).
         decisions: the commit log when all was quiet, in its order; None for a sink without one.
-        readers: those that watched while faults happened (O).
+        readers: those that watched while faults happened (O), each from the first message on.
         fresh: the one that read everything when all was quiet (F).
         noted: the epochs that Spark's checkpoint holds as done; None when it can't be asked.
-        earlier: what the log said at earlier moments.
+        earlier: what the log said at earlier moments; with ``decisions`` all that it ever said.
         stuck: what did not get on when all was quiet, each as a line of text.
         fresh_again, decisions_again: after recovery ran once more; None when it did not.
         says_clean: what the recovery tool said at the end; None when it was not asked.
         kept_epochs: how many finished epochs the log keeps at least; older ones may be gone.
         keeps_order: whether the workload keeps the order of a key's records.
+        is_whole: whether the job came to the end of its input; one that had to end did not.
     """
 
     records: tuple[Record, ...]
@@ -139,6 +140,7 @@ class RunHistory:
     says_clean: bool | None = None
     kept_epochs: int = KEEP_EPOCHS
     keeps_order: bool = True
+    is_whole: bool = True
     control: Control = field(default_factory=Control)
     operations: tuple[Operation, ...] = ()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Final
 
 import pulsar
 
 from chaos.control import ControlWriter
-from chaos.history import Control, Reader
+from chaos.history import Control, Position, Reader
 from chaos.readers import Watcher, drain, keep, open_client
 
 WATCHERS: Final = 2
@@ -60,20 +61,24 @@ class Observers:
             return Reader(name, ())
 
     def watched(self, fresh: Reader) -> tuple[Reader, ...]:
-        """What the watchers saw, as soon as each has seen as much as ``fresh``.
+        """What the watchers saw, as soon as each has seen the last message that ``fresh`` found.
 
-        They saw more when something vanished; what they lack after a while, the checker names.
+        What they lack after a while, the checker names: a message that a reader who was there all
+        the time does not get is skipped.
         """
+        ends = {sight.topic: sight.position for sight in fresh.sights}
         deadline = time.monotonic() + _CATCH_UP_S
-        while any(len(reader.sights) < len(fresh.sights) for reader in self._readers()):
-            if time.monotonic() > deadline:
-                break
+        while time.monotonic() < deadline and not self._have_reached(ends):
             time.sleep(_POLL_S)
         return self._readers()
 
     def control(self) -> Control:
         """What became of the control workload; ends it."""
         return self._control.result()
+
+    def _have_reached(self, ends: Mapping[str, Position]) -> bool:
+        everybody = [watcher for watchers in self._watchers for watcher in watchers]
+        return all(one.has_reached(ends[one.topic]) for one in everybody if one.topic in ends)
 
     def _readers(self) -> tuple[Reader, ...]:
         # In order within each partition, and that is all that a reader of several has.

@@ -42,8 +42,8 @@ class Watcher:
 
     def __init__(self, name: str, service_url: str, topic: str) -> None:
         self.sights: list[Sight] = []
+        self.topic = topic
         self._service_url = service_url
-        self._topic = topic
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         # Where to go on should the reader break; the message itself does not come again.
@@ -57,6 +57,10 @@ class Watcher:
         self._stop.set()
         self._thread.join(timeout=30)
 
+    def has_reached(self, position: Position) -> bool:
+        """Whether it has seen this message of its topic, or one behind it."""
+        return bool(self.sights) and self.sights[-1].position >= position
+
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
@@ -67,13 +71,13 @@ class Watcher:
     def _watch(self) -> None:
         client = open_client(self._service_url)
         try:
-            reader = client.create_reader(self._topic, self._last, receiver_queue_size=_QUEUE)
+            reader = client.create_reader(self.topic, self._last, receiver_queue_size=_QUEUE)
             while not self._stop.is_set():
                 try:
                     message = reader.read_next(timeout_millis=_POLL_MS)
                 except pulsar.Timeout:
                     continue
-                sight = _sight(message, self._topic)
+                sight = _sight(message, self.topic)
                 if sight is not None:
                     self.sights.append(sight)
                 self._last = message.message_id()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
-from chaos.history import Position
+from chaos.history import Position, Reader
 from chaos.view import Place, View, place_of
 
 
@@ -111,32 +112,39 @@ def out_of_order(view: View) -> Iterator[str]:
 
 def skips(view: View) -> Iterator[str]:
     """9: positions that go backwards, or pass over what the fresh reader found."""
-    there: dict[str, list[Position]] = defaultdict(list)
-    for sight in view.history.fresh.sights:
-        there[sight.topic].append(sight.position)
-    for positions in there.values():
-        positions.sort()
+    there = _lines_of(view.history.fresh)
+    for reader in view.all_readers:
+        for topic, line in _lines_of(reader).items():
+            for before, position in pairwise(line):
+                if position <= before:
+                    yield f"{reader.name} stepped back to {Place(topic, position)}"
+    for line in there.values():
+        line.sort()
     for reader in view.history.readers:
-        last: dict[str, Position] = {}
-        for sight in reader.sights:
-            before = last.get(sight.topic)
-            if before is not None and sight.position <= before:
-                yield f"{reader.name} stepped back to {place_of(sight)}"
-            elif before is not None:
-                line = there[sight.topic]
-                missed = bisect_left(line, sight.position) - bisect_right(line, before)
-                if missed:
-                    yield f"{reader.name} passed over {missed} messages before {place_of(sight)}"
-            last[sight.topic] = sight.position
-    yield from _steps_back_of_the_fresh(view)
+        seen = _lines_of(reader)
+        for topic, line in there.items():
+            yield from _passed_over(reader.name, topic, seen.get(topic, []), line)
 
 
-def _steps_back_of_the_fresh(view: View) -> Iterator[str]:
-    last: dict[str, Position] = {}
-    for sight in view.history.fresh.sights:
-        if sight.topic in last and sight.position <= last[sight.topic]:
-            yield f"{view.history.fresh.name} stepped back to {place_of(sight)}"
-        last[sight.topic] = sight.position
+def _lines_of(reader: Reader) -> dict[str, list[Position]]:
+    lines: dict[str, list[Position]] = defaultdict(list)
+    for sight in reader.sights:
+        lines[sight.topic].append(sight.position)
+    return lines
+
+
+def _passed_over(
+    name: str, topic: str, seen: list[Position], line: list[Position]
+) -> Iterator[str]:
+    """From the first message to the last: what comes before a reader's first sight counts too."""
+    reached = 0
+    for position in seen:
+        missed = bisect_left(line, position) - reached
+        if missed > 0:
+            yield f"{name} passed over {missed} messages before {Place(topic, position)}"
+        reached = max(reached, bisect_right(line, position))
+    if missed := len(line) - reached:
+        yield f"{name} never saw the last {missed} messages of {topic.rpartition('/')[2]}"
 
 
 def disagreements(view: View) -> Iterator[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from chaos.history import Decision, Position, Reader, Record, RunHistory, Sight
-from eos.transaction import FINAL, State
+from eos.transaction import BATCH, FINAL, State
 
 
 class Place(NamedTuple):
@@ -63,12 +63,28 @@ class View:
         return tuple(decision for _, decision in sorted(known, key=lambda pair: pair[0]))
 
     @cached_property
+    def by_epoch(self) -> Mapping[tuple[str, str], tuple[Decision, ...]]:
+        """The decisions of each (query, epoch), in their order."""
+        found: dict[tuple[str, str], list[Decision]] = defaultdict(list)
+        for decision in self.decisions:
+            found[decision.query, decision.epoch].append(decision)
+        return {key: tuple(decisions) for key, decisions in found.items()}
+
+    @cached_property
     def done(self) -> frozenset[str]:
         """The epochs that count as committed (D): by the log, or without one by Spark's word."""
+        return self.streamed | {epoch for query, epoch in self._finals if query == BATCH}
+
+    @cached_property
+    def streamed(self) -> frozenset[str]:
+        """Those of them that belong to a streaming query."""
         if self.history.decisions is None:
             return self.history.noted or frozenset()
-        newest = {decision.epoch: decision for decision in self.decisions}
-        return frozenset(epoch for epoch, last in newest.items() if last.state in FINAL)
+        return frozenset(epoch for query, epoch in self._finals if query != BATCH)
+
+    @cached_property
+    def _finals(self) -> frozenset[tuple[str, str]]:
+        return frozenset(key for key, of_it in self.by_epoch.items() if of_it[-1].state in FINAL)
 
     @cached_property
     def committed(self) -> Mapping[str, Decision]:
@@ -77,14 +93,14 @@ class View:
 
     @cached_property
     def prepared_at(self) -> Mapping[str, float]:
-        """When the committed attempt of an epoch was PREPARED."""
-        return {
-            d.epoch: d.at
-            for d in self.decisions
-            if d.state is State.PREPARED
-            and d.epoch in self.committed
-            and d.txn == self.committed[d.epoch].txn
-        }
+        """When the committed attempt of an epoch was PREPARED; COMMITTED, if it never was."""
+        found: dict[str, float] = {}
+        for decision in self.decisions:
+            committed = self.committed.get(decision.epoch)
+            is_decided = decision.state in (State.PREPARED, State.COMMITTED)
+            if committed is not None and is_decided and decision.txn == committed.txn:
+                found.setdefault(decision.epoch, decision.at)
+        return found
 
 
 def place_of(sight: Sight) -> Place:

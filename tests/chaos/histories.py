@@ -71,7 +71,7 @@ def clean(seed: int) -> RunHistory:
         records=tuple(records),
         fresh=fresh,
         decisions=log,
-        readers=tuple(_cut_short(rng, reader) for reader in watchers),
+        readers=tuple(watchers),
         noted=rng.choice([None, done]),
         earlier=log[: rng.randint(0, len(log))],
         fresh_again=rng.choice([None, replace(fresh, name="fresh again")]),
@@ -94,12 +94,6 @@ def _reader(rng: random.Random, name: str, committed: list[tuple[float, list[Sig
             if not lines[topic]:
                 del lines[topic]
     return Reader(name, tuple(sights))
-
-
-def _cut_short(rng: random.Random, reader: Reader) -> Reader:
-    """A reader that stopped early has nothing wrong."""
-    keep = rng.choice([len(reader.sights), rng.randint(0, len(reader.sights))])
-    return replace(reader, sights=reader.sights[:keep])
 
 
 def small() -> RunHistory:

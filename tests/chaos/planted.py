@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from chaos.anomalies import Kind
 from chaos.history import Decision, Position, Reader, RunHistory, Sight
-from eos.transaction import State
-from tests.chaos.histories import TOPIC, numbered
+from eos.transaction import BATCH, State
+from tests.chaos.histories import QUERY, TOPIC, numbered
 
 Edit = Callable[[RunHistory], RunHistory]
 SightsEdit = Callable[[list[Sight]], object]
@@ -124,15 +124,29 @@ def append(**values: object) -> Edit:
 
 
 def uncommitted(epoch: int) -> Edit:
-    """The log has no record of an epoch, nor has Spark."""
+    """The job had to end before an epoch: the log has no record of it, nor has Spark."""
 
     def drop(draft: list[Decision]) -> None:
         draft[:] = [decision for decision in draft if decision.epoch != str(epoch)]
 
     def forget(history: RunHistory) -> RunHistory:
-        return replace(history, noted=(history.noted or frozenset()) - {str(epoch)})
+        noted = (history.noted or frozenset()) - {str(epoch)}
+        return replace(history, noted=noted, is_whole=False)
 
     return both(log(drop), forget)
+
+
+def forgotten(*epochs: str) -> Edit:
+    """Nobody has heard of an epoch: not the log, not Spark, not a reader."""
+
+    def forget(history: RunHistory) -> RunHistory:
+        left = tuple(d for d in history.decisions or () if d.epoch not in epochs)
+        records = [record.id for record in history.records if record.epoch in epochs]
+        noted = (history.noted or frozenset()) - {*epochs}
+        history = replace(history, decisions=left, decisions_again=left, noted=noted)
+        return readers(lose(*records))(history)
+
+    return forget
 
 
 def with_(**values: object) -> Edit:
@@ -143,6 +157,33 @@ def with_(**values: object) -> Edit:
 def found_again(edit: SightsEdit) -> Edit:
     """Change what was read after the second recovery only."""
     return lambda history: replace(history, fresh_again=_edited(history.fresh, edit))
+
+
+def _steps(first: Decision, *states: State) -> list[Decision]:
+    return [first._replace(state=state) for state in (State.OPEN, *states)]
+
+
+def _aborted_and_a_batch(draft: list[Decision]) -> None:
+    """Epoch 1 was given up; a batch job of the same sink was committed under its name."""
+    stream = Decision(0, QUERY, "1", 1, "(0,79)", State.OPEN, 39.0)
+    draft += [*_steps(stream, State.ABORTING, State.ABORTED), *_batch("1")]
+
+
+def _batch(name: str) -> list[Decision]:
+    first = Decision(0, BATCH, name, 1, "(0,80)", State.OPEN, 40.0)
+    return _steps(first, State.PREPARED, State.COMMITTED)
+
+
+def _in_txn(txn: str, decisions: list[Decision]) -> list[Decision]:
+    return [decision._replace(txn=txn) for decision in decisions]
+
+
+def _emptied(draft: list[Decision]) -> None:
+    """The last epoch had nothing in it, says the log."""
+    draft[-2:] = [d._replace(state=s) for d, s in zip(draft[-2:], _EMPTIED, strict=True)]
+
+
+_EMPTIED = (State.ABORTING, State.EMPTY)
 
 
 NAIVE = with_(decisions=None, decisions_again=None)
@@ -167,7 +208,7 @@ READING = [
     Planted(
         K.ABORTED_READ,
         "of an epoch that is EMPTY",
-        log(lambda draft: draft.append(draft.pop()._replace(state=State.EMPTY))),
+        log(_emptied),
         set(),
     ),
     Planted(K.TORN_EPOCH, "half of it", readers(lose("2/0", "2/2")), {K.LOST_WRITE}),
@@ -180,6 +221,12 @@ READING = [
     ),
     Planted(K.EARLY_READ, "before PREPARED", readers(change("0/0", at=1.25)), set()),
     Planted(K.EARLY_READ, "by the watcher", watcher(change("2/3", at=20.0)), set()),
+    Planted(
+        K.EARLY_READ,
+        "of an epoch that was never PREPARED",
+        both(log(lambda draft: draft.__delitem__(1)), readers(change("0/0", at=1.35))),
+        {K.DECISION_FLIP},
+    ),
     Planted(K.EARLY_READ, "before the second attempt's", readers(change("1/2", at=11.2)), set()),
     Planted(
         K.CORRUPT, "damaged", readers(change("2/2", record=None)), {K.LOST_WRITE, K.TORN_EPOCH}
@@ -203,6 +250,9 @@ READING = [
     Planted(K.ORDER, "of the other key", readers(swap("0/1", "0/3")), set()),
     Planted(K.ORDER, "by a sink without a log", both(NAIVE, readers(swap("0/0", "2/0"))), set()),
     Planted(K.SKIP, "a record passed over", watcher(lose("1/1")), set()),
+    Planted(K.SKIP, "the first ones of a partition", watcher(lose("0/0", "0/2")), set()),
+    Planted(K.SKIP, "the last ones of a partition", watcher(lose("2/1", "2/3")), set()),
+    Planted(K.SKIP, "nothing seen at all", watcher(lambda s: s.clear()), set()),
     Planted(K.SKIP, "a step back", watcher(lambda s: s.append(s[0]._replace(at=30.0))), set()),
     Planted(K.SKIP, "the same again", fresh(lambda s: s.append(s[-1])), set()),
     Planted(
@@ -245,6 +295,30 @@ DECIDING = [
     ),
     Planted(
         K.DECISION_FLIP,
+        "committed, never prepared",
+        log(lambda draft: draft.__delitem__(-2)),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "committed out of nothing",
+        log(lambda draft: draft.__delitem__(slice(-3, -1))),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "committed in another transaction",
+        log(lambda draft: draft.append(draft.pop()._replace(txn="(0,99)"))),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "the next attempt in the old transaction",
+        log(lambda draft: draft.__setitem__(slice(6, 9), _in_txn(draft[3].txn, draft[6:9]))),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
         "a record that changed",
         lambda h: replace(h, earlier=((h.decisions or ())[4]._replace(txn="(0,77)"),)),
         set(),
@@ -256,6 +330,21 @@ DECIDING = [
         set(),
     ),
     Planted(K.GAP, "an epoch left out", both(uncommitted(1), readers(lose(*EPOCH_1))), set()),
+    Planted(K.GAP, "the last epoch never came", forgotten("2"), set()),
+    Planted(K.GAP, "no epoch ever came", forgotten("0", "1", "2"), set()),
+    Planted(K.GAP, "nor by Spark's word", both(forgotten("2"), NAIVE), set()),
+    Planted(
+        K.GAP,
+        "a batch of the same name hides it not",
+        both(forgotten("1"), log(_aborted_and_a_batch), with_(noted=frozenset("02"))),
+        {K.LOST_WRITE},
+    ),
+    Planted(
+        K.GAP,
+        "Spark noted what only a batch of the same name is",
+        both(forgotten("2"), log(lambda d: d.extend(_batch("2"))), with_(noted=frozenset("012"))),
+        {K.LOST_WRITE},
+    ),
     Planted(K.GAP, "Spark is ahead", with_(noted=frozenset("0123")), set()),
     Planted(K.GAP, "Spark is behind", with_(noted=frozenset("01")), set()),
     Planted(
@@ -269,11 +358,12 @@ DECIDING = [
     Planted(
         K.STUCK,
         "prepared for ever",
-        both(log(lambda draft: draft.pop()), with_(noted=frozenset("01"))),
+        both(log(lambda draft: draft.pop()), with_(noted=frozenset("01"), is_whole=False)),
         {K.ABORTED_READ},
     ),
     Planted(K.NOT_IDEMPOTENT, "a loss", found_again(lose("0/0")), set()),
     Planted(K.NOT_IDEMPOTENT, "a gain", found_again(again("0/0")), set()),
+    Planted(K.NOT_IDEMPOTENT, "the same twice", found_again(lambda s: s.append(s[-1])), set()),
     Planted(
         K.NOT_IDEMPOTENT,
         "another decision",
