@@ -234,4 +234,4 @@ def _shrunk(
 
 def _shape(outcome: Outcome) -> set[str]:
     broke_off = {"broke off"} if outcome.failure else set()
-    return {anomaly.name for anomaly in outcome.anomalies} | broke_off
+    return {anomaly.name for anomaly in outcome.anomalies} | broke_off | outcome.grown.keys()

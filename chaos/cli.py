@@ -145,10 +145,9 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
     def on_outcome(outcome: Outcome) -> None:
         outcomes.append(outcome)
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
-        names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
-        fired = f"{len(outcome.fired)} of {len(outcome.faults)} faults hit"
+        fired = f"{len(outcome.fired)} of {len(outcome.fired) + len(outcome.missed)} faults hit"
         console.print(
-            f"{_progress(outcomes, plan)}  {outcome.name}: {state} {escape(names)} "
+            f"{_progress(outcomes, plan)}  {outcome.name}: {state} {escape(outcome.complaint)} "
             f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"
         )
 

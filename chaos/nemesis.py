@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.faults import FAULTS
+from chaos.faults.fault import Proof
 from chaos.history import Operation
 from chaos.schedule import Planned, Schedule
 from chaos.target import Target
@@ -18,13 +19,18 @@ _FIRES_WITHIN_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Happened:
-    """What became of one planned fault; ``hit`` is "" when there was nothing to hit."""
+    """What became of one planned fault; ``hit`` is "" when there was nothing to hit.
+
+    ``error``: why it did not begin, or, when ``is_unhealed``, what broke while it was in effect or
+    was being healed: nobody knows what state it left.
+    """
 
     planned: Planned
     began_at: float
     healed_at: float
     hit: str
     error: str = ""
+    is_unhealed: bool = False
 
 
 class Nemesis:
@@ -78,10 +84,14 @@ class Nemesis:
 
         Raises:
             TimeoutError: one of them does not end.
+            RuntimeError: one of them could not be healed; nobody knows what it left behind.
         """
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise TimeoutError("a fault does not end")
+        unhealed = [f"{one.planned.fault}: {one.error}" for one in self.happened if one.is_unhealed]
+        if unhealed:
+            raise RuntimeError("not healed: " + "; ".join(unhealed))
 
     def operations(self) -> list[Operation]:
         """The faults, for the history."""
@@ -107,15 +117,17 @@ class Nemesis:
 
     def _carry_out(self, planned: Planned) -> Happened:
         began_at = time.time()
-        hit, error = "", ""
+        proof: Proof | None = None
+        error = ""
         try:
             with FAULTS[planned.fault].act(self._target) as proof:
                 if proof.fired is not None:
                     proof.fired.wait(_FIRES_WITHIN_S)
                 self._over.wait(planned.hold_s)
-            hit = proof.hit
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
         healed_at = time.time()
+        hit = proof.hit if proof is not None else ""
         self._tell(f"healed: {planned.fault}: {error or hit or 'there was nothing to hit'}")
-        return Happened(planned, began_at, healed_at, hit, error)
+        is_unhealed = bool(error) and proof is not None
+        return Happened(planned, began_at, healed_at, hit, error, is_unhealed)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from chaos.anomalies import Anomaly, Kind
 from chaos.resources import Sample, grown
 from chaos.run import Result
 from chaos.schedule import Schedule
@@ -18,8 +20,8 @@ class _Kept(BaseModel):
 
 
 class FaultOutcome(_Kept):
-    """One planned fault. ``hit``: what it befell, "" when it did not happen. Times in seconds
-    from the schedule's start."""
+    """One fault that was due. ``hit``: what it befell, "" when it did not happen; ``error``: why
+    it did not. Times in seconds from the schedule's start."""
 
     name: str
     epoch: int
@@ -68,7 +70,8 @@ class EpochView(_Kept):
 
 class Outcome(_Kept):
     """One schedule and everything that came of it. ``failure`` is "" unless it broke off,
-    ``ended_by`` the error with which its job had to end, and did.
+    ``ended_by`` the error with which its job had to end, and did; ``left`` is what the faults
+    themselves did to the topic, which no sink can help.
 
     ``name`` is the schedule's in its campaign, ``again`` the command that repeats it.
     """
@@ -81,6 +84,7 @@ class Outcome(_Kept):
     failure: str
     ended_by: str = ""
     anomalies: list[AnomalyOutcome]
+    left: list[AnomalyOutcome]
     faults: list[FaultOutcome]
     operations: list[OperationOutcome]
     attempts: list[AttemptOutcome]
@@ -100,7 +104,33 @@ class Outcome(_Kept):
     @property
     def is_good(self) -> bool:
         """It came to its end, and nothing is wrong."""
-        return not self.failure and not self.anomalies
+        return not self.complaint
+
+    @property
+    def complaint(self) -> str:
+        """What is wrong, in one line; "" when nothing is."""
+        found = [f"{anomaly.count} x {anomaly.name}" for anomaly in self.anomalies]
+        more = [f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items()]
+        return "; ".join(filter(None, (", ".join(found), self.failure, ", ".join(more))))
+
+    @property
+    def destroyed(self) -> int:
+        """How many committed records the faults themselves took out of the topic."""
+        lost = Kind.LOST_WRITE.name.lower()
+        return sum(found.count for found in self.left if found.name == lost)
+
+    @property
+    def missed(self) -> list[str]:
+        """The faults that were due and did not happen, each with the reason."""
+        begun = [
+            f"{fault.name}: {fault.error or 'there was nothing to hit'}"
+            for fault in self.faults
+            if not fault.hit
+        ]
+        later = schedule_of(self).faults[len(self.faults) :]
+        # A soak ends by the clock: what comes after its last epoch was not due.
+        passed = [one.fault for one in later if one.epoch < self.epochs_done]
+        return begun + [f"{name}: the job went on before it began" for name in passed]
 
     @property
     def grown(self) -> dict[str, float]:
@@ -148,15 +178,8 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         seconds=result.ended_at - start,
         failure=result.failure,
         ended_by=result.ended_by,
-        anomalies=[
-            AnomalyOutcome(
-                number=found.kind.number,
-                name=found.kind.name.lower(),
-                count=found.count,
-                examples=list(found.examples),
-            )
-            for found in result.anomalies
-        ],
+        anomalies=_found(result.anomalies),
+        left=_found(result.left),
         faults=[
             FaultOutcome(
                 name=one.planned.fault,
@@ -190,6 +213,18 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         reader_stall_s=result.timing.reader_stall_s,
         samples=result.samples,
     )
+
+
+def _found(anomalies: Sequence[Anomaly]) -> list[AnomalyOutcome]:
+    return [
+        AnomalyOutcome(
+            number=found.kind.number,
+            name=found.kind.name.lower(),
+            count=found.count,
+            examples=list(found.examples),
+        )
+        for found in anomalies
+    ]
 
 
 def _attempts(result: Result) -> list[AttemptOutcome]:

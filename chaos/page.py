@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -12,6 +12,7 @@ from chaos.faults import FAULTS
 from chaos.outcome import Outcome
 from chaos.plots import recovery_times, resources, timeline
 from chaos.report import DURATIONS, Percentiles, durations_of, verdict_of
+from chaos.resources import are_long
 
 _PAGE: Final = Template("""<!doctype html>
 <html lang="en">
@@ -56,9 +57,6 @@ $faults</table></div></section>
 </html>
 """)
 
-_LONG_S: Final = 240.0
-"""Shorter runs say nothing about what grows."""
-
 
 def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write the page."""
@@ -92,10 +90,10 @@ def _failure(outcome: Outcome) -> str:
         f"<td class='n'>{found.count:,}</td><td>{escape(found.examples[0])}</td></tr>"
         for found in outcome.anomalies
     )
-    broke_off = f'<p class="harm">{escape(outcome.failure)}</p>' if outcome.failure else ""
     table = f'<div class="wide"><table>{rows}</table></div>' if rows else ""
     return (
-        f"<section><h2>{escape(outcome.name)} failed</h2>{broke_off}{table}"
+        f"<section><h2>{escape(outcome.name)} failed</h2>"
+        f'<p class="harm">{escape(outcome.complaint)}</p>{table}'
         f"<p>Run it again: <code>{escape(outcome.again)}</code></p></section>"
     )
 
@@ -119,17 +117,23 @@ def _duration_row(name: str, seconds: Sequence[float]) -> str:
 def _schedule(outcome: Outcome, *, is_open: bool) -> str:
     mark = "" if outcome.is_good else ' <span class="harm">failed</span>'
     faults = ", ".join(fault.name for fault in outcome.fired) or "no fault"
-    ended = f"<p>The job ended, as it has to: {escape(outcome.ended_by)}</p>"
-    samples = f"<div class='wide'>{resources(outcome)}</div>" if _is_long(outcome) else ""
+    samples = f"<div class='wide'>{resources(outcome)}</div>" if are_long(outcome.samples) else ""
     return (
         f"<details{' open' if is_open else ''}><summary>"
         f"{escape(outcome.name)}{mark}: {escape(faults)}; "
         f"{outcome.records_out:,} of {outcome.records_in:,} records readable, "
-        f"{outcome.seconds:.0f} s</summary>{ended if outcome.ended_by else ''}"
+        f"{outcome.seconds:.0f} s</summary>{''.join(_remarks(outcome))}"
         f"<div class='wide'>{timeline(outcome)}</div>{samples}"
         f"<p class='note'><code>{escape(outcome.again)}</code></p></details>"
     )
 
 
-def _is_long(outcome: Outcome) -> bool:
-    return bool(outcome.samples) and outcome.samples[-1].at_s > _LONG_S
+def _remarks(outcome: Outcome) -> Iterator[str]:
+    """What a reader has to know to take the schedule for what it is worth."""
+    if outcome.ended_by:
+        yield f"<p>The job ended, as it has to: {escape(outcome.ended_by)}</p>"
+    if outcome.left:
+        what = ", ".join(f"{found.count:,} x {found.name}" for found in outcome.left)
+        yield f"<p>The work of the fault itself, against which no sink can help: {what}</p>"
+    for missed in outcome.missed:
+        yield f"<p>Did not happen: {escape(missed)}</p>"

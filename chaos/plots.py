@@ -71,13 +71,12 @@ def _draw_faults(axes: Any, outcome: Outcome) -> None:
 
 
 def _draw_epochs(axes: Any, outcome: Outcome) -> None:
-    for attempt in outcome.attempts:
-        if not attempt.epoch.isdecimal():
-            continue
+    # A batch job's keys may be words; this picture's rows are numbers.
+    for attempt in (one for one in outcome.attempts if one.epoch.isdecimal()):
         width = max(attempt.ended_s - attempt.began_s, _NARROWEST_S)
         look = _ATTEMPT.get(attempt.state, _UNDECIDED)
         axes.barh(int(attempt.epoch) - 0.15, width, left=attempt.began_s, height=0.5, **look)
-    for view in outcome.views:
+    for view in (one for one in outcome.views if one.epoch.isdecimal()):
         row = int(view.epoch) + 0.28
         axes.plot([view.first_s, view.last_s], [row, row], color=_READER, linewidth=2.5)
         axes.plot([view.last_s], [row], ".", color=_READER, markersize=4)

@@ -51,9 +51,10 @@ class Verdict:
     anomalies: dict[str, int]
     broke_off: int
     ended: int
-    faults_planned: int
+    faults_due: int
     faults_fired: dict[str, int]
     records: int
+    destroyed: int
     epochs: int
     control_lost: int
     grown: dict[str, float]
@@ -61,31 +62,36 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         """Every schedule came to its end, and nothing is wrong."""
-        return self.schedules > 0 and self.good == self.schedules and not self.grown
+        return self.schedules > 0 and self.good == self.schedules
 
     def sentence(self) -> str:
         """The verdict in one line."""
         if not self.schedules:
             return "Nothing was run."
-        fired = sum(self.faults_fired.values())
         if self.is_good:
-            return (
-                f"No anomaly in {_many(self.schedules, 'schedule')}: {_many(fired, 'fault')} of "
-                f"{_many(len(self.faults_fired), 'kind')}, {self.epochs:,} epochs, "
-                f"{self.records:,} records, each readable exactly once{self._refusals()}."
-            )
-        if self.good == self.schedules:
-            what = ", ".join(f"{name} x {ratio:.2f}" for name, ratio in self.grown.items())
-            return f"Nothing was lost or doubled, but its processes grew: {what}."
+            return f"No anomaly in {_many(self.schedules, 'schedule')}: {self._scope()}."
         found = ", ".join(f"{count} x {name}" for name, count in self.anomalies.items())
         broke_off = f"{self.broke_off} broke off" if self.broke_off else ""
-        what = "; ".join(filter(None, (found, broke_off)))
+        grown = ", ".join(f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items())
+        what = "; ".join(filter(None, (found, broke_off, grown)))
         return (
             f"{self.schedules - self.good} of {_many(self.schedules, 'schedule')} failed: {what}."
         )
 
-    def _refusals(self) -> str:
-        return f"; {_many(self.ended, 'job')} had to end, and did" if self.ended else ""
+    def _scope(self) -> str:
+        """What was done, and what it does not cover."""
+        fired = sum(self.faults_fired.values())
+        missed = self.faults_due - fired
+        parts = [
+            f"{_many(fired, 'fault')} of {_many(len(self.faults_fired), 'kind')}, "
+            f"{self.epochs:,} epochs, {self.records:,} records, each readable exactly once",
+            f"{_many(self.ended, 'job')} had to end, and did" if self.ended else "",
+            f"{_many(self.destroyed, 'record')} destroyed by a fault itself"
+            if self.destroyed
+            else "",
+            f"{_many(missed, 'fault')} hit nothing" if missed else "",
+        ]
+        return "; ".join(filter(None, parts))
 
 
 def _many(count: int, noun: str) -> str:
@@ -98,18 +104,23 @@ def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
     for outcome in outcomes:
         anomalies.update({found.name: found.count for found in outcome.anomalies})
     fired = Counter(fault.name for outcome in outcomes for fault in outcome.fired)
+    grown: dict[str, float] = {}
+    for outcome in outcomes:
+        for name, ratio in outcome.grown.items():
+            grown[name] = max(ratio, grown.get(name, ratio))
     return Verdict(
         schedules=len(outcomes),
         good=sum(outcome.is_good for outcome in outcomes),
         anomalies=dict(anomalies),
         broke_off=sum(bool(outcome.failure) for outcome in outcomes),
         ended=sum(bool(outcome.ended_by) for outcome in outcomes),
-        faults_planned=sum(len(outcome.faults) for outcome in outcomes),
+        faults_due=sum(len(outcome.fired) + len(outcome.missed) for outcome in outcomes),
         faults_fired=dict(sorted(fired.items())),
         records=sum(outcome.records_out for outcome in outcomes),
+        destroyed=sum(outcome.destroyed for outcome in outcomes),
         epochs=sum(outcome.epochs_done for outcome in outcomes),
         control_lost=sum(outcome.control_lost for outcome in outcomes),
-        grown={name: ratio for outcome in outcomes for name, ratio in outcome.grown.items()},
+        grown=grown,
     )
 
 
@@ -141,16 +152,17 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def write_junit(outcomes: Sequence[Outcome], path: Path) -> None:
-    """JUnit XML: a test case for each schedule."""
+    """JUnit XML: a test case for each schedule; one that did not come to its end is an error."""
+    kinds = ["" if one.is_good else _junit_kind(one) for one in outcomes]
     suite = ElementTree.Element(
         "testsuite",
         name="eos-chaos",
         tests=str(len(outcomes)),
-        failures=str(sum(bool(one.anomalies) for one in outcomes)),
-        errors=str(sum(bool(one.failure) and not one.anomalies for one in outcomes)),
+        failures=str(kinds.count("failure")),
+        errors=str(kinds.count("error")),
         time=f"{sum(one.seconds for one in outcomes):.1f}",
     )
-    for outcome in outcomes:
+    for outcome, kind in zip(outcomes, kinds, strict=True):
         case = ElementTree.SubElement(
             suite,
             "testcase",
@@ -158,12 +170,14 @@ def write_junit(outcomes: Sequence[Outcome], path: Path) -> None:
             name=outcome.name,
             time=f"{outcome.seconds:.1f}",
         )
-        if outcome.is_good:
+        if not kind:
             continue
-        kind = "failure" if outcome.anomalies else "error"
-        names = ", ".join(found.name for found in outcome.anomalies) or outcome.failure
-        broken = ElementTree.SubElement(case, kind, message=names)
+        broken = ElementTree.SubElement(case, kind, message=outcome.complaint)
         examples = [example for found in outcome.anomalies for example in found.examples]
         broken.text = "\n".join([outcome.failure, *examples, outcome.again]).strip()
     ElementTree.indent(suite)
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _junit_kind(outcome: Outcome) -> str:
+    return "failure" if outcome.anomalies or not outcome.failure else "error"

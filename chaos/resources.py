@@ -17,7 +17,8 @@ from chaos.supervisor import Supervisor
 EVERY_S: Final = 5.0
 MOST_GROWTH: Final = 1.10
 """The last quarter against the second one; the first is warming up."""
-_FEWEST: Final = 16
+_LONG_S: Final = 240.0
+"""Shorter runs say nothing about what grows."""
 _MB: Final = 1e6
 
 
@@ -41,9 +42,14 @@ CHECKED: Final = ("driver_mb", "driver_files", "jvm_files", "worker_mb", "worker
 """What must stay flat. A JVM's memory is not in it: its heap grows to its limit by design."""
 
 
+def are_long(samples: Sequence[Sample]) -> bool:
+    """Whether they are of a run that is long enough to tell what grows."""
+    return bool(samples) and samples[-1].at_s >= _LONG_S
+
+
 def growth(samples: Sequence[Sample], name: str) -> float | None:
-    """The median of the last quarter over that of the second; None: too few samples to tell."""
-    if len(samples) < _FEWEST:
+    """The median of the last quarter over that of the second; None: too short a run to tell."""
+    if not are_long(samples):
         return None
     quarter = len(samples) // 4
     values = [float(getattr(sample, name)) for sample in samples]

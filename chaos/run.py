@@ -45,12 +45,14 @@ class Result:
     """What came of one schedule.
 
     ``failure`` is "" unless the run itself did not come to its end; then nothing is proved.
-    ``ended_by``: the error with which the job had to end; "" when it had to go on.
+    ``ended_by``: the error with which the job had to end; "" when it had to go on. ``left``: what
+    the faults themselves did to the topic, which no sink can help.
     """
 
     schedule: Schedule
     history: RunHistory | None = None
     anomalies: list[Anomaly] = field(default_factory=list)
+    left: list[Anomaly] = field(default_factory=list)
     happened: list[Happened] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
     timing: Timing = field(default_factory=Timing)
@@ -162,7 +164,10 @@ class Run:
         result.history = history
         result.timing = timing_of(history, target)
         known = {kind for fault in self._refusals for kind in fault.leaves}
-        result.anomalies = [found for found in check(history) if found.kind not in known]
+        for found in check(history):
+            (result.left if found.kind in known else result.anomalies).append(found)
+        if not history.noted and not result.ended_by:
+            raise RuntimeError("no epoch was written, which proves nothing")
 
     def _without_own_losses(self, history: RunHistory) -> RunHistory:
         """A broker that was wiped by us has not lost what the control workload sent before."""
@@ -203,6 +208,7 @@ class Run:
             readers=observers.watched(fresh),
             noted=frozenset(map(str, self._checkpoint.noted())),
             earlier=tuple(self._earlier.values()),
+            is_whole=not result.ended_by,
         )
         if records is not None:
             stuck += held_back(target)

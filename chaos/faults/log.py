@@ -20,6 +20,8 @@ _NEWER_RECORDS: Final = 6
 """So many the older copy lacks at least: two epochs."""
 _WRITES_WITHIN_S: Final = 60.0
 _POLL_S: Final = 0.1
+_NOTICED: Final = "CommitLogError"
+"""What a driver says when it can't read or write its log."""
 
 
 def _table(target: Target) -> Path:
@@ -33,9 +35,10 @@ def _log_away(target: Target) -> Iterator[Proof]:
     if not table.exists():
         yield Proof()
         return
+    log = target.driver_log()
     table.rename(elsewhere)
     try:
-        yield Proof(f"{table.name} was not there")
+        yield Proof(log.await_line(_NOTICED))
     finally:
         # Refuses to take the place of a log that somebody made meanwhile.
         elsewhere.rename(table)
@@ -48,10 +51,11 @@ def _log_cut(target: Target) -> Iterator[Proof]:
         yield Proof()
         return
     newest = commits[-1]
+    log = target.driver_log()
     whole = newest.read_bytes()
     newest.write_bytes(whole[: len(whole) // 2])
     try:
-        yield Proof(f"{newest.name} had {len(whole) // 2} of {len(whole)} bytes")
+        yield Proof(log.await_line(_NOTICED))
     finally:
         newest.write_bytes(whole)
 
@@ -59,12 +63,13 @@ def _log_cut(target: Target) -> Iterator[Proof]:
 @contextmanager
 def _disk_full(target: Target) -> Iterator[Proof]:
     """No file of the driver's Python may grow: what a full disk looks like to it."""
+    log = target.driver_log()
     life = target.supervisor.current
     process = psutil.Process(life.pid)
     before = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        yield Proof(f"pid {life.pid} could write nothing")
+        yield Proof(log.await_line(_NOTICED))
     finally:
         if life.is_alive:
             process.rlimit(psutil.RLIMIT_FSIZE, before)

@@ -85,7 +85,8 @@ def _zombies(target: Target) -> Iterator[Proof]:
             yield proof
         if asleep:
             ended = target.recovery("resolve", "--apply", "--yes")
-            proof.hit = f"{pids(asleep)} slept while eos-recovery ended with {ended.returncode}"
+            if ended.returncode == 0:
+                proof.hit = f"{pids(asleep)} slept while eos-recovery aborted their transaction"
     finally:
         for process in asleep:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -12,7 +12,7 @@ from chaos.campaign import Plan, of_pairs, of_seeds, of_singles, run_all
 from chaos.faults import DRAWN
 from chaos.history import Operation
 from chaos.nemesis import Happened
-from chaos.outcome import Outcome, outcome_of, schedule_of
+from chaos.outcome import EpochView, Outcome, outcome_of, schedule_of
 from chaos.page import write_page
 from chaos.planning import draw
 from chaos.report import Percentiles, verdict_of, write_json, write_junit
@@ -75,8 +75,41 @@ def test_the_verdict_counts_only_faults_that_fired():
     missed = [fault.model_copy(update={"hit": ""}) for fault in GOOD.faults]
     verdict = verdict_of([GOOD.model_copy(update={"faults": missed})])
     assert verdict.faults_fired == {}
-    assert verdict.faults_planned == len(missed)
+    assert verdict.faults_due == len(missed)
+    assert verdict.sentence().endswith(f"; {len(missed)} faults hit nothing.")
     assert verdict_of([GOOD]).faults_fired == dict.fromkeys(sorted(f.name for f in missed), 1)
+
+
+def test_a_fault_that_never_began_counts_as_due_unless_a_soak_ended_before():
+    first = GOOD.model_copy(update={"faults": GOOD.faults[:1], "epochs_done": 24})
+    due, fired = len(schedule_of(GOOD).faults), 1
+    assert verdict_of([first]).faults_due == due
+    assert len(first.missed) == due - fired
+    assert "the job went on before it began" in first.missed[0]
+    soak = first.model_copy(update={"epochs_done": first.faults[0].epoch})
+    assert verdict_of([soak]).faults_due == fired
+
+
+def test_the_page_tells_what_a_fault_could_not_do_and_what_it_did_to_the_topic(tmp_path):
+    faults = [
+        fault.model_copy(update={"hit": "", "error": "OSError: <no>"}) for fault in GOOD.faults
+    ]
+    left = [Anomaly(Kind.LOST_WRITE, 1200, ("record 1/2 is gone",)), Anomaly(Kind.SKIP, 3, ("x",))]
+    outcome = kept(result(left=left)).model_copy(update={"faults": faults[:1] + GOOD.faults[1:]})
+    assert outcome.is_good
+    assert "; 1,200 records destroyed by a fault itself; 1 fault hit nothing." in (
+        verdict_of([outcome]).sentence()
+    )
+    write_page([outcome], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert f"Did not happen: {faults[0].name}: OSError: &lt;no&gt;" in page
+    assert "no sink can help: 1,200 x lost_write, 3 x skip" in page
+
+
+def test_keys_that_are_no_numbers_have_no_row_in_the_picture(tmp_path):
+    view = EpochView(epoch="2026-11-01", first_s=1.0, last_s=2.0)
+    write_page([GOOD.model_copy(update={"views": [view]})], tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().count("<svg") == 2
 
 
 def test_one_bad_schedule_is_enough_and_nothing_run_is_not_good():
@@ -220,16 +253,24 @@ def test_a_leak_is_found_by_name_and_fails_the_run(name, tmp_path):
     leaking = samples(100, **{name: 1})
     assert list(grown(leaking)) == [name]
     outcome = kept(result(samples=leaking))
+    ratio = grown(leaking)[name]
+    worse = outcome.model_copy(update={"samples": samples(100, **{name: 2})})
+    for both in ([outcome, worse], [worse, outcome]):
+        assert verdict_of(both).grown[name] > ratio
     verdict = verdict_of([outcome])
     assert not verdict.is_good
-    assert verdict.sentence().startswith(
-        f"Nothing was lost or doubled, but its processes grew: {name}"
-    )
+    assert verdict.sentence() == f"1 of 1 schedule failed: {name} grew x {ratio:.2f}."
     path = tmp_path / "report.html"
     write_page([outcome], path)
     assert path.read_text().count("<svg") == 3
+    assert 'class="harm">failed' in path.read_text()
+    write_junit([outcome], tmp_path / "junit.xml")
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
+    assert suite[0][0].get("message") == f"{name} grew x {ratio:.2f}"
 
 
 def test_a_short_run_says_nothing_about_growth():
-    assert growth(samples(10, driver_mb=50), "driver_mb") is None
-    assert grown(samples(10, driver_mb=50)) == {}
+    assert growth(samples(49, driver_mb=50), "driver_mb") is not None
+    assert growth(samples(48, driver_mb=50), "driver_mb") is None
+    assert grown(samples(48, driver_mb=50)) == {}
