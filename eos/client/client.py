@@ -6,16 +6,21 @@ import itertools
 import threading
 import time
 import weakref
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from eos.client.coordinators import Coordinators
 from eos.client.lookup import Lookup
 from eos.client.producer import Producer
 from eos.client.transaction import Transaction
+from eos.client.window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.transport.security import Security
+
+_OPENED_AT_ONCE: Final = 32
 
 
 class PulsarClient:
@@ -33,7 +38,8 @@ class PulsarClient:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
         security: authentication and TLS.
         timeout_s: deadline of each connection attempt, each request and each receipt.
-        max_pending_bytes: how many bytes one producer may have in flight; ``send`` waits beyond.
+        max_pending_bytes: how many bytes all producers together may have in flight; ``send``
+            waits beyond.
 
     Raises:
         ConfigurationError: the service URL is malformed, or a limit is not above zero.
@@ -51,7 +57,7 @@ class PulsarClient:
             if not value > 0:
                 raise ConfigurationError(f"{name}={value!r}: it must be above zero.")
         self._timeout_s = timeout_s
-        self._max_pending_bytes = max_pending_bytes
+        self._budget = Budget(max_pending_bytes)
         # Ids count in a connection; unique in the client, so that none is ever used again there.
         self._producer_ids = itertools.count()
         # One object for each transaction: what ends or poisons it here holds for all who joined.
@@ -80,20 +86,80 @@ class PulsarClient:
             ConfigurationError: the topic is partitioned and no partition is named.
         """
         parsed = TopicName.parse(topic)
-        if parsed.partition_index is None:
-            self._check_unpartitioned(parsed, create=create)
+        if create and parsed.partition_index is None:
+            self._check_unpartitioned(parsed, create=True)
         else:
-            self._check_partition(parsed, parsed.partition_index)
-        name = str(parsed)
+            self._check_exists([parsed])
+        return self._open_producer(parsed)
+
+    def producers(self, topics: Sequence[str], *, txn: Transaction | None = None) -> list[Producer]:
+        """A producer on each of ``topics``, opened side by side: many take little longer than one.
+
+        Args:
+            txn: registers ``topics`` in it meanwhile; neither waits for the other.
+
+        Raises:
+            TopicNotFound, ConfigurationError: as ``producer``; then none is left open.
+            TransactionExpired: as ``Transaction.register``; then none is left open either.
+        """
+        if txn is None or not topics:
+            return self._open_producers(topics)
+        with ThreadPoolExecutor(1) as pool:
+            registering = pool.submit(txn.register, topics)
+            opened = self._open_producers(topics)
+        failure = registering.exception()
+        if failure is not None:
+            for producer in opened:
+                producer.abandon()
+            raise failure
+        return opened
+
+    def _open_producers(self, topics: Sequence[str]) -> list[Producer]:
+        parsed = [TopicName.parse(topic) for topic in topics]
+        self._check_exists(parsed)
+        if len(parsed) < 2:
+            return [self._open_producer(topic) for topic in parsed]
+        with ThreadPoolExecutor(min(len(parsed), _OPENED_AT_ONCE)) as pool:
+            opening = [pool.submit(self._open_producer, topic) for topic in parsed]
+            wait(opening, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        ended = [one for one in opening if not one.cancelled()]
+        failures = [error for one in ended if (error := one.exception()) is not None]
+        if failures:
+            for one in ended:
+                if one.exception() is None:
+                    one.result().abandon()
+            raise failures[0]
+        return [one.result() for one in opening]
+
+    def _open_producer(self, topic: TopicName) -> Producer:
+        name = str(topic)
         producer = Producer(
             self.lookup.broker_of(name),
             name,
             next(self._producer_ids),
             timeout_s=self._timeout_s,
-            max_pending_bytes=self._max_pending_bytes,
+            budget=self._budget,
         )
         producer.open()
         return producer
+
+    def _check_exists(self, topics: Sequence[TopicName]) -> None:
+        """PRODUCER would create what is missing. One question for all partitions of a topic."""
+        partitions = [topic for topic in topics if topic.partition_index is not None]
+        counts = {base: self._maybe_count(base) for base in {topic.base for topic in partitions}}
+        for topic in topics:
+            if topic.partition_index is None:
+                self._check_unpartitioned(topic, create=False)
+            elif topic.partition_index >= counts[topic.base]:
+                # A topic by itself, with a name like a partition's?
+                self.lookup.partition_count(topic)
+
+    def _maybe_count(self, topic: TopicName) -> int:
+        try:
+            return self.lookup.partition_count(topic)
+        except TopicNotFound:
+            return 0
 
     def _check_unpartitioned(self, topic: TopicName, *, create: bool) -> None:
         count = self.lookup.partition_count(topic, create=create)
@@ -102,15 +168,6 @@ class PulsarClient:
             raise ConfigurationError(
                 f"{topic} has {count} partitions: name one, {topic.partition(0)} for example."
             )
-
-    def _check_partition(self, topic: TopicName, index: int) -> None:
-        # PRODUCER would create what is missing.
-        try:
-            if index < self.lookup.partition_count(topic.base):
-                return
-        except TopicNotFound:
-            pass
-        self.lookup.partition_count(topic)  # a topic by itself, with a name like a partition's
 
     def transaction(self, *, timeout_s: float = 60.0) -> Transaction:
         """Begin a transaction that the broker aborts after ``timeout_s``.

@@ -19,6 +19,7 @@ from eos.errors import (
     ConfigurationError,
     ConnectionLost,
     CoordinatorNotFound,
+    EosError,
     NotAllowed,
     ProtocolError,
     RequestTimeout,
@@ -53,9 +54,10 @@ class Coordinators:
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._next = itertools.count()
+        self._known_count = 0
 
     def count(self) -> int:
-        """How many coordinators the cluster has.
+        """How many coordinators the cluster has; asks.
 
         Raises:
             TransactionsDisabled: none: the broker runs without transactions.
@@ -66,6 +68,7 @@ class Coordinators:
             raise TransactionsDisabled("The cluster has no transaction coordinator.") from error
         if count == 0:
             raise TransactionsDisabled("The cluster has no transaction coordinator.")
+        self._known_count = count
         return count
 
     def connect(self, tc_id: int) -> None:
@@ -74,7 +77,12 @@ class Coordinators:
 
     def begin(self, ttl_ms: int) -> TxnId:
         """NEW_TXN on the coordinators in turn; otherwise as ``begin_on``."""
-        return self.begin_on(next(self._next) % self.count(), ttl_ms)
+        count = self._known_count or self.count()
+        try:
+            return self.begin_on(next(self._next) % count, ttl_ms)
+        except EosError:
+            self._known_count = 0  # it may be another cluster by now
+            raise
 
     def begin_on(self, tc_id: int, ttl_ms: int) -> TxnId:
         """NEW_TXN on coordinator ``tc_id``; the broker aborts the transaction after ``ttl_ms``.

@@ -16,7 +16,7 @@ from typing import Final
 
 from eos.client.poisoning import poisoning
 from eos.client.transaction import Transaction
-from eos.client.window import Window
+from eos.client.window import Budget, Window
 from eos.errors import (
     BrokerNotReady,
     ConnectionLost,
@@ -44,13 +44,7 @@ class Producer:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        topic: str,
-        producer_id: int,
-        *,
-        timeout_s: float,
-        max_pending_bytes: int,
+        self, connection: Connection, topic: str, producer_id: int, timeout_s: float, budget: Budget
     ) -> None:
         self.topic = topic
         self.name = ""
@@ -60,9 +54,7 @@ class Producer:
         # Reentrant: a send that fails runs users' callbacks, and these may send.
         self._send_lock = threading.RLock()
         self._transactions: set[Transaction] = set()  # under the window's lock
-        self._window = Window(
-            topic, max_bytes=max_pending_bytes, timeout_s=timeout_s, on_failure=self._poison_all
-        )
+        self._window = Window(topic, budget, timeout_s=timeout_s, on_failure=self._poison_all)
 
     @property
     def max_batch_bytes(self) -> int:
@@ -100,8 +92,7 @@ class Producer:
             if not 0 < len(answer.producer_name) <= _MAX_NAME_CHARS:
                 raise ProtocolError(f"{doing}: a name of {len(answer.producer_name)} characters.")
         except BaseException:
-            self._connection.forget(self._id)
-            self._connection.notify(self._close_command)  # the broker may have opened it
+            self._take_back()  # the broker may have opened it
             raise
         self.name = answer.producer_name
 
@@ -158,7 +149,6 @@ class Producer:
                 )
         with self._send_lock:
             # One lock from numbering to sending: entries leave in the order of their numbers.
-            self._window.await_room(size_bytes)
             sequence_id, receipt = self._window.admit(
                 size_bytes, batch.num_messages, lambda: self._check_admission(txn)
             )
@@ -197,6 +187,8 @@ class Producer:
                 producer_name=self.name,
                 sequence_id=sequence_id,
                 publish_time=time.time_ns() // 1_000_000,
+                compression=batch.compression or None,
+                uncompressed_size=batch.uncompressed_bytes,
                 num_messages_in_batch=batch.num_messages,
                 txnid_most=most,
                 txnid_least=least,
@@ -232,6 +224,11 @@ class Producer:
                 doing=f"Closing the failed producer on {self.topic}",
             )
 
+    def abandon(self) -> None:
+        """Close one that has sent nothing; does not wait for the broker's answer."""
+        if self._window.close():
+            self._take_back()
+
     def release(self, txn: Transaction) -> None:
         """``txn`` has ended: what happens to this producer is no longer its business."""
         with self._window.lock:
@@ -250,8 +247,7 @@ class Producer:
         try:
             self.flush()
         except EosError:
-            self._connection.forget(self._id)
-            self._connection.notify(self._close_command)
+            self._take_back()
             raise
         self._connection.request(
             self._close_command,
@@ -262,6 +258,10 @@ class Producer:
         self._connection.forget(self._id)
         with self._window.lock:
             self._transactions.clear()
+
+    def _take_back(self) -> None:
+        self._connection.forget(self._id)
+        self._connection.notify(self._close_command)
 
     def _close_command(self, request_id: int) -> commands.CloseProducer:
         return commands.CloseProducer(producer_id=self._id, request_id=request_id)

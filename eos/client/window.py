@@ -1,16 +1,18 @@
 """The entries of one producer that the broker has not acknowledged yet.
 
 Numbers them, bounds them, waits for them, and ends them all at once when one is in doubt. Every
-change is made under ``lock``; futures are settled behind it, because they run users' callbacks.
+change is made under ``lock``, which is the budget's and so that of all producers of a client;
+futures are settled behind it, because they run users' callbacks.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +23,60 @@ ENTRY_OVERHEAD_BYTES: Final = 1024
 """What an entry counts for besides its payload: many small ones cost memory as well."""
 
 
-@dataclass(frozen=True)
+class Budget:
+    """How many bytes the producers of one client may have in flight, all together.
+
+    Whoever waits for room gets it in turn, so that a large entry is not passed over for ever.
+
+    Args:
+        max_bytes: ``ENTRY_OVERHEAD_BYTES`` for each entry included; a larger entry goes alone.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.lock = threading.Condition()
+        self._max_bytes = max_bytes
+        self._used_bytes = 0
+        self._entries: dict[_Entry, None] = {}
+        self._turns: deque[object] = deque()
+
+    @contextmanager
+    def turn(self) -> Iterator[object]:
+        """A place among those who wait for room, for as long as the block runs."""
+        mine = object()
+        with self.lock:
+            self._turns.append(mine)
+        try:
+            yield mine
+        finally:
+            with self.lock:
+                self._turns.remove(mine)
+                self.lock.notify_all()
+
+    def has_room(self, size_bytes: int, turn: object) -> bool:
+        """Whether it is one's turn, and an entry of that size may go now."""
+        fits = not self._entries or self._used_bytes + size_bytes <= self._max_bytes
+        return fits and self._turns[0] is turn
+
+    def oldest(self) -> _Entry | None:
+        """The entry that has been in flight for longest, whosever it is."""
+        return next(iter(self._entries), None)
+
+    def take(self, entry: _Entry) -> None:
+        """It is in flight."""
+        self._entries[entry] = None
+        self._used_bytes += entry.size_bytes
+
+    def free(self, entries: Iterable[_Entry]) -> None:
+        """They are in flight no longer."""
+        for entry in entries:
+            del self._entries[entry]
+            self._used_bytes -= entry.size_bytes
+        self.lock.notify_all()
+
+
+@dataclass(frozen=True, eq=False)
 class _Entry:
+    window: Window
     size_bytes: int
     receipt: Future[MessageId]
 
@@ -32,8 +86,7 @@ class Window:
 
     Args:
         topic: for the texts of errors.
-        max_bytes: how much may be in flight, ``ENTRY_OVERHEAD_BYTES`` for each entry included;
-            a larger entry goes alone.
+        budget: what the entries of all producers of a client take together.
         timeout_s: how long the oldest entry may wait for its receipt while somebody waits.
         on_failure: called once, under the lock, before anybody else learns of the failure.
     """
@@ -41,18 +94,17 @@ class Window:
     def __init__(
         self,
         topic: str,
+        budget: Budget,
         *,
-        max_bytes: int,
         timeout_s: float,
         on_failure: Callable[[EosError], None],
     ) -> None:
-        self.lock = threading.Condition()
+        self.lock = budget.lock
         self._topic = topic
-        self._max_bytes = max_bytes
+        self._budget = budget
         self._timeout_s = timeout_s
         self._on_failure = on_failure
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
-        self._size_bytes = 0
         self._next_sequence_id = 0
         self._failure: EosError | None = None
         self._closed = False
@@ -78,18 +130,27 @@ class Window:
     ) -> tuple[int, Future[MessageId]]:
         """A sequence id, and the future receipt, for an entry that is about to be sent.
 
+        Waits for room. A producer whose receipts stop coming fails, and gives its room back.
+
         Args:
             check: called under the lock; raises when the entry must not be sent.
         """
-        with self.lock:
-            check()
-            sequence_id = self._next_sequence_id
-            self._next_sequence_id += num_messages
-            entry = _Entry(payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
-            entry.receipt.set_running_or_notify_cancel()  # nobody can call back what is sent
-            self._entries[sequence_id] = entry
-            self._size_bytes += entry.size_bytes
-            return sequence_id, entry.receipt
+        entry = _Entry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
+        entry.receipt.set_running_or_notify_cancel()  # nobody can call back what is sent
+        with self._budget.turn() as turn:
+            while True:
+                with self.lock:
+                    silent = self._await(
+                        lambda: self._budget.has_room(entry.size_bytes, turn), self._budget.oldest
+                    )
+                    if silent is None:
+                        check()
+                        sequence_id = self._next_sequence_id
+                        self._next_sequence_id += num_messages
+                        self._entries[sequence_id] = entry
+                        self._budget.take(entry)
+                        return sequence_id, entry.receipt
+                silent.window.fail_in_silence()
 
     def acknowledge(self, sequence_id: int, message_id: MessageId) -> bool:
         """Settle one entry. False: no such entry is in flight."""
@@ -97,8 +158,7 @@ class Window:
             entry = self._entries.pop(sequence_id, None)
             if entry is None:
                 return False
-            self._size_bytes -= entry.size_bytes
-            self.lock.notify_all()
+            self._budget.free([entry])
         entry.receipt.set_result(message_id)
         return True
 
@@ -111,21 +171,19 @@ class Window:
             self._on_failure(failure)
             lost = list(self._entries.values())
             self._entries.clear()
-            self._size_bytes = 0
-            self.lock.notify_all()
+            self._budget.free(lost)
         for entry in lost:
             entry.receipt.set_exception(copy.copy(failure))
+
+    def fail_in_silence(self) -> None:
+        """``fail``: the broker has not acknowledged the oldest entry for a whole time-out."""
+        self.fail(RequestTimeout(f"No receipt from {self._topic} in {self._timeout_s:g} s."))
 
     def close(self) -> bool:
         """Take no more entries. False: it was closed before."""
         with self.lock:
             was_closed, self._closed = self._closed, True
             return not was_closed
-
-    def await_room(self, payload_bytes: int) -> None:
-        """Wait until an entry of that size fits; after a failure return at once."""
-        size_bytes = payload_bytes + ENTRY_OVERHEAD_BYTES
-        self._await(lambda: self._size_bytes + size_bytes <= self._max_bytes or not self._entries)
 
     def flush(self) -> None:
         """Wait for the receipts of all entries that were admitted before this call.
@@ -136,31 +194,31 @@ class Window:
         with self.lock:
             end = self._next_sequence_id
 
-        def is_flushed() -> bool:
-            oldest = self._oldest()
-            return oldest is None or oldest >= end
+            def is_flushed() -> bool:
+                oldest = next(iter(self._entries), None)
+                return oldest is None or oldest >= end
 
-        self._await(is_flushed)
+            silent = self._await(is_flushed, lambda: next(iter(self._entries.values()), None))
+        if silent is not None:
+            self.fail_in_silence()
         if self._failure is not None:
             raise copy.copy(self._failure)
 
-    def _oldest(self) -> int | None:
-        return next(iter(self._entries), None)
+    def _await(
+        self, is_done: Callable[[], bool], oldest: Callable[[], _Entry | None]
+    ) -> _Entry | None:
+        """Under the lock, until it is done or this window has failed.
 
-    def _await(self, is_done: Callable[[], bool]) -> None:
-        if not self._wait_for(is_done):
-            self.fail(RequestTimeout(f"No receipt from {self._topic} in {self._timeout_s:g} s."))
+        Returns:
+            The ``oldest`` entry, when it has been that, without a receipt, for a whole time-out:
+            receipts of younger ones are no sign of life for it. None otherwise.
+        """
+        while self._failure is None and not is_done():
+            before = oldest()
 
-    def _wait_for(self, is_done: Callable[[], bool]) -> bool:
-        """Until it is done, or the window has failed. False: the oldest entry waited too long."""
-        with self.lock:
-            while self._failure is None and not is_done():
-                oldest = self._oldest()
+            def moved(before: _Entry | None = before) -> bool:
+                return self._failure is not None or is_done() or oldest() is not before
 
-                def moved(oldest: int | None = oldest) -> bool:
-                    return self._failure is not None or is_done() or self._oldest() != oldest
-
-                # Receipts of younger entries are no sign of life for this one.
-                if not self.lock.wait_for(moved, self._timeout_s):
-                    return False
-        return True
+            if not self.lock.wait_for(moved, self._timeout_s) and before is not None:
+                return before
+        return None

@@ -12,6 +12,7 @@ import numpy as np
 from eos.wire.checks import check_rows, check_values
 from eos.wire.checksum import entry_checksum
 from eos.wire.columns import BinaryColumn, Int64s, joined
+from eos.wire.compression import Compression, compress
 from eos.wire.metadata import EncodedRows, encode_rows
 from eos.wire.rows import Message, Rows, rows_from_messages
 
@@ -41,14 +42,18 @@ class EncodedBatch:
     """One entry for the broker.
 
     Attributes:
-        payload: the batch payload; a view of an Arrow buffer that holds nothing else.
+        payload: the batch payload, compressed or a view of an Arrow buffer that holds nothing else.
         num_messages: how many messages it holds.
+        uncompressed_bytes: the payload's length before compression.
+        compression: of the payload.
         value_and_key_bytes: the sum of the values' and keys' lengths, as readers get them.
         checksum: crc32c of the values one after the other, then the keys.
     """
 
     payload: memoryview
     num_messages: int
+    uncompressed_bytes: int
+    compression: Compression
     value_and_key_bytes: int
     checksum: int
 
@@ -57,12 +62,13 @@ def encode_batches(
     rows: Rows,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     max_batch_messages: int = DEFAULT_MAX_BATCH_MESSAGES,
+    compression: Compression = Compression.NONE,
 ) -> Iterator[EncodedBatch]:
     """Cut ``rows`` into batches, in order, and encode them one by one as they are asked for.
 
-    A batch takes rows until one of the limits (or 64 MiB) is reached. Only a message that is
-    larger than ``max_batch_bytes`` all by itself exceeds it, and stands alone; ``check_rows``
-    finds the ones that the broker would not take.
+    A batch takes rows until one of the limits (or 64 MiB) is reached, before compression. Only a
+    message that is larger than ``max_batch_bytes`` all by itself exceeds it, and stands alone;
+    ``check_rows`` finds the ones that the broker would not take.
 
     Raises:
         InputError: a value is null (nothing has been yielded by then).
@@ -81,7 +87,7 @@ def encode_batches(
         if stop < len(rows) and len(cuts) > 2:
             cuts.pop()  # the last batch may not be full: its rows go with the next chunk
         for first, last in pairwise(cuts):
-            yield _encode_batch(encoded, first, last)
+            yield _encode_batch(encoded, first, last, compression)
         start += cuts[-1]
 
 
@@ -99,7 +105,9 @@ def _cut(ends: Int64s, max_bytes: int, max_messages: int) -> list[int]:
     return cuts
 
 
-def _encode_batch(encoded: EncodedRows, start: int, stop: int) -> EncodedBatch:
+def _encode_batch(
+    encoded: EncodedRows, start: int, stop: int, compression: Compression
+) -> EncodedBatch:
     count = stop - start
     joined_rows = joined([piece.slice(start, count) for piece in encoded.pieces])
     payload = memoryview(BinaryColumn.of(joined_rows).data).cast("B")
@@ -107,4 +115,12 @@ def _encode_batch(encoded: EncodedRows, start: int, stop: int) -> EncodedBatch:
         raise AssertionError("a batch's bytes are not as many as its messages' sizes say.")
     values = encoded.values.between(start, stop)
     keys = b"" if encoded.keys is None else encoded.keys.between(start, stop)
-    return EncodedBatch(payload, count, len(values) + len(keys), entry_checksum(values, keys))
+    smaller, used = compress(payload, compression)
+    return EncodedBatch(
+        payload=smaller,
+        num_messages=count,
+        uncompressed_bytes=len(payload),
+        compression=used,
+        value_and_key_bytes=len(values) + len(keys),
+        checksum=entry_checksum(values, keys),
+    )

@@ -54,6 +54,8 @@ class MessageMetadata(Message):
     publish_time: int = field(3, "uint64")
     properties: tuple[KeyValue, ...] = field(4, KeyValue, default=())
     partition_key: str | None = field(6, "string", default=None)
+    compression: int | None = field(8, "int32", default=None)
+    uncompressed_size: int | None = field(9, "uint32", default=None)
     num_messages_in_batch: int | None = field(11, "int32", default=None)
     event_time: int | None = field(12, "uint64", default=None)
     txnid_least: int | None = field(22, "uint64", default=None)

@@ -18,10 +18,12 @@ from eos.errors import (
     ProtocolError,
     RequestTimeout,
     TopicTerminated,
+    TransactionExpired,
 )
 from eos.wire import commands
-from eos.wire.batch import EncodedBatch, Message
+from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support import admin
+from tests.support.expiry import await_expiry
 from tests.transport.scripted import wait_until
 
 
@@ -105,8 +107,9 @@ def test_a_message_over_the_limit_is_refused_before_anything_is_sent(through, pr
     largest = producer.max_batch_bytes
     with pytest.raises(MessageTooLarge, match="limit"):
         producer.send(b"x" * largest)
+    (batch,) = encode_batches(rows_from_messages([Message(b"x" * largest)]), 2 * largest)
     with pytest.raises(MessageTooLarge, match="takes"):
-        producer.send_batch(EncodedBatch(memoryview(b"x" * (largest + 1)), 1, largest + 1, 0))
+        producer.send_batch(batch)
     assert proxy.seen[commands.Send] == 0
 
 
@@ -203,3 +206,64 @@ def test_a_send_is_framed_as_specified(client, name, monkeypatch):
         assert (part.txnid_most, part.txnid_least) == txn.id
     assert metadata.producer_name == producer.name
     assert metadata.num_messages_in_batch == command.num_messages == 1
+
+
+def test_many_are_opened_in_the_order_asked_for(through, proxy, name):
+    names = [f"persistent://public/default/{name}-{n}" for n in range(5)]
+    for topic in names:
+        through.producer(topic, create=True).close()
+    with through.transaction(timeout_s=60) as txn:
+        producers = through.producers(names, txn=txn)
+        assert [producer.topic for producer in producers] == names
+        assert proxy.seen[commands.AddPartitionToTxn] == 1
+        for producer in producers:
+            producer.send(b"x", txn=txn)
+    assert proxy.seen[commands.AddPartitionToTxn] == 1
+
+
+def test_none_stays_open_when_one_cannot_be_opened(through, proxy, name):
+    names = [f"persistent://public/default/{name}-{n}" for n in range(3)]
+    for topic in names:
+        through.producer(topic, create=True).close()
+    closed = proxy.seen[commands.CloseProducer]
+
+    def refuse_the_second(command: commands.Producer) -> Verdict | commands.Error:
+        if command.topic != names[1]:
+            return Verdict.PASS
+        return commands.Error(request_id=command.request_id, error=4, message="not for you")
+
+    with (
+        proxy.fault(commands.Producer, refuse_the_second, times=len(names)),
+        pytest.raises(EosError, match="not for you"),
+    ):
+        through.producers(names)
+    # The refused one is closed as well: the broker may have opened it.
+    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + len(names))
+
+
+def test_none_stays_open_when_the_transaction_has_expired(through, proxy, name):
+    names = [f"persistent://public/default/{name}-{n}" for n in range(3)]
+    for topic in names:
+        through.producer(topic, create=True).close()
+    closed = proxy.seen[commands.CloseProducer]
+    txn = through.transaction(timeout_s=1)
+    await_expiry(through, txn.id)
+    with pytest.raises(TransactionExpired):
+        through.producers(names, txn=txn)
+    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + len(names))
+    with pytest.raises(TransactionExpired):
+        txn.commit()
+
+
+def test_a_silent_broker_is_not_waited_for_once_for_each_of_many(
+    through, proxy, pulsar_standalone, name
+):
+    admin.create_partitioned(pulsar_standalone.admin_url, name, 100)
+    names = [f"persistent://public/default/{name}-partition-{n}" for n in range(100)]
+    through._timeout_s = 1
+    with (
+        proxy.fault(commands.Producer, Verdict.DROP, times=len(names)),
+        pytest.raises(RequestTimeout, match="Opening a producer"),
+    ):
+        through.producers(names)
+    assert proxy.seen[commands.Producer] <= 64  # those at work when the first one gave up

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.proxy import Verdict
 from eos.client import PulsarClient
-from eos.client.window import ENTRY_OVERHEAD_BYTES, Window
+from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, Window
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 from eos.wire import commands
@@ -19,11 +19,15 @@ ID = MessageId(1, 1)
 
 
 def make(
-    *, max_bytes: int = 10_000, timeout_s: float = 5.0, failures: list | None = None
+    *,
+    max_bytes: int = 10_000,
+    timeout_s: float = 5.0,
+    failures: list | None = None,
+    budget: Budget | None = None,
 ) -> Window:
     return Window(
         "t",
-        max_bytes=max_bytes,
+        budget or Budget(max_bytes),
         timeout_s=timeout_s,
         on_failure=(failures if failures is not None else []).append,
     )
@@ -45,7 +49,7 @@ def test_room_comes_back_with_the_receipt_and_a_waiting_sender_goes_on():
     got_room = threading.Event()
 
     def wait() -> None:
-        window.await_room(100)
+        admit(window)
         got_room.set()
 
     thread = threading.Thread(target=wait)
@@ -60,20 +64,80 @@ def test_room_comes_back_with_the_receipt_and_a_waiting_sender_goes_on():
 def test_small_entries_count_for_more_than_their_bytes_because_they_cost_memory():
     window = make(max_bytes=5 * ENTRY_OVERHEAD_BYTES + 4, timeout_s=0.05)
     for _ in range(5):
-        window.await_room(0)
         admit(window, size=0)
-    window.await_room(0)
     with pytest.raises(RequestTimeout):
-        window.check()
+        admit(window, size=0)
 
 
 def test_an_entry_over_the_limit_goes_alone():
-    window = make(max_bytes=1000)
-    window.await_room(10**9)
+    window = make(max_bytes=1000, timeout_s=0.05)
     sequence_id, _ = admit(window, size=10**9)
     window.acknowledge(sequence_id, ID)
-    window.await_room(10**9)
-    window.check()
+    admit(window, size=10**9)
+    with pytest.raises(RequestTimeout):
+        admit(window, size=1)
+
+
+def test_all_producers_of_a_client_share_the_room():
+    """64 partitions with a window each would take 64 times the memory."""
+    budget = Budget(2 * (100 + ENTRY_OVERHEAD_BYTES))
+    first, second = make(budget=budget), make(budget=budget)
+    sequence_id, _ = admit(first)
+    admit(first)
+    thread = threading.Timer(0.1, lambda: first.acknowledge(sequence_id, ID))
+    thread.start()
+    admit(second)  # it has nothing in flight: the other one's receipt is what it waits for
+    thread.join()
+
+
+def test_the_producer_whose_receipts_stop_is_the_one_that_fails():
+    """Nobody may look at it any more; those who wait for its room are not to blame."""
+    budget = Budget(2 * (100 + ENTRY_OVERHEAD_BYTES))
+    silent, other = make(budget=budget, timeout_s=0.2), make(budget=budget, timeout_s=0.2)
+    admit(silent)
+    admit(silent)
+    admit(other)
+    other.check()
+    with pytest.raises(RequestTimeout, match="No receipt"):
+        silent.check()
+
+
+def test_a_large_entry_has_its_turn_among_small_ones():
+    budget = Budget(4 * (100 + ENTRY_OVERHEAD_BYTES))
+    large, small = make(budget=budget), make(budget=budget)
+    known = [admit(small)[0] for _ in range(2)]
+    sent: list[str] = []
+
+    def send(window: Window, size: int, name: str) -> threading.Thread:
+        def run() -> None:
+            admit(window, size)
+            sent.append(name)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_until(lambda: thread.is_alive() and len(budget._turns) == len(threads) + 1)
+        return thread
+
+    threads: list[threading.Thread] = []
+    threads.append(send(large, 10**6, "large"))
+    threads.append(send(small, 100, "small"))  # it would fit, and has to wait its turn
+    for sequence_id in known:
+        assert sent == []
+        small.acknowledge(sequence_id, ID)
+    threads[0].join(5)
+    assert sent == ["large"]
+    large.acknowledge(0, ID)
+    threads[1].join(5)
+    assert sent == ["large", "small"]
+
+
+def test_a_producer_that_fails_gives_its_room_back():
+    budget = Budget(100 + ENTRY_OVERHEAD_BYTES)
+    first, second = make(budget=budget), make(budget=budget, timeout_s=0.2)
+    admit(first)
+    first.fail(ConnectionLost("x"))
+    admit(second)
+    second.check()
 
 
 def test_a_failure_settles_all_entries_once_and_is_fresh_for_everyone():
@@ -159,7 +223,7 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
         def send() -> None:
             for _ in range(100):
                 receipts.append(producer.send(b"x" * 10_000))
-                in_flight_max.append(producer._window._size_bytes)
+                in_flight_max.append(client._budget._used_bytes)
 
         with proxy.fault(commands.SendReceipt, hold, times=10**6):
             thread = threading.Thread(target=send)
@@ -178,7 +242,7 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
 def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through, proxy, name):
     producer = through.producer(name, create=True)
     producer._window._timeout_s = 2
-    producer._window._max_bytes = 3000
+    through._budget._max_bytes = 3000
     with proxy.fault(commands.SendReceipt, Verdict.DROP, times=100):
         producer.send(b"x" * 1000)
         with pytest.raises(RequestTimeout, match="No receipt"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from eos.wire.batch import EncodedBatch, Message, Rows, encode_batches, rows_from_messages
 from eos.wire.batch_reader import DecodedMessage, decode_batch
 from eos.wire.checksum import crc32c
+from eos.wire.compression import Compression
 from eos.wire.metadata import message_sizes
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "java_batches.json").read_text())
@@ -155,6 +158,30 @@ def test_the_bound_holds_for_many_long_properties_and_a_long_binary_key() -> Non
     rows = rows_from_messages([message])
     (size,) = message_sizes(rows)
     assert size <= rows.size_bounds()[-1] < size + 2000
+
+
+@pytest.mark.parametrize("compression", [one for one in Compression if one])
+def test_a_compressed_batch_says_how_and_how_long_it_was(compression: Compression) -> None:
+    rows = Rows(pa.array([b"the same again"] * 1000))
+    (plain,) = encode_batches(rows)
+    (batch,) = encode_batches(rows, compression=compression)
+    assert batch.compression is compression
+    assert len(batch.payload) < len(plain.payload) == batch.uncompressed_bytes
+    assert (batch.checksum, batch.value_and_key_bytes) == (plain.checksum, 14_000)
+    if compression is Compression.ZLIB:
+        assert zlib.decompress(batch.payload) == plain.payload
+    else:
+        codec = {1: "lz4_raw", 3: "zstd", 4: "snappy"}[compression]
+        opened = pa.decompress(batch.payload, batch.uncompressed_bytes, codec, asbytes=True)
+        assert opened == plain.payload
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_what_compression_would_not_make_smaller_stays_as_it_is(compression: Compression) -> None:
+    rows = Rows(pa.array([os.urandom(500)]))
+    (batch,) = encode_batches(rows, compression=compression)
+    assert batch.compression is Compression.NONE
+    assert len(batch.payload) == batch.uncompressed_bytes
 
 
 def test_no_rows_make_no_batch() -> None:
