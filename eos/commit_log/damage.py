@@ -35,6 +35,11 @@ def commit_name(version: int) -> str:
     return f"{LOG_FOLDER}/{version:020}.json"
 
 
+def checkpoint_name(version: int) -> str:
+    """The file of one Delta checkpoint, relative to the table's folder."""
+    return f"{LOG_FOLDER}/{version:020}.checkpoint.parquet"
+
+
 def commit_actions(location: Location, version: int) -> dict[str, list[Any]] | None:
     """The actions of one commit by their kind; None when its file is not there.
 

@@ -112,8 +112,8 @@ def _clean_up(table: LogTable, start: int) -> None:
     """Make what was committed since version ``start`` durable, delete files that were replaced
     long ago, write a checkpoint, and forget the commits long before it."""
     _sync(table, start)
-    # Before the checkpoint, which forgets files that were replaced long enough ago.
-    table.delta.vacuum(dry_run=False)
+    # By the folder's listing: checkpoints forget the names of files that were replaced long ago.
+    table.delta.vacuum(dry_run=False, full=True)
     table.delta.create_checkpoint()
     _sync(table, start)
     table.delta.cleanup_metadata()

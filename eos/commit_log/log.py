@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,14 +28,10 @@ Clock = Callable[[], datetime]
 HOUSEKEEPING_INTERVAL: Final = 100
 """Appends between two rounds of housekeeping."""
 
-_OPEN_TO_WRITE: Final = "Open it with CommitLog.open."
 _TRIES: Final = 3
 _DOUBTFUL_APPEND_S: Final = 20.0
+_now: Final = partial(datetime.now, UTC)
 _log = logging.getLogger(__name__)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class CommitLog:
@@ -174,8 +171,7 @@ class CommitLog:
             if self._history.last_seq < written.seq:
                 self._history.append(written)
             self._loose_files += 1
-            # Between transactions only: nobody's readers shall wait for it.
-            if written.state not in UNFINISHED and self._loose_files >= HOUSEKEEPING_INTERVAL:
+            if written.state not in UNFINISHED:  # nobody's readers shall wait for it
                 self._keep_house()
             return written
 
@@ -196,16 +192,18 @@ class CommitLog:
             Retriable: another housekeeper was at work.
         """
         with self._lock:
-            if not self._is_writable:
-                raise self._error("it was opened to be read only", hint=_OPEN_TO_WRITE)
+            self._check_writable()
             keep = self._keep_epochs if keep_epochs is None else keep_epochs
             report = keep_house(self._table.location, self.sink_id, keep_epochs=keep)
             self._reread()
             return report
 
-    def _check_may_append(self) -> None:
+    def _check_writable(self) -> None:
         if not self._is_writable:
-            raise self._error("it was opened to be read only", hint=_OPEN_TO_WRITE)
+            raise self._error("it was opened to be read only", hint="Use CommitLog.open.")
+
+    def _check_may_append(self) -> None:
+        self._check_writable()
         if self._fenced is not None:
             raise Fenced(self._fenced, sink_id=self.sink_id)
         if self._is_unsettled:
@@ -288,13 +286,15 @@ class CommitLog:
 
     def _keep_house(self) -> None:
         try:
+            if self._loose_files < HOUSEKEEPING_INTERVAL:
+                self._table.checkpoint_when_due()
+                return
+            self._loose_files = 1  # should it fail, the next round is as far away again
             keep_house(self._table.location, self.sink_id, keep_epochs=self._keep_epochs)
             self._reread()
         except Exception as error:
-            # The record is written; the next round is due after as many appends again.
             text = self._table.location.clean(error)
             _log.warning("housekeeping of commit log %s failed: %s", self.uri, text)
-        self._loose_files = 1
 
     def _error(self, what: str, *, hint: str = "") -> CommitLogError:
         return CommitLogError(f"commit log {self.uri}: {what}.", hint=hint, sink_id=self.sink_id)

@@ -166,3 +166,47 @@ def test_sql_finds_big_checksums_after_compaction(root):
     query = QueryBuilder().register("log", DeltaTable(root / "orders"))
     rows = query.execute("select seq from log where checksum > 18446744073709551614").read_all()
     assert pa.table(rows).to_pylist() == [{"seq": 3}]
+
+
+def test_every_few_epochs_there_is_a_checkpoint_and_the_fence_holds_across_it(root, log):
+    commit_epochs(log, log.history.last_claim, range(2, 3))
+    assert checkpoints(root) == []
+    commit_epochs(log, log.history.last_claim, range(3, 12))
+    assert len(checkpoints(root)) == 3
+    assert vars(CommitLog.open(root, "orders").history) == vars(log.history)
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(log.history.last_claim, "12"))
+
+
+def test_a_checkpoint_that_fails_is_no_failure_of_the_append(root, log, monkeypatch, caplog):
+    def fail(_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(type(log._table), "checkpoint_when_due", fail)
+    with caplog.at_level(logging.WARNING, "eos"):
+        commit_epochs(log, log.history.last_claim, range(2, 4))
+    assert "no space left on device" in caplog.text
+    assert log.records()[-1].state is State.COMMITTED
+
+
+def test_checkpoints_that_fail_do_not_keep_housekeeping_from_its_turn(
+    root, log, interval, monkeypatch
+):
+    def fail(_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(type(log._table), "checkpoint_when_due", fail)
+    commit_epochs(log, log.history.last_claim, range(2, 20))
+    assert active_files(root) < 15
+
+
+def test_files_that_a_checkpoint_has_forgotten_are_deleted_all_the_same(root, log):
+    house(root)
+    table = DeltaTable(root / "orders")
+    table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    table.create_checkpoint()  # as one of those between two rounds; it drops what was replaced
+    assert len(list((root / "orders").glob("*.parquet"))) > 1
+    house(root)
+    assert len(list((root / "orders").glob("*.parquet"))) == 1
+    assert len(log.records()) == 7
