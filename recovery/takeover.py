@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from eos.commit_log import CommitLog
-from eos.committer import Committer, PulsarHalf
+from eos.committer import Hold, PulsarHalf
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.transaction import LogRecord
 from eos.transport.security import Security
-
-_TTL_MS: Final = 600_000
 
 
 class Takeover:
@@ -57,9 +55,7 @@ class Takeover:
             admin_url=admin_url,
             timeout_s=timeout_s,
         )
-        self._committer = Committer(
-            self._log, self._half, service_url=url, ttl_ms=_TTL_MS, deadline_s=deadline_s
-        )
+        self._hold = Hold(self._log, self._half, service_url=url, deadline_s=deadline_s)
 
     @property
     def unfinished(self) -> tuple[LogRecord, ...]:
@@ -77,7 +73,7 @@ class Takeover:
             InDoubt: the outcome can't be proved now; the log is as it was.
             Fenced: a driver claimed the sink at the same moment, or took it back.
         """
-        return self._committer.finish(record)
+        return self._hold.finish(record)
 
     def close(self) -> None:
         """Free connections. The claim stays: the next driver takes it over."""

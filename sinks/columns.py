@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -23,41 +22,41 @@ from eos.errors import InputError
 _TEXT: Final = (StringType, BinaryType)
 
 
-def _value(kind: DataType) -> Column:
+def _value(kind: DataType) -> str:
     if not isinstance(kind, _TEXT):
         raise InputError(
             f"Column 'value' is {kind.simpleString()}: it must be binary or string.",
             hint="Encode the rows first, for example to_json(struct('*')) AS value.",
         )
-    return F.col("value")
+    return "value"
 
 
-def _key(kind: DataType) -> Column:
+def _key(kind: DataType) -> str:
     if not isinstance(kind, _TEXT):
         raise InputError(
             f"Column 'key' is {kind.simpleString()}: it must be string or binary.",
             hint="Cast it: CAST(key AS STRING).",
         )
-    return F.col("key")
+    return "key"
 
 
-def _event_time(kind: DataType) -> Column:
+def _event_time(kind: DataType) -> str:
     if isinstance(kind, TimestampNTZType):
         raise InputError(
             "Column 'event_time' is a timestamp without time zone: which moment it means is open.",
             hint="Say which zone it is in: to_utc_timestamp(event_time, 'Europe/Berlin').",
         )
     if isinstance(kind, TimestampType):
-        return F.unix_millis("event_time").alias("event_time")
+        return "unix_millis(event_time) AS event_time"
     if isinstance(kind, LongType | IntegerType):
-        return F.col("event_time").cast("long").alias("event_time")
+        return "CAST(event_time AS LONG) AS event_time"
     raise InputError(
         f"Column 'event_time' is {kind.simpleString()}: it must be a timestamp, or whole "
         "milliseconds since 1970 as long."
     )
 
 
-def _properties(kind: DataType) -> Column:
+def _properties(kind: DataType) -> str:
     text = isinstance(kind, MapType) and (
         isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
     )
@@ -65,21 +64,32 @@ def _properties(kind: DataType) -> Column:
         raise InputError(
             f"Column 'properties' is {kind.simpleString()}: it must be map<string,string>."
         )
-    return F.col("properties")
+    return "properties"
 
 
-COLUMNS: Final[dict[str, Callable[[DataType], Column]]] = {
+def _ordering_key(kind: DataType) -> str:
+    if not isinstance(kind, _TEXT):
+        raise InputError(
+            f"Column 'ordering_key' is {kind.simpleString()}: it must be binary or string.",
+            hint="Cast it: CAST(ordering_key AS STRING).",
+        )
+    return "CAST(ordering_key AS BINARY) AS ordering_key"
+
+
+COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
     "value": _value,
     "key": _key,
     "event_time": _event_time,
     "properties": _properties,
+    "ordering_key": _ordering_key,
 }
-"""Column -> how its type is checked and brought to the form that tasks take."""
+"""Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
 
 
 def select_columns(df: DataFrame) -> DataFrame:
     """``df`` as value (binary or string), key (string or binary), event_time (long,
-    milliseconds) and properties (map of strings); the optional ones only where ``df`` has them.
+    milliseconds), properties (map of strings) and ordering_key (binary); the optional ones only
+    where ``df`` has them.
 
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
@@ -97,4 +107,6 @@ def select_columns(df: DataFrame) -> DataFrame:
             f"{', '.join(COLUMNS)}.",
             hint="Drop them, or encode them into 'value'.",
         )
-    return df.select([convert(kinds[name]) for name, convert in COLUMNS.items() if name in kinds])
+    return df.selectExpr(
+        *(convert(kinds[name]) for name, convert in COLUMNS.items() if name in kinds)
+    )

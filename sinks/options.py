@@ -20,6 +20,8 @@ from eos.errors import ConfigurationError
 from eos.ids import TopicName, check_sink_id
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
+from eos.wire.compression import Compression
+from sinks.clients import ClientOptions
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
@@ -43,7 +45,8 @@ class PulsarSinkOptions(BaseModel):
         request_timeout_s: deadline of each request and of each receipt.
         resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
-        max_pending_bytes: bytes in flight for each task and topic partition.
+        max_pending_bytes: bytes in flight for each task.
+        compression: none, lz4, zlib, zstd or snappy; of each entry.
         keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
             the ones that `eos-recovery verify` can check.
         storage_options: for a commit log in an object store, as ``deltalake`` takes them.
@@ -68,6 +71,7 @@ class PulsarSinkOptions(BaseModel):
     resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
     max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
+    compression: Text = "none"
     keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS
     storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
@@ -101,6 +105,11 @@ class PulsarSinkOptions(BaseModel):
     def _topic(cls, value: str) -> str:
         return str(_allowed(TopicName.parse, value))
 
+    @field_validator("compression")
+    @classmethod
+    def _compression(cls, value: str) -> str:
+        return _allowed(Compression.parse, value).name.lower()
+
     @field_validator("service_url")
     @classmethod
     def _service_url(cls, value: str) -> str:
@@ -123,6 +132,16 @@ class PulsarSinkOptions(BaseModel):
             tls_trust_certs_file=self.tls_trust_certs_file,
             tls_certificate_file=self.tls_certificate_file,
             tls_private_key_file=self.tls_private_key_file,
+        )
+
+    @property
+    def client(self) -> ClientOptions:
+        """What tasks make their clients of."""
+        return ClientOptions(
+            service_url=self.service_url,
+            security=self.security,
+            timeout_s=self.request_timeout_s,
+            max_pending_bytes=self.max_pending_bytes,
         )
 
     @property

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog, has_log
@@ -16,6 +18,7 @@ from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TxnId
 from eos.summary import TaskSummary
 from eos.transaction import BATCH, History
+from eos.wire.compression import Compression
 from sinks.columns import select_columns
 from sinks.jobs import spark_context, tagged_jobs
 from sinks.options import PulsarSinkOptions
@@ -35,9 +38,9 @@ class PulsarSink:
         sink.write(df, epoch="2026-11-20")
 
     Columns: ``value`` (binary or string, required), ``key`` (string or binary), ``event_time``
-    (timestamp, or milliseconds since 1970), ``properties`` (map of string to string). Rows with a
-    key go to the partition that the Java client's default hashing chooses; rows without one stay
-    together, one partition for each task.
+    (timestamp, or milliseconds since 1970), ``properties`` (map of string to string),
+    ``ordering_key`` (binary or string). Rows with a key go to the partition that the Java client's
+    default hashing chooses; rows without one stay together, one partition for each task.
 
     The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
     then the sink is claimed, and a driver that holds it elsewhere is fenced.
@@ -67,7 +70,7 @@ class PulsarSink:
             )
         # A query that is started again within this process runs under a new run id.
         run_id = context.getLocalProperty("spark.jobGroup.id") or ""
-        self._run(df, query_id, str(batch_id), run_id)
+        self._run(df, context, query_id, str(batch_id), run_id)
 
     def write(self, df: DataFrame, *, epoch: str) -> EpochResult:
         """Write a batch job's rows, exactly once for each ``epoch``.
@@ -81,25 +84,36 @@ class PulsarSink:
             InDoubt: an earlier transaction's outcome can't be proved now.
             TransactionPoisoned: the epoch failed ``max_attempts`` times; the log says why.
         """
-        return self._run(df, BATCH, epoch, "")
+        return self._run(df, spark_context(df), BATCH, epoch, "")
 
     def close(self) -> None:
         """Free connections. The claim stays: the next driver takes it over."""
         with self._lock:
-            half, self._half, self._committer = self._half, None, None
-        if half is not None:
-            half.close()
+            half, self._half = self._half, None
+            committer, self._committer = self._committer, None
+        try:
+            if committer is not None:
+                committer.await_noted()
+        finally:
+            if half is not None:
+                half.close()
 
     def __repr__(self) -> str:
         return f"PulsarSink(sink_id={self.options.sink_id!r}, topic={self.options.topic!r})"
 
-    def _run(self, df: DataFrame, query_id: str, epoch: str, call: str) -> EpochResult:
+    def _run(
+        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, call: str
+    ) -> EpochResult:
         with self._lock:
             try:
-                spark_context(df)
                 committer, half = self._opened(query_id, epoch)
                 return committer.run_epoch(
-                    query_id, epoch, lambda txn: self._write_rows(df, half, txn), call=call
+                    query_id,
+                    epoch,
+                    lambda txn: self._plan(df, context, half, txn),
+                    call=call,
+                    # A batch job's caller may end the process, or look at the log, right away.
+                    notes_later=query_id != BATCH,
                 )
             except EosError as error:
                 error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
@@ -144,25 +158,29 @@ class PulsarSink:
         if not has_log(*where, storage_options=options.storage_options):
             check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
 
-    def _write_rows(self, df: DataFrame, half: PulsarHalf, txn: TxnId) -> Written:
-        """Step 5: run the one Spark action that sends the rows, and collect the summaries."""
+    def _plan(
+        self, df: DataFrame, context: SparkContext, half: PulsarHalf, txn: TxnId
+    ) -> Callable[[], Written]:
+        """Step 5, up to the one Spark action that sends the rows; the function runs that."""
         rows = select_columns(df)
         topics = self._topics(half)
         half.touches(topics)
         task = WriteTask(
-            service_url=self.options.service_url,
-            security=self.options.security,
+            client=self.options.client,
             txn=txn,
             topics=topics,
             max_batch_bytes=self.options.max_batch_bytes,
-            max_pending_bytes=self.options.max_pending_bytes,
-            timeout_s=self.options.request_timeout_s,
+            compression=Compression.parse(self.options.compression),
         )
-        with tagged_jobs(spark_context(df)) as jobs:
-            collected = rows.mapInArrow(task, SUMMARY_SCHEMA).collect()
-            summaries = [TaskSummary.from_json(row.summary) for row in collected]
-            stage = jobs.stage_facts(summaries[0].stage_id if summaries else None)
-        return Written(summaries, stage)
+        writing = rows.mapInArrow(task, SUMMARY_SCHEMA)
+
+        def write() -> Written:
+            with tagged_jobs(context) as jobs:
+                summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
+                stage = jobs.stage_facts(summaries[0].stage_id if summaries else None)
+            return Written(summaries, stage)
+
+        return write
 
     def _topics(self, half: PulsarHalf) -> tuple[str, ...]:
         """The exact names of the topic's partitions, fixed here for the whole epoch."""

@@ -19,9 +19,10 @@ from eos.errors import EosError, TransactionPoisoned
 from eos.ids import MessageId, TxnId
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
-from eos.transport.security import Security
 from eos.wire.batch import EncodedBatch, Rows, check_rows, encode_batches
+from eos.wire.compression import Compression
 from eos.wire.routing import partitions_for_keys, split_by_partition
+from sinks.clients import ClientOptions, kept_client
 
 SUMMARY_SCHEMA = "summary string"
 """What a task gives back to Spark: one row, ``TaskSummary`` as JSON."""
@@ -37,13 +38,11 @@ class WriteTask:
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch.
     """
 
-    service_url: str
-    security: Security
+    client: ClientOptions
     txn: TxnId
     topics: tuple[str, ...]
     max_batch_bytes: int
-    max_pending_bytes: int
-    timeout_s: float
+    compression: Compression
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
@@ -76,12 +75,7 @@ class WriteTask:
     def _write(
         self, batches: Iterable[pa.RecordBatch], spark_partition: int
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...]]:
-        with PulsarClient(
-            self.service_url,
-            security=self.security,
-            timeout_s=self.timeout_s,
-            max_pending_bytes=self.max_pending_bytes,
-        ) as client:
+        with kept_client(self.client) as client:
             txn = client.join(self.txn)
             failpoints.reached(TaskStep.JOIN)
             writers: dict[int, _PartitionWriter] = {}
@@ -111,12 +105,13 @@ class WriteTask:
         at_least_bytes = self.max_batch_bytes * min(count, MAX_GATHERED_BATCHES)
         for batch in gathered(batches, at_least_bytes):
             parts = list(_split(_rows(batch), count, keyless))
-            txn.register(self.topics[index] for index, _ in parts)
+            new = [index for index, _ in parts if index not in writers]
+            producers = client.producers([self.topics[index] for index in new], txn=txn)
             failpoints.reached(TaskStep.REGISTER)
+            for index, producer in zip(new, producers, strict=True):
+                writers[index] = _PartitionWriter(producer, txn, self)
             for index, rows in parts:
-                if index not in writers:
-                    writers[index] = _PartitionWriter(client.producer(self.topics[index]), txn)
-                writers[index].write(rows, self.max_batch_bytes)
+                writers[index].write(rows)
             failpoints.reached(TaskStep.SEND)
 
 
@@ -149,6 +144,7 @@ def _rows(batch: pa.RecordBatch) -> Rows:
         key=columns.get("key"),
         event_time_ms=columns.get("event_time"),
         properties=columns.get("properties"),
+        ordering_key=columns.get("ordering_key"),
     )
 
 
@@ -169,14 +165,17 @@ class _PartitionWriter:
 
     producer: Producer
     txn: Transaction
+    task: WriteTask
     records: int = 0
     bytes: int = 0
     checksum: int = 0
     receipts: list[Future[MessageId]] = field(default_factory=list)
 
-    def write(self, rows: Rows, max_batch_bytes: int) -> None:
-        check_rows(rows, self.producer.max_batch_bytes)
-        for batch in encode_batches(rows, min(max_batch_bytes, self.producer.max_batch_bytes)):
+    def write(self, rows: Rows) -> None:
+        limit = self.producer.max_batch_bytes
+        check_rows(rows, limit)
+        at_most = min(self.task.max_batch_bytes, limit)
+        for batch in encode_batches(rows, at_most, compression=self.task.compression):
             self.receipts.append(self.producer.send_batch(batch, txn=self.txn))
             self._count(batch)
 

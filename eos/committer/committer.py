@@ -7,16 +7,18 @@ where the process may die, and a later run takes over from what the log says.
 from __future__ import annotations
 
 import logging
-import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer.ending import Ending
-from eos.committer.epoch import EpochResult, Write, check_epoch, result_of
+from eos.committer.ending import Settled
+from eos.committer.epoch import EpochResult, Plan, Written, check_epoch, planned, result_of
 from eos.committer.half import TransactionalHalf
+from eos.committer.hold import Hold
 from eos.committer.reasons import raise_task_error, reason_of
 from eos.coordinator import (
     Answers,
@@ -28,7 +30,6 @@ from eos.coordinator import (
     find_poison,
 )
 from eos.errors import (
-    CommitLogError,
     DuplicateEpochCall,
     EosError,
     Fenced,
@@ -75,13 +76,13 @@ class Committer:
     ) -> None:
         self._log = log
         self._half = half
-        self._service_url = service_url
         self._ttl_ms = ttl_ms
         self._max_attempts = max_attempts
         self._deadline_s = deadline_s
-        self._ending = Ending(log, half, deadline_s)
-        self._claim: LogRecord | None = None
-        self._is_ready = False
+        self._hold = Hold(log, half, service_url=service_url, deadline_s=deadline_s)
+        # Not a daemon's thread: a driver that ends in order waits for it.
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
+        self._noting: Future[LogRecord] | None = None
         self._called: set[tuple[str, str, str]] = set()
 
     def check_lineage(
@@ -92,93 +93,34 @@ class Committer:
         Raises:
             NewLineage: see ``eos.coordinator.check_lineage``.
         """
+        self.await_noted()
         check_lineage(self._log.history, query_id, epoch, on_new_query)
 
     def claim(self) -> LogRecord:
-        """Step 1: claim the sink, connect to its coordinators, end what is unfinished.
+        """Step 1, unless it is done: claim the sink, end what is unfinished.
 
         Raises:
-            Fenced: another driver claimed the sink at the same moment.
-            InDoubt: a transaction of an earlier run can't be ended now.
+            Fenced, InDoubt: as ``Hold.claim``.
         """
-        if self._claim is not None and self._is_ready:
-            return self._claim
-        claim = self.take_claim()
-        self._finish_all()
-        self._check_not_rolled_back()
-        for attempt in attempts(self._deadline_s):
-            with attempt:
-                self._half.ensure_witness(first=not self._log.history.coordinators)
-        self._is_ready = True
-        failpoints.reached(Step.CLAIM)
-        return claim
+        self.await_noted()
+        return self._hold.claim()
 
-    def take_claim(self) -> LogRecord:
-        """The first half of ``claim``: fence everybody else, and end nothing yet.
-
-        Raises:
-            Fenced: another driver claimed the sink at the same moment.
-        """
-        if self._claim is None:
-            topic = self._log.history.receipt_topic or self._half.receipt_topic(
-                self._log.log_table_id
-            )
-            for attempt in attempts(self._deadline_s):
-                with attempt:  # whoever can't write must not fence the one who can
-                    self._half.check(topic)
-            self._claim = self._log.append(
-                LogRecord.claimed(
-                    sink_id=self._log.sink_id,
-                    run_id=str(uuid.uuid4()),
-                    service_url=self._service_url,
-                    receipt_topic=topic,
-                )
-            )
-        for attempt in attempts(self._deadline_s):
-            with attempt:
-                self._half.attach(self._claim.receipt_topic, self._log.history.coordinators)
-        return self._claim
-
-    def _check_not_rolled_back(self) -> None:
-        """A log that was replaced by an older copy looks whole; the receipts know better (I2)."""
-        last = self._log.history.last_opened
-        if last is None:
-            return
-        newer: str | None = None
-        for attempt in attempts(self._deadline_s):
-            with attempt:
-                newer = self._half.commits_after(last, timeout_s=self._deadline_s)
-        if newer is not None:
-            raise CommitLogError(
-                f"Commit log {self._log.uri} ends before a transaction that was committed: "
-                f"{newer}.",
-                hint="It was rolled back to an older copy. Restore the newest one: with this one "
-                "epochs that are readable already would be written again.",
-                sink_id=self._log.sink_id,
-            )
-
-    def finish(self, record: LogRecord) -> LogRecord:
-        """End one unfinished transaction of an earlier run as the log decides; its last record.
-
-        Raises:
-            InDoubt: its outcome can't be proved now.
-            Fenced: another run holds the claim.
-        """
-        claim = self.take_claim() if self._claim is None else self._claim
-        reason = Reason(ReasonKind.RECOVERY, f"left {record.state} by run {record.run_id}")
-        last = self._ending.finish(record, claim, reason=reason)
-        self._clean_up(last)
-        return last
-
-    def _finish_all(self) -> None:
-        for record in self._log.history.unfinished:
-            self.finish(record)
-
-    def run_epoch(self, query_id: str, epoch: str, write: Write, *, call: str = "") -> EpochResult:
+    def run_epoch(
+        self,
+        query_id: str,
+        epoch: str,
+        plan: Plan,
+        *,
+        call: str = "",
+        notes_later: bool = False,
+    ) -> EpochResult:
         """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
 
         Args:
+            plan: how its rows are written; called for each attempt.
             call: what tells a repeated call from a new one: Spark's run id of the query.
+            notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
+                thread beside the caller's own work. Its errors are the next call's.
 
         Raises:
             DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
@@ -194,22 +136,38 @@ class Committer:
                 epoch=epoch,
             )
         claim = self.claim()
-        self._finish_all()
+        self._hold.finish_all()
         result: EpochResult | None = None
         for attempt in reruns(self._max_attempts):
             with attempt:
-                result = self._run_once(claim, query_id, epoch, write)
+                result = self._run_once(claim, query_id, epoch, plan, notes_later=notes_later)
         assert result is not None
         self._called.add((query_id, epoch, call))
         return result
 
-    def _run_once(self, claim: LogRecord, query_id: str, epoch: str, write: Write) -> EpochResult:
+    def await_noted(self) -> None:
+        """Wait until what an earlier call left to be noted is in the log (step 10).
+
+        Raises:
+            EosError: it could not be appended; the next run finds out by itself.
+        """
+        if self._noting is None:
+            return
+        try:
+            self._noting.result()
+        finally:
+            if self._noting.done():  # else the wait was broken off, and is still to be waited for
+                self._noting = None
+
+    def _run_once(
+        self, claim: LogRecord, query_id: str, epoch: str, plan: Plan, *, notes_later: bool
+    ) -> EpochResult:
         decision = decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
         failpoints.reached(Step.DECIDE)
         if isinstance(decision, Skip):
             logger.info("epoch %s of %s was written before: skipped", epoch, query_id)
             return result_of("skipped", decision.record)
-        record = self._open(claim, query_id, epoch, decision)
+        record, write = self._open(claim, query_id, epoch, decision, plan)
         try:
             ready = self._write_and_prepare(claim, record, write)
         except (Fenced, InDoubt):
@@ -220,22 +178,43 @@ class Committer:
                 raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
             raise
         # Everything was acknowledged a moment ago: the mark needs no second look.
-        last = self._ending.finish(
+        settled = self._hold.ending.settle(
             ready, claim, reason=_NO_RECORDS, answers=Answers(mark=MarkAnswer.FOUND)
         )
-        self._clean_up(last)
-        failpoints.reached(Step.FINISH)
+        outcome = settled.outcome
+        if notes_later and outcome is not None and outcome.state is State.COMMITTED:
+            self._noting = self._beside.submit(self._note_beside, settled, claim)
+            return result_of("written", ready)
+        last = self._note(settled, claim)
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
         return result_of("written", last)
 
-    def _open(self, claim: LogRecord, query_id: str, epoch: str, run: Run) -> LogRecord:
-        """Steps 3 and 4: mark, NEW_TXN, OPEN."""
+    def _note(self, settled: Settled, claim: LogRecord) -> LogRecord:
+        """Step 10."""
+        last = self._hold.ending.note(settled, claim)
+        self._hold.clean_up(last)
+        failpoints.reached(Step.FINISH)
+        return last
+
+    def _note_beside(self, settled: Settled, claim: LogRecord) -> LogRecord:
+        try:
+            return self._note(settled, claim)
+        except BaseException as error:  # there may be no next call that it could come up in
+            epoch = settled.record.epoch
+            logger.warning("epoch %s is committed; noting that it is failed: %s", epoch, error)
+            raise
+
+    def _open(
+        self, claim: LogRecord, query_id: str, epoch: str, run: Run, plan: Plan
+    ) -> tuple[LogRecord, Callable[[], Written]]:
+        """Steps 3 and 4: mark, NEW_TXN, OPEN. Spark plans while the log is written."""
         for attempt in attempts(self._deadline_s):
             with attempt:
                 begun = self._half.begin(run.ttl_ms)
         failpoints.reached(Step.BEGIN)
-        record = self._log.append(
+        opening = self._beside.submit(
+            self._log.append,
             LogRecord.opened(
                 claim,
                 query_id=query_id,
@@ -246,15 +225,18 @@ class Committer:
                 opened_at=datetime.now(UTC),
                 mark_id=begun.mark_id,
                 mark_uuid=begun.mark_uuid,
-            )
+            ),
         )
+        write = planned(plan, begun.txn)
+        record = opening.result()
         failpoints.reached(Step.OPEN)
-        return record
+        return record, write
 
-    def _write_and_prepare(self, claim: LogRecord, record: LogRecord, write: Write) -> LogRecord:
+    def _write_and_prepare(
+        self, claim: LogRecord, record: LogRecord, write: Callable[[], Written]
+    ) -> LogRecord:
         """Steps 5 to 8; the PREPARED record, or ``record`` itself when there is nothing to send."""
-        assert record.txn is not None
-        written = write(record.txn)
+        written = write()
         failpoints.reached(Step.WRITE)
         raise_task_error(written.summaries)
         poison = find_poison(written.summaries, written.stage)
@@ -274,19 +256,13 @@ class Committer:
     def _abort(self, claim: LogRecord, record: LogRecord, error: BaseException) -> None:
         """End what failed. Should that fail too, a failure that would be retried gives way."""
         try:
-            last = self._ending.finish(record, claim, reason=reason_of(error))
+            last = self._hold.ending.finish(record, claim, reason=reason_of(error))
         except EosError as failure:
             if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
                 raise failure from error
             error.add_note(f"The transaction is not aborted yet, the next run does it: {failure}")
             return
-        self._clean_up(last)
-
-    def _clean_up(self, last: LogRecord) -> None:
-        if last.state is State.COMMITTED:
-            self._half.after_commit(last)
-        elif last.state is State.ABORTED:
-            self._half.after_abort(last)
+        self._hold.clean_up(last)
 
 
 _NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")

@@ -30,6 +30,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Settled:
+    """A transaction that has ended at the broker; ``outcome``: what the log still has to say."""
+
+    record: LogRecord
+    outcome: AppendState | None
+
+
+@dataclass(frozen=True)
 class Ending:
     """Brings transactions to their end: asks, acts, appends; never decides.
 
@@ -54,16 +62,27 @@ class Ending:
             InDoubt: the outcome can't be proved now; the log is as it was.
             Fenced: another run holds the claim.
         """
+        settled = self.settle(record, claim, reason=reason, answers=answers)
+        return self.note(settled, claim)
+
+    def settle(
+        self, record: LogRecord, claim: LogRecord, *, reason: Reason, answers: Answers | None = None
+    ) -> Settled:
+        """As ``finish``, but for the last record: what the broker holds is final, and what the log
+        has to say of it is known."""
         known = answers or Answers()
         patience = Patience(self.deadline_s)
         while True:
             match next_action(record, known):
                 case Finished():
-                    return record
+                    return Settled(record, None)
                 case StayInDoubt(why):
                     raise self._in_doubt(record, why)
-                case AppendState(state, expired):
-                    record = self._append(record, claim, state, expired=expired, reason=reason)
+                case AppendState(State.ABORTING):
+                    record = self._append(record, claim, State.ABORTING, reason)
+                    failpoints.reached(EndingStep.ABORTING)
+                case AppendState() as outcome:
+                    return Settled(record, outcome)
                 case FindMark():
                     mark = self.half.find_mark(record, timeout_s=patience.left_s)
                     failpoints.reached(EndingStep.MARK)
@@ -86,26 +105,28 @@ class Ending:
                     if witness is WitnessAnswer.UNKNOWN:
                         known = _wait(known, patience)
 
-    def _append(
-        self,
-        record: LogRecord,
-        claim: LogRecord,
-        state: State,
-        *,
-        expired: bool,
-        reason: Reason,
-    ) -> LogRecord:
-        why: Reason | None = None
-        if expired:
+    def note(self, settled: Settled, claim: LogRecord) -> LogRecord:
+        """Append the outcome, where it is not in the log yet; the transaction's last record.
+
+        Raises:
+            Fenced: another run holds the claim.
+        """
+        if settled.outcome is None:
+            return settled.record
+        record, why = settled.record, None
+        if settled.outcome.expired:
             why = Reason(
                 ReasonKind.EXPIRED,
                 f"prepared, but not committed within its time to live of {record.ttl_ms} ms",
             )
-        elif state is State.ABORTING:
-            why = reason
-        written = self.log.append(record.advance(state, claim=claim, reason=why))
-        is_aborting = state is State.ABORTING
-        failpoints.reached(EndingStep.ABORTING if is_aborting else EndingStep.OUTCOME)
+        written = self._append(record, claim, settled.outcome.state, why)
+        failpoints.reached(EndingStep.OUTCOME)
+        return written
+
+    def _append(
+        self, record: LogRecord, claim: LogRecord, state: State, reason: Reason | None
+    ) -> LogRecord:
+        written = self.log.append(record.advance(state, claim=claim, reason=reason))
         logger.info(
             "sink %s, epoch %s: transaction %s is %s",
             written.sink_id,

@@ -21,8 +21,22 @@ class Written:
     stage: StageFacts | None
 
 
-Write = Callable[[TxnId], Written]
-"""Writes the epoch's rows in the given transaction; returns when none of its tasks runs."""
+Plan = Callable[[TxnId], Callable[[], Written]]
+"""Plans the epoch's writing in the given transaction, and touches nothing. What it returns writes
+the rows, and comes back when none of its tasks runs."""
+
+
+def planned(plan: Plan, txn: TxnId) -> Callable[[], Written]:
+    """``plan(txn)``; what goes wrong in it comes up when the writing would begin, not before."""
+    try:
+        return plan(txn)
+    except BaseException as error:
+        failure = error
+
+    def fail() -> Written:
+        raise failure
+
+    return fail
 
 
 @dataclass(frozen=True)

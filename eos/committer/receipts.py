@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import pulsar
 
-from eos.client import PulsarClient
-from eos.client.producer import Producer
+from eos.client import Producer, PulsarClient
 from eos.committer.reading import Reading, ReceivedMessage, read_until
 from eos.coordinator import MarkAnswer, WitnessAnswer
 from eos.errors import ConfigurationError, ConnectionLost, EosError, TopicNotFound
@@ -106,12 +105,15 @@ class ReceiptTopic:
     def send_receipt(self, record: LogRecord) -> MessageId:
         """Send the receipt of ``record``'s attempt inside its transaction, and close the producer.
 
+        Nothing of it is done ahead: a transaction that has expired, or a permission that is gone,
+        is found out here, before PREPARED.
+
         Raises:
             EosError: the broker did not store it, or it is not known whether it did: poison.
         """
         assert record.txn is not None
         txn = self._client.join(record.txn)
-        producer = self._client.producer(str(self._topic))
+        (producer,) = self._client.producers([str(self._topic)], txn=txn)
         body = {
             "sink_id": record.sink_id,
             "query_id": record.query_id,
@@ -208,7 +210,7 @@ class ReceiptTopic:
             self._plain = self._client.producer(str(self._topic))
         sent = self._plain.send(b"", properties={"eos": kind, "uuid": message_uuid})
         self._plain.flush()
-        return sent.result(timeout=0)
+        return sent.result()  # the receipt is here: its thread may need a moment to say so
 
 
 def _mark_id(record: LogRecord) -> MessageId:

@@ -214,7 +214,7 @@ def test_what_a_task_or_the_stage_did_twice_is_never_committed(
         return written
 
     with pytest.raises(TransactionPoisoned):
-        driver.committer.run_epoch(QUERY, "0", write)
+        driver.committer.run_epoch(QUERY, "0", lambda txn: lambda: write(txn))
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"] * 2
     assert str(driver.records()[-1].reason).startswith("POISONED: ")
     assert values(pulsar_standalone, topic) == []
@@ -225,7 +225,7 @@ def test_what_a_task_reports_is_raised_in_its_own_class_and_logged(make_driver):
     error = TaskError("InputError", "column 'value' is null in row 3", "Filter it out.")
     written = Written([summary(error=error)], StageFacts(attempt_id=0, num_tasks=1))
     with pytest.raises(InputError, match=r"row 3.*Filter it out"):
-        driver.committer.run_epoch(QUERY, "0", lambda _: written)
+        driver.committer.run_epoch(QUERY, "0", lambda _: lambda: written)
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
     assert "row 3" in str(driver.records()[-1].reason)
 

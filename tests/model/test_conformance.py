@@ -193,12 +193,12 @@ def run(committer: Committer, *epochs: str, poisoned: int = 0) -> None:
     left = poisoned
     for epoch in epochs:
 
-        def write(_: TxnId) -> Written:
+        def write() -> Written:
             nonlocal left
             left -= 1
             return written(poisoned=left >= 0)
 
-        committer.run_epoch(QUERY, epoch, write)
+        committer.run_epoch(QUERY, epoch, lambda _: write)
 
 
 def all_is_well(world: World) -> None:
@@ -315,10 +315,10 @@ def test_the_model_refuses_what_the_committer_would_not_do():
 def test_a_retriable_error_of_the_writing_half_is_an_attempt_of_its_own():
     world, failures = World(), [Retriable("an executor was lost")]
 
-    def write(_: TxnId) -> Written:
+    def write() -> Written:
         if failures:
             raise failures.pop()
         return written()
 
-    world.driver().run_epoch(QUERY, "0", write)
+    world.driver().run_epoch(QUERY, "0", lambda _: write)
     assert accepts(world.events, Faults(lives=1, tasks=1)) == len(world.events)

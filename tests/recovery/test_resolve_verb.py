@@ -139,7 +139,7 @@ def test_an_open_epoch_is_aborted_and_a_prepared_one_beside_it_left_alone(
     recovery, make_driver, dies_behind, root, name
 ):
     driver = make_driver()
-    driver.committer._finish_all = lambda: None  # no driver begins an epoch while one is open
+    driver.committer._hold.finish_all = lambda: None  # no driver begins an epoch while one is open
     dies_behind(driver, Step.WRITE, "b", query_id=BATCH)
     dies_behind(driver, Step.PREPARE, "0")
     ended = recovery("abort", name, "--epoch", "b", "--commit-log", root, "--apply", "--yes")

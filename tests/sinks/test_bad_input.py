@@ -95,7 +95,8 @@ def test_an_unreachable_broker_is_reported_in_bounded_time(spark, make_sink):
 
 def test_speculation_is_refused(spark):
     conf = SimpleNamespace(get=lambda key, default: "true" if "speculation" in key else default)
-    context = SimpleNamespace(getConf=lambda: conf)
+    scala = SimpleNamespace(getConf=lambda: conf)
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala))
     df = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
     with pytest.raises(ConfigurationError, match=r"spark\.speculation=false"):
         spark_context(df)

@@ -40,15 +40,27 @@ def test_the_same_key_twice_in_one_run_is_an_error_and_the_rows_stay(spark, make
 def test_every_column_arrives_as_it_was(spark, make_sink, seen):
     df = spark.sql(
         """SELECT * FROM VALUES
-        (X'00FF', 'k1', TIMESTAMP '2026-11-20 12:00:00.123', map('a', '1', 'b', '')),
-        (X'', CAST(NULL AS STRING), CAST(NULL AS TIMESTAMP), CAST(NULL AS MAP<STRING,STRING>))
-        AS t(value, key, event_time, properties)"""
+        (X'00FF', 'k1', TIMESTAMP '2026-11-20 12:00:00.123', map('a', '1', 'b', ''), 'o1'),
+        (X'', CAST(NULL AS STRING), CAST(NULL AS TIMESTAMP), CAST(NULL AS MAP<STRING,STRING>),
+         CAST(NULL AS STRING))
+        AS t(value, key, event_time, properties, ordering_key)"""
     )
     make_sink().write(df, epoch="a")
     full, bare = sorted(seen(), key=lambda m: m.value, reverse=True)
     assert (full.value, full.key, full.properties) == (b"\x00\xff", "k1", {"a": "1", "b": ""})
-    assert full.event_time_ms == 1795176000123
+    assert (full.event_time_ms, full.ordering_key) == (1795176000123, "o1")
     assert (bare.value, bare.key, bare.properties, bare.event_time_ms) == (b"", "", {}, 0)
+    assert bare.ordering_key == ""
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zlib", "zstd", "snappy"])
+def test_readers_see_compressed_entries_as_they_were(spark, make_sink, seen, log, compression):
+    df = spark.range(2000).selectExpr("concat('a value like others ', id) AS value", "'k' AS key")
+    make_sink(compression=compression).write(df, epoch="a")
+    messages = seen()
+    assert {m.value for m in messages} == {b"a value like others %d" % id for id in range(2000)}
+    # The figures are those of what readers see, and not of what the broker stores.
+    assert log()[-1].bytes == sum(len(m.value) + len(m.key) for m in messages)
 
 
 def test_a_timestamp_means_the_moment_that_the_sessions_time_zone_says(spark, make_sink, seen):

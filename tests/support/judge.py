@@ -22,6 +22,7 @@ class Seen:
     key: str
     properties: dict[str, str]
     event_time_ms: int
+    ordering_key: str
     producer: str
     position: tuple[int, int, int]
 
@@ -81,6 +82,7 @@ def _drain_one(client: pulsar.Client, topic: str, timeout_s: float) -> list[Seen
                     key=message.partition_key(),
                     properties=properties,
                     event_time_ms=message.event_timestamp(),
+                    ordering_key=message.ordering_key(),
                     producer=message.producer_name(),
                     position=(
                         message_id.ledger_id(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from eos.client import PulsarClient
@@ -67,10 +68,15 @@ class PlainDriver:
             deadline_s=self.deadline_s,
         )
 
-    def run(self, epoch: str, *, query_id: str = QUERY, count: int = ROWS) -> EpochResult:
+    def run(
+        self, epoch: str, *, query_id: str = QUERY, count: int = ROWS, notes_later: bool = False
+    ) -> EpochResult:
         """Write one epoch of ``count`` rows."""
         return self.committer.run_epoch(
-            query_id, epoch, lambda txn: self._write(txn, rows_of(epoch, count))
+            query_id,
+            epoch,
+            lambda txn: partial(self._write, txn, rows_of(epoch, count)),
+            notes_later=notes_later,
         )
 
     def records(self) -> list[LogRecord]:

@@ -1,0 +1,70 @@
+"""Clients that outlive a task: Spark's Python workers are used again, and so are connections.
+
+Connections only. Producers and what was joined end with the task. A client is kept when its task
+went well; whatever went wrong, the next task begins with new connections.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from eos.client import PulsarClient
+from eos.transport.security import Security
+
+MAX_KEPT: Final = 8
+"""In one worker, for jobs with several sinks; the one that was not used for longest goes."""
+
+_kept: dict[ClientOptions, PulsarClient] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """What a client is made of; those of equal options are the same to a task."""
+
+    service_url: str
+    security: Security
+    timeout_s: float
+    max_pending_bytes: int
+
+    def make(self) -> PulsarClient:
+        """A new client; nothing is connected yet."""
+        return PulsarClient(
+            self.service_url,
+            security=self.security,
+            timeout_s=self.timeout_s,
+            max_pending_bytes=self.max_pending_bytes,
+        )
+
+
+@contextmanager
+def kept_client(options: ClientOptions) -> Iterator[PulsarClient]:
+    """A client for the block alone, with the connections of an earlier block when there was one.
+
+    A token function comes from Spark by value, as another one for each task: what was made with it
+    is of no use to the next one, and is closed.
+    """
+    if callable(options.security.token):
+        with options.make() as own:
+            yield own
+        return
+    with _lock:
+        client = _kept.pop(options, None)
+    client = client or options.make()
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    with _lock:
+        replaced = [_kept.pop(options, None)]
+        _kept[options] = client
+        if len(_kept) > MAX_KEPT:
+            replaced.append(_kept.pop(next(iter(_kept))))
+    for other in replaced:
+        if other is not None:
+            other.close()
