@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos chaos-quick chaos-soak mutants model bench-log setup wheel clean
+.PHONY: help demo test check chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,18 @@ mutants: setup ## Break each guarantee in turn: the test that is named for it mu
 
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
+
+bench: setup ## eos beside what else could be used, in one run: tables, plots; 20 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench --readme README.md
+
+bench-quick: setup ## The main figures of it, in 3 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench --quick --out build/bench-quick
+
+bench-scale: setup ## Epochs over 3,000 partitions, with 200 tasks; 4 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench.scale
 
 bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

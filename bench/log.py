@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +25,9 @@ from typing import Any, Final
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+from bench.log_report import draw, show
+from bench.spread import Spread
 from eos.commit_log import CommitLog, sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
@@ -37,24 +38,6 @@ QUERY: Final = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
 REAL_EPOCHS: Final = 1_000
 BULK_ROWS: Final = 30_000
 COMMITS_PER_EPOCH: Final = 3
-TARGET: Final = 1.2
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Milliseconds: median, 10th and 90th percentile of ``count`` measurements."""
-
-    median_ms: float
-    p10_ms: float
-    p90_ms: float
-    count: int
-
-    @classmethod
-    def of(cls, seconds: list[float]) -> Spread:
-        """The spread of measured times."""
-        tenths = statistics.quantiles(seconds, n=10)
-        numbers = (statistics.median(seconds), tenths[0], tenths[-1])
-        return cls(*(round(number * 1000, 2) for number in numbers), count=len(seconds))
 
 
 def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[LogRecord]:
@@ -194,12 +177,16 @@ def measure(
                 times[name][which] += action(driver)
     return {
         name: {
-            "short": vars(Spread.of(found["short"])),
-            "long": vars(Spread.of(found["long"])),
+            "short": _in_ms(found["short"]),
+            "long": _in_ms(found["long"]),
             "ratio": round(statistics.median(found["long"]) / statistics.median(found["short"]), 3),
         }
         for name, found in times.items()
     }
+
+
+def _in_ms(seconds: list[float]) -> dict[str, Any]:
+    return vars(Spread.of([1000 * second for second in seconds], digits=2))
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -240,51 +227,6 @@ def listing(root: Path, count: int) -> dict[str, Any]:
     seconds = [timed(lambda: sinks(root)) for _ in range(5)]
     assert len(sinks(root)) == count
     return {"sinks": count, "list_ms": round(statistics.median(seconds) * 1000, 1)}
-
-
-def draw(results: dict[str, Any], path: Path) -> None:
-    """Medians with their spread, short beside long, one group for each thing measured."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    names = list(results["log"])
-    for offset, which in ((-0.2, "short"), (0.2, "long")):
-        spreads = [results["log"][name][which] for name in names]
-        medians = [spread["median_ms"] for spread in spreads]
-        below = [spread["median_ms"] - spread["p10_ms"] for spread in spreads]
-        above = [spread["p90_ms"] - spread["median_ms"] for spread in spreads]
-        label = f"epoch {results['epochs'][which]:,}"
-        places = [place + offset for place in range(len(names))]
-        axes.bar(places, medians, 0.4, yerr=[below, above], capsize=3, label=label)
-    labels = [f"{name}\nratio {results['log'][name]['ratio']}" for name in names]
-    axes.set_xticks(range(len(names)), labels)
-    axes.set_ylabel("milliseconds (median, 10th to 90th percentile)")
-    axes.set_title("What the commit log costs, by how long it has been written")
-    axes.legend()
-    figure.savefig(path, dpi=120)
-
-
-def show(results: dict[str, Any], console: Console) -> None:
-    """The table of the run."""
-    short, long = (f"epoch {results['epochs'][which]:,}" for which in ("short", "long"))
-    table = Table("median (10 % .. 90 %), ms", short, long, "ratio", f"target {TARGET}")
-    for name, found in results["log"].items():
-        cells = [
-            f"{found[w]['median_ms']} ({found[w]['p10_ms']} .. {found[w]['p90_ms']})"
-            for w in ("short", "long")
-        ]
-        reached = "[green]yes[/]" if found["ratio"] <= TARGET else "[red]no[/]"
-        table.add_row(name, *cells, str(found["ratio"]), reached)
-    console.print(table)
-    many, listed = results["many"], results["listing"]
-    console.print(
-        f"{many['sinks']} sinks at once: {many['appends']:,} appends, {many['lost']} lost, "
-        f"p50 {many['p50_ms']} ms, p99 {many['p99_ms']} ms. "
-        f"{listed['sinks']:,} sinks listed in {listed['list_ms']} ms."
-    )
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from eos.steps import Step
 from eos.transaction import diagram
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("eos", "sinks", "recovery", "chaos", "examples")
+PRODUCT = ("eos", "sinks", "recovery", "chaos", "examples", "bench")
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 
@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "standalone": {"errors"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.
-MAY_IMPORT_PYSPARK = ("sinks", "chaos", "examples", "tests")
+MAY_IMPORT_PYSPARK = ("sinks", "chaos", "examples", "bench", "tests")
 MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
 NO_IO = ("eos/wire", "eos/coordinator", "eos/transaction")
 IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}

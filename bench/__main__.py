@@ -1,0 +1,93 @@
+"""``make bench``: what eos costs, beside what else could be used, in one run on one machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench import growth, hot_path, latency, throughput
+from bench.plots import draw
+from bench.results import base_rates, machine, markdown, put_between, summary, targets
+from bench.setting import Setting, setting
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def run(
+    quick: Annotated[bool, typer.Option(help="The main figures only, in three minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
+    readme: Annotated[
+        Path | None, typer.Option(help="Put the tables between the marks in this file.")
+    ] = None,
+) -> None:
+    """Measure, and leave results.json, results.md and plots."""
+    console = Console(highlight=False, soft_wrap=True)
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:6.0f} s[/]  {text}")
+
+    logging.getLogger("eos").setLevel(logging.ERROR)
+    with setting() as stage:
+        tell("broker and Spark are up")
+        found = _measure(stage, tell, quick=quick)
+    found["took_s"] = round(time.monotonic() - began)
+    results = {**summary(found), "base": base_rates(found["throughput"]), **found}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    (out / "results.md").write_text(markdown(results))
+    plots = draw(results, out)
+    if readme is not None:
+        put_between(readme, markdown(results), "bench")
+    _show(results, console)
+    console.print(f"{out}/results.json, results.md, {', '.join(plot.name for plot in plots)}")
+
+
+def _measure(stage: Setting, tell: Any, *, quick: bool) -> dict[str, Any]:
+    rows, rounds = (1_000_000, 3) if quick else (2_000_000, 5)
+    shapes = (throughput.BASE,) if quick else throughput.SHAPES
+    found: dict[str, Any] = {
+        "machine": machine(),
+        "rows": rows,
+        "rounds": rounds,
+        "throughput": throughput.measure(stage, rows, rounds, shapes, tell),
+        "latency": latency.measure(
+            stage, 20 if quick else 60, tell, (10,) if quick else latency.ROWS
+        ),
+    }
+    tell("phases")
+    found["phases"] = hot_path.measure_phases(stage, rows)
+    found["steps_ms"] = hot_path.measure_steps(stage, 20 if quick else 60)
+    if not quick:
+        tell("memory")
+        found["memory"] = hot_path.measure_memory(stage, 2 * rows)
+        tell("time to visible")
+        found["visible"] = latency.measure_visible(stage, 40)
+        found["growth"] = growth.measure(stage, 5, tell)
+    return found
+
+
+def _show(results: dict[str, Any], console: Console) -> None:
+    rates = Table("path", "rows/s", "10 % .. 90 %")
+    for path, spread in sorted(results["base"].items(), key=lambda item: -item[1]["median"]):
+        rates.add_row(
+            path, f"{spread['median']:,.0f}", f"{spread['p10']:,.0f} .. {spread['p90']:,.0f}"
+        )
+    console.print(rates)
+    goals = Table("figure", "is", "should be", "")
+    for name, value, wanted, reached in targets(results):
+        mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "not measured"}[reached]
+        goals.add_row(name, "" if value is None else f"{value:g}", wanted, mark)
+    console.print(goals)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,76 @@
+"""What an epoch costs as there is more of something: partitions, tasks, sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final
+
+from bench.paths import EosSink, pass_through_python
+from bench.rows import Shape, frame
+from bench.setting import Setting, timed_s
+from bench.spread import Spread
+
+PARTITIONS: Final = (1, 16, 64, 128, 512)
+TASKS: Final = (2, 20, 50, 100, 200)
+SINKS: Final = (1, 10, 25, 50)
+_ROWS: Final = 50_000
+
+Point = dict[str, Any]
+
+
+def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, list[Point]]:
+    """``{curve: [{"x": how many, "ms": spread}]}``."""
+    curves: dict[str, list[Point]] = {
+        "partitions_no_key": [],
+        "partitions_keyed": [],
+        "tasks": [],
+        "tasks_spark_empty": [],
+        "sinks": [],
+    }
+    for count in PARTITIONS:
+        tell(f"{count} partitions")
+        for curve, columns in (("partitions_no_key", "value"), ("partitions_keyed", "keyed")):
+            shape = Shape(100, columns, count)
+            curves[curve].append(_point(count, _epochs(setting, shape, rounds, tasks=None)))
+    for count in TASKS:
+        tell(f"{count} tasks")
+        shape = Shape(100, "value", 64)
+        curves["tasks"].append(_point(count, _epochs(setting, shape, rounds, tasks=count)))
+        df = frame(setting.spark, shape, _ROWS).repartition(count)
+        empty = [timed_s(lambda df=df: pass_through_python(df)) for _ in range(rounds)]
+        curves["tasks_spark_empty"].append(_point(count, empty))
+    for count in SINKS:
+        tell(f"{count} sinks")
+        curves["sinks"].append(_point(count, _by_sinks(setting, count, rounds)))
+    return curves
+
+
+def _point(count: int, seconds: list[float]) -> Point:
+    return {"x": count, "ms": vars(Spread.of([1000 * second for second in seconds]))}
+
+
+def _epochs(setting: Setting, shape: Shape, rounds: int, *, tasks: int | None) -> list[float]:
+    df = frame(setting.spark, shape, _ROWS)
+    if tasks is not None:
+        df = df.repartition(tasks)
+    with setting.topic(shape.partitions) as topic:
+        sink = EosSink(setting, topic)
+        try:
+            sink.write(df)  # the claim, and the topics' first transaction
+            return [timed_s(lambda: sink.write(df)) for _ in range(rounds)]
+        finally:
+            sink.close()
+
+
+def _by_sinks(setting: Setting, count: int, rounds: int) -> list[float]:
+    """Seconds of an epoch of ten rows, when so many sinks of one driver write in turn."""
+    df = setting.spark.range(10).selectExpr("string(id) AS value")
+    with ExitStack() as stack:
+        sinks = []
+        for _ in range(count):
+            sink = EosSink(setting, stack.enter_context(setting.topic(1)))
+            stack.callback(sink.close)
+            sink.write(df)
+            sinks.append(sink)
+        return [timed_s(lambda: [sink.write(df) for sink in sinks]) / count for _ in range(rounds)]

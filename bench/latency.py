@@ -1,0 +1,171 @@
+"""How long a micro-batch takes, and how long a row until a reader has it.
+
+A stream from files, a file for each epoch, as Spark times it itself (``triggerExecution``: source,
+offsets, the write and its commit). The same stream into the same sink without transactions, and
+into a Delta table. Epochs of the three come in turn, a few at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pulsar
+from pyspark.sql import DataFrame
+
+from bench import plain
+from bench.paths import EosSink
+from bench.setting import CORES, Setting
+from bench.spread import Spread, percentile
+from eos.ids import TopicName
+from eos.transport.security import Security
+from sinks.clients import ClientOptions
+
+ROWS: Final = (10, 1_000, 100_000)
+_AT_A_TIME: Final = 10
+_WARM_UP: Final = 20
+_SHOWN_WITHIN_S: Final = 60.0
+
+WriteEpoch = Callable[[DataFrame, int], object]
+
+
+def measure(
+    setting: Setting, epochs: int, tell: Callable[[str], None], sizes: tuple[int, ...] = ROWS
+) -> dict[str, Any]:
+    """``{rows: {path: spread in ms, with p99}}`` and the two-phase commit's own cost."""
+    found: dict[str, Any] = {}
+    for rows in sizes:
+        tell(f"epochs of {rows:,} rows")
+        found[str(rows)] = _of(setting, rows, epochs)
+    return found
+
+
+def _of(setting: Setting, rows: int, epochs: int) -> dict[str, Any]:
+    with setting.topic(CORES) as topic, setting.topic(CORES) as plain_topic:
+        sink = EosSink(setting, topic)
+        streams = {
+            "eos": _Stream(setting, rows, sink.sink),
+            "no_transaction": _Stream(setting, rows, _plain(setting, plain_topic)),
+            "delta": _Stream(setting, rows, _delta(setting)),
+        }
+        try:
+            for stream in streams.values():
+                stream.run(_WARM_UP)
+                stream.durations_ms.clear()
+            for _ in range(-(-epochs // _AT_A_TIME)):
+                for stream in streams.values():
+                    stream.run(_AT_A_TIME)
+        finally:
+            sink.close()
+    result: dict[str, Any] = {
+        name: {
+            **vars(Spread.of(stream.durations_ms)),
+            "p99": round(percentile(stream.durations_ms, 0.99), 1),
+        }
+        for name, stream in streams.items()
+    }
+    with_it, without = result["eos"]["median"], result["no_transaction"]["median"]
+    result["overhead_ms"] = round(with_it - without, 1)
+    result["overhead_ratio"] = round(with_it / without, 3)
+    return result
+
+
+class _Stream:
+    """One query over files of ``rows`` lines; started again for each ``run``, on its checkpoint."""
+
+    def __init__(self, setting: Setting, rows: int, write: WriteEpoch) -> None:
+        self.durations_ms: list[float] = []
+        self._setting = setting
+        self._write = write
+        self._folder = setting.folder / f"stream-{uuid.uuid4().hex[:8]}"
+        self._input = self._folder / "input"
+        self._input.mkdir(parents=True)
+        self._numbers = itertools.count()
+        self._text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
+
+    def run(self, epochs: int) -> None:
+        """So many files, an epoch each."""
+        for _ in range(epochs):
+            drop(self._input, f"{next(self._numbers):06}", self._text)
+        query = (
+            self._setting.spark.readStream.schema("value string")
+            .option("maxFilesPerTrigger", 1)
+            .text(str(self._input))
+            .repartition(CORES)
+            .writeStream.foreachBatch(self._write)
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        took = [
+            progress["durationMs"]["triggerExecution"]
+            for progress in query.recentProgress
+            if progress["numInputRows"]
+        ]
+        # The first epoch of a start also makes plans and claims.
+        self.durations_ms += took[1:]
+
+
+def drop(folder: Path, name: str, text: str) -> None:
+    """A file that is there whole or not at all."""
+    hidden = folder / f".{name}"
+    hidden.write_text(text)
+    hidden.rename(folder / name)
+
+
+def _plain(setting: Setting, topic: str) -> WriteEpoch:
+    name = TopicName.parse(topic)
+    task = plain.PlainTask(
+        client=ClientOptions(
+            service_url=setting.broker.service_url,
+            security=Security(),
+            timeout_s=30.0,
+            max_pending_bytes=32 << 20,
+        ),
+        topics=tuple(str(partition) for partition in name.partitions(CORES)),
+    )
+    return lambda df, _: plain.write(df, task)
+
+
+def _delta(setting: Setting) -> WriteEpoch:
+    path = str(setting.folder / f"delta-{uuid.uuid4().hex[:8]}")
+    return lambda df, _: df.write.format("delta").mode("append").save(path)
+
+
+def measure_visible(setting: Setting, epochs: int) -> dict[str, Any]:
+    """Milliseconds from a row's entry into the source until a ``pulsar-client`` reader has it."""
+    folder = setting.folder / f"visible-{uuid.uuid4().hex[:8]}"
+    (folder / "input").mkdir(parents=True)
+    with setting.topic(1) as topic:
+        client = pulsar.Client(
+            setting.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
+        reader = client.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
+        sink = EosSink(setting, topic)
+        query = (
+            setting.spark.readStream.schema("value string")
+            .text(str(folder / "input"))
+            .writeStream.foreachBatch(sink.sink)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .start()
+        )
+        latencies_ms: list[float] = []
+        try:
+            for number in range(epochs + _WARM_UP):
+                drop(folder / "input", f"{number:06}", f"{number} {time.time()}\n")
+                message = reader.read_next(timeout_millis=int(_SHOWN_WITHIN_S * 1000))
+                _, entered = message.data().split()
+                latencies_ms.append((time.time() - float(entered)) * 1000)
+                threading.Event().wait(0.2 + 0.05 * (number % 7))  # not in step with the query
+        finally:
+            query.stop()
+            sink.close()
+            client.close()
+    counted = latencies_ms[_WARM_UP:]
+    return {**vars(Spread.of(counted)), "p99": round(percentile(counted, 0.99), 1)}

@@ -1,0 +1,83 @@
+"""Ways to write the rows of a DataFrame, each with a name; all take the same frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pulsar
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
+
+from bench.setting import Setting
+from sinks import PulsarSink
+
+
+class EosSink:
+    """The sink of eos, kept for a whole measurement as a query would keep it."""
+
+    def __init__(self, setting: Setting, topic: str, **options: Any) -> None:
+        self.sink = PulsarSink(
+            sink_id=topic.rsplit("/", 1)[1],
+            service_url=setting.broker.service_url,
+            topic=topic,
+            commit_log=setting.commit_log(),
+            **options,
+        )
+        self._epochs = 0
+
+    def write(self, df: DataFrame) -> None:
+        """One epoch, exactly once."""
+        self._epochs += 1
+        self.sink.write(df, epoch=f"epoch-{self._epochs}")
+
+    def close(self) -> None:
+        """Its connections."""
+        self.sink.close()
+
+
+def write_by_pulsar_client(df: DataFrame, service_url: str, topic: str) -> None:
+    """What users write today: ``foreachPartition``, a client and a producer in each task, batching
+    as far as it goes; at-least-once, and nothing in common between the tasks."""
+    columns = df.columns
+
+    def send(rows: Iterable[Row]) -> None:
+        client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        producer = client.create_producer(
+            topic,
+            batching_enabled=True,
+            batching_max_messages=10_000,
+            batching_max_allowed_size_in_bytes=1 << 20,
+            batching_max_publish_delay_ms=10,
+            block_if_queue_full=True,
+            max_pending_messages=100_000,
+            max_pending_messages_across_partitions=200_000,
+        )
+        failed: list[object] = []
+
+        def sent(result: object, _: object) -> None:
+            if result != pulsar.Result.Ok:
+                failed.append(result)
+
+        for row in rows:
+            options = {}
+            if "key" in columns:
+                options = {"partition_key": row.key, "event_timestamp": row.event_time}
+            if "properties" in columns:
+                options["properties"] = row.properties
+            producer.send_async(row.value.encode(), sent, **options)
+        producer.flush()
+        client.close()
+        if failed:
+            raise RuntimeError(f"{len(failed)} sends failed: {failed[0]}")
+
+    df.foreachPartition(send)
+
+
+def pass_through_python(df: DataFrame) -> None:
+    """Spark's own cost of handing rows to Python in Arrow: a ``mapInArrow`` that does nothing."""
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
+
+    df.mapInArrow(count, "rows long").collect()

@@ -1,0 +1,50 @@
+"""The sink without its two-phase commit: the same encoder, client and Spark action.
+
+What a transaction costs is the difference. No log, no receipt, no transaction: a retry writes
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from eos.wire.batch import Rows, encode_batches
+from sinks.clients import ClientOptions, kept_client
+from sinks.columns import select_columns
+
+
+@dataclass(frozen=True)
+class PlainTask:
+    """What ``mapInArrow`` runs: rows without keys, to one partition for each task."""
+
+    client: ClientOptions
+    topics: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send everything, wait for the receipts, and yield how many rows it was."""
+        context = TaskContext.get()
+        assert context is not None
+        records = 0
+        with kept_client(self.client) as client:
+            producer = None
+            for batch in batches:
+                if producer is None:
+                    topic = self.topics[context.partitionId() % len(self.topics)]
+                    (producer,) = client.producers([topic])
+                for encoded in encode_batches(Rows(value=batch.column(0))):
+                    producer.send_batch(encoded)
+                    records += encoded.num_messages
+            if producer is not None:
+                producer.close()
+        yield pa.RecordBatch.from_pydict({"records": [records]})
+
+
+def write(df: DataFrame, task: PlainTask) -> int:
+    """All rows of ``df``; how many."""
+    rows = select_columns(df).mapInArrow(task, "records long").collect()
+    return sum(row.records for row in rows)

@@ -1,0 +1,151 @@
+"""From measurements to ``results.json``, and to the Markdown that the README shows."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+Results = dict[str, Any]
+
+_BASE: Final = {"value_bytes": 100, "columns": "value", "partitions": 1}
+
+TARGETS: Final = {
+    "ratio_to_pulsar_client": (15.0, "at least"),
+    "ratio_to_java_transaction": (5.0, "at least"),
+    "ratio_to_ceiling": (0.7, "at least"),
+    "cost_of_keys": (1.5, "at most"),
+    "epoch_overhead_ms": (50.0, "at most"),
+    "epoch_overhead_ratio": (1.25, "at most"),
+}
+"""Figure -> what it should be, on two cores with values of 100 bytes."""
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    packages = ("pyspark", "pulsar-client", "pyarrow", "deltalake", "delta-spark")
+    return {
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+
+
+def base_rates(throughput: Iterable[Results]) -> dict[str, Any]:
+    """Path -> rows per second (with spread), for values of 100 bytes and nothing else."""
+    return {entry["path"]: entry["rows_per_s"] for entry in throughput if entry["shape"] == _BASE}
+
+
+def summary(found: Results) -> Results:
+    """The figures that the targets speak of; those that were not measured are left out."""
+    rates = {path: spread["median"] for path, spread in base_rates(found["throughput"]).items()}
+    keyed = _rate(found["throughput"], "eos", "keyed")
+    small = found["latency"].get("10", {})
+    return {
+        "rows_per_s": rates,
+        "ratio_to_pulsar_client": round(rates["eos"] / rates["pulsar_client"], 2),
+        "ratio_to_java_transaction": round(rates["eos"] / rates["java_transaction"], 2),
+        "ratio_to_ceiling": round(rates["eos_from_arrow"] / rates["raw_sockets"], 3),
+        "cost_of_keys": round(rates["eos"] / keyed, 2) if keyed else None,
+        "epoch_overhead_ms": small.get("overhead_ms"),
+        "epoch_overhead_ratio": small.get("overhead_ratio"),
+    }
+
+
+def _rate(throughput: Iterable[Results], path: str, columns: str) -> float | None:
+    for entry in throughput:
+        shape = entry["shape"]
+        if entry["path"] == path and shape == {**_BASE, "columns": columns}:
+            return float(entry["rows_per_s"]["median"])
+    return None
+
+
+def targets(results: Results) -> list[tuple[str, Any, str, bool | None]]:
+    """Figure, what it is, what it should be, and whether it is (None: not measured)."""
+    rows = []
+    for name, (wanted, direction) in TARGETS.items():
+        value = results.get(name)
+        reached = None
+        if value is not None:
+            reached = value >= wanted if direction == "at least" else value <= wanted
+        rows.append((name, value, f"{direction} {wanted:g}", reached))
+    return rows
+
+
+def markdown(results: Results) -> str:
+    """The tables for the README."""
+    machine = results["machine"]
+    lines = [
+        f"{machine['cores']} cores, Spark, broker and all clients on them. Medians of "
+        f"{results['rounds']} rounds, in which all took turns (10th to 90th percentile).",
+        "",
+        "| rows of 100 bytes, one partition | rows/s | |",
+        "|---|---:|---|",
+    ]
+    for path, text in _PATHS.items():
+        spread = results["base"].get(path)
+        if spread:
+            low, high = _short(spread["p10"]), _short(spread["p90"])
+            lines.append(f"| {text} | **{_short(spread['median'])}** | {low} to {high} |")
+    lines += [
+        "",
+        "| rows, columns, partitions | eos | `pulsar-client` | ratio |",
+        "|---|---:|---:|---:|",
+    ]
+    by_shape: dict[tuple[Any, ...], dict[str, float]] = {}
+    for entry in results["throughput"]:
+        key = tuple(entry["shape"].values())
+        by_shape.setdefault(key, {})[entry["path"]] = entry["rows_per_s"]["median"]
+    for (size, columns, partitions), rates in by_shape.items():
+        ratio = rates["eos"] / rates["pulsar_client"]
+        lines.append(
+            f"| {size} B, {_COLUMNS[columns]}, {partitions} | {_short(rates['eos'])} | "
+            f"{_short(rates['pulsar_client'])} | {ratio:.1f} |"
+        )
+    lines += ["", "| micro-batch, ms (p50, p99) | eos | no transaction | Delta append |"]
+    lines.append("|---|---:|---:|---:|")
+    for rows, found in results["latency"].items():
+        cells = [
+            f"{found[path]['median']:.0f}, {found[path]['p99']:.0f}"
+            for path in ("eos", "no_transaction", "delta")
+        ]
+        lines.append(f"| {int(rows):,} rows | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+_PATHS: Final = {
+    "eos": "**eos, exactly-once**, from a DataFrame",
+    "spark_empty": "Spark alone: a `mapInArrow` that does nothing",
+    "eos_from_arrow": "eos, rows ready in Arrow, two processes",
+    "raw_sockets": "ready-made frames through two raw sockets",
+    "java_transaction": "the Java client, one transaction",
+    "pulsar_client": "`foreachPartition` with `pulsar-client`, at-least-once",
+}
+_COLUMNS: Final = {
+    "value": "value",
+    "keyed": "value, key, event time",
+    "properties": "value, 2 properties",
+}
+
+
+def _short(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:.0f} k"
+
+
+def put_between(path: Path, text: str, marker: str) -> None:
+    """Replace what stands between ``<!-- marker -->`` and ``<!-- /marker -->`` in a file.
+
+    Raises:
+        ValueError: the markers are not there.
+    """
+    begin, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
+    known = path.read_text()
+    head, found, rest = known.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{path} has no {begin.strip()} ... {end}")
+    path.write_text(f"{head}{begin}{text}{end}{tail}")

@@ -1,0 +1,83 @@
+"""Thousands of topic partitions in one epoch: the largest assumption of docs/performance.md, tried.
+
+To the broker each partition is a topic of its own: 3,000 of them in one transaction are what an
+epoch over 3,000 topics would be.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pyspark.sql import DataFrame
+from rich.console import Console
+from rich.table import Table
+
+from bench.hot_path import StepClock
+from bench.paths import EosSink
+from bench.results import machine
+from bench.rows import Shape, frame
+from bench.setting import Setting, setting
+
+_ROWS: Final = 600_000
+_EPOCHS: Final = 3
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def run(
+    partitions: Annotated[int, typer.Option(help="Of the topic.")] = 3_000,
+    tasks: Annotated[int, typer.Option(help="Of the epoch without keys.")] = 200,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
+) -> None:
+    """Write epochs over many partitions, and leave scale.json."""
+    console = Console(highlight=False, soft_wrap=True)
+    logging.getLogger("eos").setLevel(logging.ERROR)
+    with setting() as stage:
+        found = _measure(stage, partitions, tasks, console)
+    out.mkdir(parents=True, exist_ok=True)
+    results = {"machine": machine(), "partitions": partitions, "rows": _ROWS, "epochs": found}
+    (out / "scale.json").write_text(json.dumps(results, indent=2) + "\n")
+    table = Table("epoch", "first, s", *next(iter(found.values()))["steps_ms"])
+    for name, figures in found.items():
+        steps = [f"{value:,.0f}" for value in figures["steps_ms"].values()]
+        table.add_row(name, f"{figures['first_s']:.1f}", *steps)
+    console.print(f"{_ROWS:,} rows into {partitions:,} partitions; the steps in milliseconds")
+    console.print(table)
+
+
+def _measure(stage: Setting, partitions: int, tasks: int, console: Console) -> dict[str, Any]:
+    keyed = frame(stage.spark, Shape(columns="keyed"), _ROWS)
+    epochs = {
+        f"no key, {tasks} tasks": frame(stage.spark, Shape(), _ROWS).repartition(tasks),
+        "keys, 2 tasks": keyed,
+    }
+    found = {}
+    with stage.topic(partitions) as topic:
+        sink = EosSink(stage, topic)
+        try:
+            for name, df in epochs.items():
+                console.print(f"[dim]{name}[/]")
+                found[name] = _epochs(sink, df)
+        finally:
+            sink.close()
+    return found
+
+
+def _epochs(sink: EosSink, df: DataFrame) -> dict[str, Any]:
+    began = time.perf_counter()
+    sink.write(df)  # the partitions' first transaction
+    first_s = time.perf_counter() - began
+    clock = StepClock()
+    for _ in range(_EPOCHS):
+        clock.time(lambda: sink.write(df))
+    return {"first_s": round(first_s, 1), "steps_ms": clock.medians()}
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,115 @@
+"""The stage of every measurement: one broker, one Spark session, topics that come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from eos.standalone import PulsarStandalone, maven
+
+CORES: Final = 2
+_BROKER: Final = {
+    # Caches as on a machine that is a broker: the default of the tests would measure the tests.
+    "dbStorage_writeCacheMaxSizeMb": "512",
+    "managedLedgerCacheSizeMB": "256",
+    "maxPendingPublishRequestsPerConnection": "1000",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a measurement works with; ``folder`` is temporary."""
+
+    broker: PulsarStandalone
+    spark: SparkSession
+    folder: Path
+
+    def commit_log(self) -> str:
+        """The root for all sinks' logs."""
+        return str(self.folder / "commit-log")
+
+    @contextmanager
+    def topic(self, partitions: int) -> Iterator[str]:
+        """A fresh topic, its full name; deleted at the end, for its data fills the disk."""
+        local = f"bench-{uuid.uuid4().hex[:12]}"
+        path = f"persistent/public/default/{local}"
+        self.admin("PUT", f"{path}/partitions", partitions)
+        try:
+            yield f"persistent://public/default/{local}"
+        finally:
+            self.admin("DELETE", f"{path}/partitions?force=true")
+
+    def admin(self, method: str, path: str, body: Any = None) -> Any:
+        """One call of the broker's admin API below ``/admin/v2/``; the answer, or None."""
+        request = urllib.request.Request(  # noqa: S310 - our own broker
+            f"{self.broker.admin_url}/admin/v2/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            text = answer.read()
+        return json.loads(text) if text else None
+
+
+@contextmanager
+def setting() -> Iterator[Setting]:
+    """Broker and Spark, both on this machine; gone at the end, whatever happens."""
+    folder = Path(tempfile.mkdtemp(prefix="eos-bench-"))
+    try:
+        with PulsarStandalone(config=_BROKER, jvm_options=["-Xmx2g"]) as broker:
+            spark = _session(folder)
+            try:
+                yield Setting(broker, spark, folder)
+            finally:
+                spark.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _session(folder: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    root = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    session = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .appName("eos-bench")
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(CORES))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "spark"))
+        # The peer of the epoch's latency: a Delta table as the sink.
+        .config("spark.jars", ",".join(map(str, maven.delta_jars())))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def timed_s(action: Any) -> float:
+    """How long ``action()`` takes."""
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began

@@ -1,0 +1,31 @@
+"""What many measurements of one thing come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, and the 10th and 90th percentile, of ``count`` measurements."""
+
+    median: float
+    p10: float
+    p90: float
+    count: int
+
+    @classmethod
+    def of(cls, measured: Sequence[float], digits: int = 1) -> Spread:
+        """The spread of ``measured``, rounded."""
+        numbers = (percentile(measured, share) for share in (0.5, 0.1, 0.9))
+        return cls(*(round(number, digits) for number in numbers), count=len(measured))
+
+
+def percentile(measured: Sequence[float], share: float) -> float:
+    """The value below which that share of the measurements lies; between two, in proportion."""
+    ordered = sorted(measured)
+    place = share * (len(ordered) - 1)
+    low, high = math.floor(place), math.ceil(place)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

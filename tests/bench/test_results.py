@@ -1,0 +1,95 @@
+"""From measurements to figures, tables and pictures; the measuring itself is `make bench`."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.plots import draw
+from bench.results import base_rates, markdown, put_between, summary, targets
+from bench.spread import Spread, percentile
+
+
+def spread(median: float) -> dict[str, float]:
+    return {"median": median, "p10": median * 0.9, "p90": median * 1.1, "count": 5}
+
+
+def entry(path: str, rate: float, columns: str = "value", partitions: int = 1) -> dict:
+    shape = {"value_bytes": 100, "columns": columns, "partitions": partitions}
+    return {"path": path, "shape": shape, "rows_per_s": spread(rate)}
+
+
+@pytest.fixture
+def results() -> dict:
+    epoch = {name: {**spread(ms), "p99": ms * 2} for name, ms in
+             (("eos", 240.0), ("no_transaction", 200.0), ("delta", 900.0))}  # fmt: skip
+    found = {
+        "machine": {"cores": 2},
+        "rounds": 5,
+        "throughput": [
+            entry("eos", 1_500_000),
+            entry("pulsar_client", 100_000),
+            entry("java_transaction", 250_000),
+            entry("eos_from_arrow", 1_800_000),
+            entry("raw_sockets", 2_000_000),
+            entry("eos", 1_000_000, "keyed"),
+            entry("pulsar_client", 50_000, "keyed"),
+            entry("eos", 9, "keyed", 16),
+            entry("pulsar_client", 3, "keyed", 16),
+        ],
+        "latency": {"10": {**epoch, "overhead_ms": 40.0, "overhead_ratio": 1.2}},
+        "phases": {"ns_per_row": {"socket": 120.0, "join to payloads": 80.0}, "rows": 10},
+        "growth": {
+            curve: [{"x": 1, "ms": spread(10)}, {"x": 50, "ms": spread(12)}]
+            for curve in
+            ("partitions_no_key", "partitions_keyed", "tasks", "tasks_spark_empty", "sinks")
+        },
+    }  # fmt: skip
+    return {**summary(found), "base": base_rates(found["throughput"]), **found}
+
+
+def test_the_figures_of_the_targets_are_ratios_within_one_run(results):
+    assert results["ratio_to_pulsar_client"] == 15
+    assert results["ratio_to_java_transaction"] == 6
+    assert results["ratio_to_ceiling"] == 0.9
+    assert results["cost_of_keys"] == 1.5
+    assert results["epoch_overhead_ms"] == 40
+    assert results["rows_per_s"]["eos"] == 1_500_000
+
+
+def test_a_target_that_is_missed_is_not_called_reached(results):
+    assert [reached for *_, reached in targets(results)] == [True] * 6
+    worse = {**results, "ratio_to_ceiling": 0.69, "epoch_overhead_ms": 51, "cost_of_keys": None}
+    reached = {name: reached for name, *_, reached in targets(worse)}
+    assert reached["ratio_to_ceiling"] is reached["epoch_overhead_ms"] is False
+    assert reached["cost_of_keys"] is None
+
+
+def test_the_table_holds_what_was_measured(results):
+    text = markdown(results)
+    assert "| **eos, exactly-once**, from a DataFrame | **1.50 M** | 1.35 M to 1.65 M |" in text
+    assert "| 100 B, value, key, event time, 1 | 1.00 M | 50 k | 20.0 |" in text
+    assert "| 10 rows | 240, 480 | 200, 400 | 900, 1800 |" in text
+
+
+def test_the_table_takes_its_place_in_a_file_and_nothing_else_moves(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text("before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n")
+    put_between(path, "new\n", "bench")
+    put_between(path, "newer\n", "bench")
+    assert path.read_text() == "before\n<!-- bench -->\nnewer\n<!-- /bench -->\nafter\n"
+    with pytest.raises(ValueError, match="no <!-- other -->"):
+        put_between(path, "new\n", "other")
+
+
+def test_each_picture_is_drawn(results, tmp_path):
+    made = draw(results, tmp_path)
+    assert [path.name for path in made] == [
+        "rows_per_s.png", "latency.png", "growth.png", "phases.png"
+    ]  # fmt: skip
+    assert all(path.stat().st_size > 10_000 for path in made)
+
+
+def test_percentiles_lie_between_the_measurements():
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2
+    assert percentile([0.0, 10.0], 0.9) == 9
+    assert Spread.of([1.0] * 4) == Spread(1, 1, 1, 4)
