@@ -145,7 +145,7 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
     def on_outcome(outcome: Outcome) -> None:
         outcomes.append(outcome)
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
-        fired = f"{len(outcome.fired)} of {len(outcome.fired) + len(outcome.missed)} faults hit"
+        fired = f"{len(outcome.fired)} of {outcome.due} faults hit"
         console.print(
             f"{_progress(outcomes, plan)}  {outcome.name}: {state} {escape(outcome.complaint)} "
             f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"

@@ -120,6 +120,11 @@ class Outcome(_Kept):
         return sum(found.count for found in self.left if found.name == lost)
 
     @property
+    def due(self) -> int:
+        """How many faults had to happen."""
+        return len(self.fired) + len(self.missed)
+
+    @property
     def missed(self) -> list[str]:
         """The faults that were due and did not happen, each with the reason."""
         begun = [

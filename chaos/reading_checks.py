@@ -112,16 +112,13 @@ def out_of_order(view: View) -> Iterator[str]:
 
 def skips(view: View) -> Iterator[str]:
     """9: positions that go backwards, or pass over what the fresh reader found."""
-    there = _lines_of(view.history.fresh)
-    for reader in view.all_readers:
-        for topic, line in _lines_of(reader).items():
-            for before, position in pairwise(line):
-                if position <= before:
-                    yield f"{reader.name} stepped back to {Place(topic, position)}"
-    for line in there.values():
-        line.sort()
+    fresh = view.history.fresh
+    found = _lines_of(fresh)
+    yield from _steps_back(fresh.name, found)
+    there = {topic: sorted(line) for topic, line in found.items()}
     for reader in view.history.readers:
         seen = _lines_of(reader)
+        yield from _steps_back(reader.name, seen)
         for topic, line in there.items():
             yield from _passed_over(reader.name, topic, seen.get(topic, []), line)
 
@@ -131,6 +128,13 @@ def _lines_of(reader: Reader) -> dict[str, list[Position]]:
     for sight in reader.sights:
         lines[sight.topic].append(sight.position)
     return lines
+
+
+def _steps_back(name: str, lines: dict[str, list[Position]]) -> Iterator[str]:
+    for topic, line in lines.items():
+        for before, position in pairwise(line):
+            if position <= before:
+                yield f"{name} stepped back to {Place(topic, position)}"
 
 
 def _passed_over(

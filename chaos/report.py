@@ -114,7 +114,7 @@ def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
         anomalies=dict(anomalies),
         broke_off=sum(bool(outcome.failure) for outcome in outcomes),
         ended=sum(bool(outcome.ended_by) for outcome in outcomes),
-        faults_due=sum(len(outcome.fired) + len(outcome.missed) for outcome in outcomes),
+        faults_due=sum(outcome.due for outcome in outcomes),
         faults_fired=dict(sorted(fired.items())),
         records=sum(outcome.records_out for outcome in outcomes),
         destroyed=sum(outcome.destroyed for outcome in outcomes),
