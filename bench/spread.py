@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,4 @@ class Spread:
 
 def percentile(measured: Sequence[float], share: float) -> float:
     """The value below which that share of the measurements lies; between two, in proportion."""
-    ordered = sorted(measured)
-    place = share * (len(ordered) - 1)
-    low, high = math.floor(place), math.ceil(place)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(np.quantile(measured, share))
