@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,24 +43,12 @@ class Setting:
     def topic(self, partitions: int) -> Iterator[str]:
         """A fresh topic, its full name; deleted at the end, for its data fills the disk."""
         local = f"bench-{uuid.uuid4().hex[:12]}"
-        path = f"persistent/public/default/{local}"
-        self.admin("PUT", f"{path}/partitions", partitions)
+        path = f"/v2/persistent/public/default/{local}"
+        self.broker.admin("PUT", f"{path}/partitions", partitions)
         try:
             yield f"persistent://public/default/{local}"
         finally:
-            self.admin("DELETE", f"{path}/partitions?force=true")
-
-    def admin(self, method: str, path: str, body: Any = None) -> Any:
-        """One call of the broker's admin API below ``/admin/v2/``; the answer, or None."""
-        request = urllib.request.Request(  # noqa: S310 - our own broker
-            f"{self.broker.admin_url}/admin/v2/{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            text = answer.read()
-        return json.loads(text) if text else None
+            self.broker.admin("DELETE", f"{path}/partitions?force=true")
 
 
 @contextmanager

@@ -109,10 +109,10 @@ def _apart(url: str, shape: Shape, kind: writers.Kind) -> Run:
 
 
 def _check_count(setting: Setting, topic: str, wanted: int) -> None:
-    path = topic.replace("://", "/")
+    path = f"/v2/{topic.replace('://', '/')}"
     deadline = time.monotonic() + _COUNTED_WITHIN_S
     while True:
-        stats = setting.admin("GET", f"{path}/partitioned-stats")
+        stats = setting.broker.admin("GET", f"{path}/partitioned-stats")
         # Besides the rows the broker counts markers.
         if stats["msgInCounter"] >= wanted:
             return

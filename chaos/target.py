@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import psutil
 
@@ -128,7 +126,7 @@ class Target:
     def fresh_partition(self) -> str:
         """A partition that nobody has ever sent to; "" when there is none."""
         for topic in reversed(self.topics):
-            stats = self.admin("GET", f"{path_of(topic)}/internalStats")
+            stats = self.broker.admin("GET", f"{path_of(topic)}/internalStats")
             if stats["entriesAddedCounter"] == 0:
                 return topic
         return ""
@@ -139,21 +137,7 @@ class Target:
         Raises:
             OSError: the broker refuses.
         """
-        self.admin("PUT", f"{path_of(self.job.topic)}/partitions", partitions)
-
-    def admin(self, method: str, path: str, body: object = None) -> Any:
-        """One call of the admin API, by plain HTTP; the parsed answer, None for an empty one.
-
-        Raises:
-            OSError: it was refused, or not answered.
-        """
-        url = f"{self.broker.admin_url}/admin{path}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - our own
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
-            text = response.read()
-        return json.loads(text) if text else None
+        self.broker.admin("PUT", f"{path_of(self.job.topic)}/partitions", partitions)
 
     def recovery(self, *args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """``eos-recovery`` with these arguments, past the proxy, as a process of its own."""

@@ -25,13 +25,13 @@ def _broker_kill(target: Target) -> Iterator[Proof]:
 @contextmanager
 def _unload(target: Target) -> Iterator[Proof]:
     for topic in target.topics:
-        target.admin("PUT", f"{path_of(topic)}/unload")
+        target.broker.admin("PUT", f"{path_of(topic)}/unload")
     yield Proof(f"{len(target.topics)} partitions")
 
 
 @contextmanager
 def _coordinator_move(target: Target) -> Iterator[Proof]:
-    target.admin("PUT", f"/v2/{_ASSIGN}/unload")
+    target.broker.admin("PUT", f"/v2/{_ASSIGN}/unload")
     yield Proof(_ASSIGN)
 
 

@@ -28,12 +28,12 @@ _NEW: Final = b"in a new ledger"
 
 
 def _delete(target: Target, topic: str) -> None:
-    target.admin("DELETE", f"{path_of(topic)}?force=true")
+    target.broker.admin("DELETE", f"{path_of(topic)}?force=true")
 
 
 def _recreate(target: Target, topic: str) -> None:
     _delete(target, topic)
-    target.admin("PUT", path_of(topic))
+    target.broker.admin("PUT", path_of(topic))
 
 
 def _trim(target: Target, topic: str) -> None:
@@ -42,12 +42,12 @@ def _trim(target: Target, topic: str) -> None:
     client = open_client(target.broker.service_url)
     try:
         producer = client.create_producer(topic)
-        target.admin("POST", f"{path}/subscription/eos-receipts/skip_all")
-        target.admin("PUT", f"{path}/unload")
+        target.broker.admin("POST", f"{path}/subscription/eos-receipts/skip_all")
+        target.broker.admin("PUT", f"{path}/unload")
         producer.send(_NEW)
         deadline = time.monotonic() + _TRIMMED_WITHIN_S
         while time.monotonic() < deadline:
-            target.admin("POST", f"{path}/trim")
+            target.broker.admin("POST", f"{path}/trim")
             reader = client.create_reader(topic, pulsar.MessageId.earliest)
             first = reader.read_next(timeout_millis=5000).data()
             reader.close()

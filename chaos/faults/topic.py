@@ -24,13 +24,13 @@ def _quota(target: Target) -> Iterator[Proof]:
     path = path_of(target.job.topic)
     log = target.driver_log()
     limit = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
-    target.admin("PUT", f"{path}/subscription/{_SUBSCRIPTION}", {"earliest": True})
-    target.admin("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", limit)
+    target.broker.admin("PUT", f"{path}/subscription/{_SUBSCRIPTION}", {"earliest": True})
+    target.broker.admin("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", limit)
     try:
         yield Proof(log.await_line("backlog quota"))
     finally:
-        target.admin("DELETE", f"{path}/backlogQuota?backlogQuotaType=destination_storage")
-        target.admin("DELETE", f"{path}/subscription/{_SUBSCRIPTION}?force=true")
+        target.broker.admin("DELETE", f"{path}/backlogQuota?backlogQuotaType=destination_storage")
+        target.broker.admin("DELETE", f"{path}/subscription/{_SUBSCRIPTION}?force=true")
 
 
 @contextmanager
@@ -39,19 +39,19 @@ def _schema(target: Target) -> Iterator[Proof]:
     log = target.driver_log()
     tail = target.job.topic.partition("://")[2]
     enforcement = f"{path_of(target.job.topic)}/schemaValidationEnforced"
-    target.admin("POST", f"/v2/schemas/{tail}/schema", _AVRO)
-    target.admin("POST", enforcement, True)
+    target.broker.admin("POST", f"/v2/schemas/{tail}/schema", _AVRO)
+    target.broker.admin("POST", enforcement, True)
     try:
         yield Proof(log.await_line("IncompatibleSchema"))
     finally:
-        target.admin("POST", enforcement, False)
-        target.admin("DELETE", f"/v2/schemas/{tail}/schema?force=true")
+        target.broker.admin("POST", enforcement, False)
+        target.broker.admin("DELETE", f"/v2/schemas/{tail}/schema?force=true")
 
 
 @contextmanager
 def _deleted(target: Target) -> Iterator[Proof]:
     path = path_of(target.job.topic)
-    target.admin("DELETE", f"{path}/partitions?force=true")
+    target.broker.admin("DELETE", f"{path}/partitions?force=true")
     yield Proof(f"{target.job.topic} is gone")
 
 

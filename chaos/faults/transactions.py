@@ -42,7 +42,7 @@ def _is_over(target: Target, txn: TxnId) -> bool:
     deadline = time.monotonic() + _EXPIRES_WITHIN_S
     while time.monotonic() < deadline:
         try:
-            if target.admin("GET", path)["status"] not in ("OPEN", "COMMITTING"):
+            if target.broker.admin("GET", path)["status"] not in ("OPEN", "COMMITTING"):
                 return True
         except urllib.error.HTTPError:  # forgotten
             return True

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import settings
 from eos.standalone.readiness import Probe
 
 _STOP_GRACE_S: Final = 30.0
+_ADMIN_TIMEOUT_S: Final = 60.0
 _INSTALL_HINT: Final = (
     "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
     "(with: pip install 'eos[test]')."
@@ -154,6 +157,32 @@ class PulsarStandalone:
     def log(self) -> str:
         """The broker's log since its last start."""
         return self._started().log()
+
+    def admin(self, method: str, path: str, body: object = None) -> Any:
+        """One call of the admin API, with ``admin_token`` where there is one.
+
+        Args:
+            path: below ``/admin``, for example ``/v2/persistent/public/default/orders``.
+            body: is sent as JSON.
+
+        Returns:
+            the parsed answer; None for an empty one.
+
+        Raises:
+            urllib.error.HTTPError: it was refused; an OSError.
+            OSError: it was not answered.
+        """
+        request = urllib.request.Request(  # noqa: S310 - our own broker
+            f"{self.admin_url}/admin{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        with urllib.request.urlopen(request, timeout=_ADMIN_TIMEOUT_S) as answer:  # noqa: S310
+            text = answer.read()
+        return json.loads(text) if text else None
 
     def __enter__(self) -> Self:
         return self.start()

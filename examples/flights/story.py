@@ -66,7 +66,7 @@ class Story:
             StoryFailed: the job failed by itself, or a reader did.
         """
         run = Run(way, self._flights)
-        topic = Topic.create(self._broker.admin_url, f"flights-{way}", PARTITIONS)
+        topic = Topic.create(self._broker, f"flights-{way}", PARTITIONS)
         job = self._job(way, topic)
         try:
             with Watcher(self._broker.service_url, topic.url) as watcher:

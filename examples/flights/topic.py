@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from dataclasses import dataclass
 from typing import Any, Self
+
+from eos.standalone import PulsarStandalone
 
 
 @dataclass(frozen=True)
 class Topic:
     """A partitioned topic in ``public/default``."""
 
-    admin_url: str
+    broker: PulsarStandalone
     name: str
 
     @classmethod
-    def create(cls, admin_url: str, name: str, partitions: int) -> Self:
+    def create(cls, broker: PulsarStandalone, name: str, partitions: int) -> Self:
         """Create it."""
-        topic = cls(admin_url, name)
+        topic = cls(broker, name)
         topic._call("PUT", "partitions", partitions)
         return topic
 
@@ -32,12 +32,4 @@ class Topic:
         return int(self._call("GET", "partitioned-stats?perPartition=false")["msgInCounter"])
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
-        request = urllib.request.Request(
-            f"{self.admin_url}/admin/v2/persistent/public/default/{self.name}/{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            text = response.read()
-        return json.loads(text) if text else None
+        return self.broker.admin(method, f"/v2/persistent/public/default/{self.name}/{path}", body)

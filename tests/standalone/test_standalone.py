@@ -15,6 +15,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,14 @@ def test_a_started_broker_answers_and_has_a_coordinator(pulsar_standalone: Pulsa
     assert status == 200
     assert json.loads(body)["partitions"] == 1
     assert pulsar_standalone.start() is pulsar_standalone  # Runs already: nothing happens.
+
+
+def test_admin_sends_json_and_parses_the_answer(pulsar_standalone: PulsarStandalone, topic: str):
+    path = f"/v2/{topic.replace('://', '/')}/partitions"
+    assert pulsar_standalone.admin("PUT", path, 3) is None
+    assert pulsar_standalone.admin("GET", path)["partitions"] == 3
+    with pytest.raises(urllib.error.HTTPError, match="409"):
+        pulsar_standalone.admin("PUT", path, 3)
 
 
 def test_data_and_ports_survive_a_kill(topic: str):
@@ -154,6 +163,7 @@ def test_a_broker_with_tokens_tls_and_without_transactions(tmp_path: Path, topic
         assert folder.stat().st_mode & 0o077 == 0
         write(broker.service_url, topic, [b"x"], token)
         assert get(broker, "/admin/v2/brokers/health")[0] == 401
+        assert "public/default" in broker.admin("GET", "/v2/namespaces/public")
 
         host, port = broker.tls_service_url.removeprefix("pulsar+ssl://").split(":")
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
