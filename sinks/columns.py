@@ -20,23 +20,23 @@ from pyspark.sql.types import (
 from eos.errors import InputError
 
 _TEXT: Final = (StringType, BinaryType)
+_ENCODE: Final = "Encode the rows first, for example to_json(struct('*')) AS value."
+
+
+def _check_text(name: str, kind: DataType, hint: str) -> None:
+    if not isinstance(kind, _TEXT):
+        raise InputError(
+            f"Column {name!r} is {kind.simpleString()}: it must be string or binary.", hint=hint
+        )
 
 
 def _value(kind: DataType) -> str:
-    if not isinstance(kind, _TEXT):
-        raise InputError(
-            f"Column 'value' is {kind.simpleString()}: it must be binary or string.",
-            hint="Encode the rows first, for example to_json(struct('*')) AS value.",
-        )
+    _check_text("value", kind, _ENCODE)
     return "value"
 
 
 def _key(kind: DataType) -> str:
-    if not isinstance(kind, _TEXT):
-        raise InputError(
-            f"Column 'key' is {kind.simpleString()}: it must be string or binary.",
-            hint="Cast it: CAST(key AS STRING).",
-        )
+    _check_text("key", kind, "Cast it: CAST(key AS STRING).")
     return "key"
 
 
@@ -68,11 +68,7 @@ def _properties(kind: DataType) -> str:
 
 
 def _ordering_key(kind: DataType) -> str:
-    if not isinstance(kind, _TEXT):
-        raise InputError(
-            f"Column 'ordering_key' is {kind.simpleString()}: it must be binary or string.",
-            hint="Cast it: CAST(ordering_key AS STRING).",
-        )
+    _check_text("ordering_key", kind, "Cast it: CAST(ordering_key AS STRING).")
     return "CAST(ordering_key AS BINARY) AS ordering_key"
 
 
@@ -98,7 +94,7 @@ def select_columns(df: DataFrame) -> DataFrame:
     if "value" not in kinds:
         raise InputError(
             f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",
-            hint="Encode the rows first, for example to_json(struct('*')) AS value.",
+            hint=_ENCODE,
         )
     unknown = [name for name in kinds if name not in COLUMNS]
     if unknown:
