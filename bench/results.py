@@ -93,18 +93,21 @@ def markdown(results: Results) -> str:
             lines.append(f"| {text} | **{_short(spread['median'])}** | {low} to {high} |")
     lines += [
         "",
-        "| rows, columns, partitions | eos | `pulsar-client` | ratio |",
-        "|---|---:|---:|---:|",
+        "| rows, columns, partitions | eos | `pulsar-client` | ratio | Java, one txn | ratio |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     by_shape: dict[tuple[Any, ...], dict[str, float]] = {}
     for entry in results["throughput"]:
         key = tuple(entry["shape"].values())
         by_shape.setdefault(key, {})[entry["path"]] = entry["rows_per_s"]["median"]
     for (size, columns, partitions), rates in by_shape.items():
-        ratio = rates["eos"] / rates["pulsar_client"]
+        peers = (
+            f"{_short(rates[peer])} | {rates['eos'] / rates[peer]:.1f}" if peer in rates else "|"
+            for peer in ("pulsar_client", "java_transaction")
+        )
         lines.append(
             f"| {size} B, {_COLUMNS[columns]}, {partitions} | {_short(rates['eos'])} | "
-            f"{_short(rates['pulsar_client'])} | {ratio:.1f} |"
+            f"{' | '.join(peers)} |"
         )
     lines += ["", "| micro-batch, ms (p50, p99) | eos | no transaction | Delta append |"]
     lines.append("|---|---:|---:|---:|")

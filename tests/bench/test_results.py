@@ -67,7 +67,8 @@ def test_a_target_that_is_missed_is_not_called_reached(results):
 def test_the_table_holds_what_was_measured(results):
     text = markdown(results)
     assert "| **eos, exactly-once**, from a DataFrame | **1.50 M** | 1.35 M to 1.65 M |" in text
-    assert "| 100 B, value, key, event time, 1 | 1.00 M | 50 k | 20.0 |" in text
+    assert "| 100 B, value, 1 | 1.50 M | 100 k | 15.0 | 250 k | 6.0 |" in text
+    assert "| 100 B, value, key, event time, 1 | 1.00 M | 50 k | 20.0 | | |" in text
     assert "| 10 rows | 240, 480 | 200, 400 | 900, 1800 |" in text
 
 
