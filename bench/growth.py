@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 from bench.paths import EosSink, pass_through_python
@@ -38,7 +39,7 @@ def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[
         shape = Shape(100, "value", 64)
         curves["tasks"].append(_point(count, _epochs(setting, shape, rounds, tasks=count)))
         df = frame(setting.spark, shape, _ROWS).repartition(count)
-        empty = [timed_s(lambda df=df: pass_through_python(df)) for _ in range(rounds)]
+        empty = [timed_s(partial(pass_through_python, df)) for _ in range(rounds)]
         curves["tasks_spark_empty"].append(_point(count, empty))
     for count in SINKS:
         tell(f"{count} sinks")
@@ -73,4 +74,9 @@ def _by_sinks(setting: Setting, count: int, rounds: int) -> list[float]:
             stack.callback(sink.close)
             sink.write(df)
             sinks.append(sink)
-        return [timed_s(lambda: [sink.write(df) for sink in sinks]) / count for _ in range(rounds)]
+
+        def all_in_turn() -> None:
+            for sink in sinks:
+                sink.write(df)
+
+        return [timed_s(all_in_turn) / count for _ in range(rounds)]

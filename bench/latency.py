@@ -31,7 +31,7 @@ _AT_A_TIME: Final = 10
 _WARM_UP: Final = 20
 _SHOWN_WITHIN_S: Final = 60.0
 
-WriteEpoch = Callable[[DataFrame, int], object]
+WriteEpoch = Callable[[DataFrame, int], None]
 
 
 def measure(
@@ -130,7 +130,11 @@ def _plain(setting: Setting, topic: str) -> WriteEpoch:
         ),
         topics=tuple(str(partition) for partition in name.partitions(CORES)),
     )
-    return lambda df, _: plain.write(df, task)
+
+    def write(df: DataFrame, _: int) -> None:
+        plain.write(df, task)
+
+    return write
 
 
 def _delta(setting: Setting) -> WriteEpoch:

@@ -8,11 +8,11 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -93,7 +93,7 @@ def _session(folder: Path) -> SparkSession:
     return session
 
 
-def timed_s(action: Any) -> float:
+def timed_s(action: Callable[[], object]) -> float:
     """How long ``action()`` takes."""
     began = time.perf_counter()
     action()

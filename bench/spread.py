@@ -20,8 +20,8 @@ class Spread:
     @classmethod
     def of(cls, measured: Sequence[float], digits: int = 1) -> Spread:
         """The spread of ``measured``, rounded."""
-        numbers = (percentile(measured, share) for share in (0.5, 0.1, 0.9))
-        return cls(*(round(number, digits) for number in numbers), count=len(measured))
+        median, p10, p90 = (round(percentile(measured, at), digits) for at in (0.5, 0.1, 0.9))
+        return cls(median, p10, p90, len(measured))
 
 
 def percentile(measured: Sequence[float], share: float) -> float:

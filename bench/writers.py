@@ -63,7 +63,7 @@ def rows_per_s(kind: Kind, service_url: str, topic: str, shape: Shape, count: in
             process.start()
         ready.wait(_PATIENCE_S)
         began = time.perf_counter()
-        written = sum(done.get(timeout=_PATIENCE_S) for _ in processes)
+        written: int = sum(done.get(timeout=_PATIENCE_S) for _ in processes)
         txn.commit()
         took_s = time.perf_counter() - began
         for process in processes:
@@ -105,21 +105,23 @@ class _RawSender:
 
     def frames(self, batches: list[EncodedBatch]) -> list[tuple[bytes, memoryview]]:
         """Heads, with their checksums, and payloads."""
-        ids = {"txnid_most": self._work.txn.most, "txnid_least": self._work.txn.least}
+        txn = self._work.txn
         frames, sequence_id = [], 0
         for batch in batches:
             send = commands.Send(
                 producer_id=self._producer._id,
                 sequence_id=sequence_id,
                 num_messages=batch.num_messages,
-                **ids,
+                txnid_most=txn.most,
+                txnid_least=txn.least,
             )
             metadata = commands.MessageMetadata(
                 producer_name=self._producer.name,
                 sequence_id=sequence_id,
                 publish_time=time.time_ns() // 1_000_000,
                 num_messages_in_batch=batch.num_messages,
-                **ids,
+                txnid_most=txn.most,
+                txnid_least=txn.least,
             )
             frames.append((encode_send(send, metadata, batch.payload), batch.payload))
             sequence_id += batch.num_messages
