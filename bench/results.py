@@ -78,6 +78,15 @@ def targets(results: Results) -> list[tuple[str, Any, str, bool | None]]:
 
 def markdown(results: Results) -> str:
     """The tables for the README."""
+    lines = [*_throughput(results), "", *_latency(results)]
+    if "growth" in results:
+        lines += ["", *_growth(results["growth"])]
+    if "memory" in results:
+        lines += ["", _in_words(results)]
+    return "\n".join(lines) + "\n"
+
+
+def _throughput(results: Results) -> list[str]:
     machine = results["machine"]
     lines = [
         f"{machine['cores']} cores, Spark, broker and all clients on them. Medians of "
@@ -109,7 +118,11 @@ def markdown(results: Results) -> str:
             f"| {size} B, {_COLUMNS[columns]}, {partitions} | {_short(rates['eos'])} | "
             f"{' | '.join(peers)} |"
         )
-    lines += ["", "| micro-batch, ms (p50, p99) | eos | no transaction | Delta append |"]
+    return lines
+
+
+def _latency(results: Results) -> list[str]:
+    lines = ["| micro-batch, ms (p50, p99) | eos | no transaction | Delta append |"]
     lines.append("|---|---:|---:|---:|")
     for rows, found in results["latency"].items():
         cells = [
@@ -117,7 +130,30 @@ def markdown(results: Results) -> str:
             for path in ("eos", "no_transaction", "delta")
         ]
         lines.append(f"| {int(rows):,} rows | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _growth(curves: Results) -> list[str]:
+    lines = ["| ms for an epoch, as there is more | with the fewest | with the most |"]
+    lines.append("|---|---:|---:|")
+    for curve, text in _CURVES.items():
+        first, last = curves[curve][0], curves[curve][-1]
+        lines.append(
+            f"| {text}, {first['x']} to {last['x']} | {first['ms']['median']:.0f} | "
+            f"{last['ms']['median']:.0f} |"
+        )
+    return lines
+
+
+def _in_words(results: Results) -> str:
+    visible, memory = results["visible"], results["memory"]
+    return (
+        f"From a row's entry into the source until a reader has it: p50 {visible['median']:.0f} "
+        f"ms, p99 {visible['p99']:.0f} ms. In an epoch of {memory['rows']:,} rows of 100 bytes a "
+        f"Python worker peaked at {memory['worker_mb']:.0f} MB, the driver's Python grew by "
+        f"{memory['driver_grows_mb']:.1f} MB, and the broker received "
+        f"{memory['wire_bytes_per_row']:.0f} bytes for each row."
+    )
 
 
 _PATHS: Final = {
@@ -132,6 +168,15 @@ _COLUMNS: Final = {
     "value": "value",
     "keyed": "value, key, event time",
     "properties": "value, 2 properties",
+}
+
+
+_CURVES: Final = {
+    "partitions_no_key": "topic partitions, rows without keys",
+    "partitions_keyed": "topic partitions, rows with keys",
+    "tasks": "Spark tasks",
+    "tasks_spark_empty": "Spark tasks, Spark alone",
+    "sinks": "sinks in one driver, ten rows each",
 }
 
 

@@ -43,6 +43,9 @@ def results() -> dict:
             for curve in
             ("partitions_no_key", "partitions_keyed", "tasks", "tasks_spark_empty", "sinks")
         },
+        "visible": {**spread(400), "p99": 900.0},
+        "memory": {"driver_grows_mb": 0.3, "worker_mb": 194.2, "rows": 4_000_000,
+                   "wire_bytes_per_row": 106.04},
     }  # fmt: skip
     return {**summary(found), "base": base_rates(found["throughput"]), **found}
 
@@ -70,6 +73,10 @@ def test_the_table_holds_what_was_measured(results):
     assert "| 100 B, value, 1 | 1.50 M | 100 k | 15.0 | 250 k | 6.0 |" in text
     assert "| 100 B, value, key, event time, 1 | 1.00 M | 50 k | 20.0 | | |" in text
     assert "| 10 rows | 240, 480 | 200, 400 | 900, 1800 |" in text
+    assert "| topic partitions, rows with keys, 1 to 50 | 10 | 12 |" in text
+    assert "until a reader has it: p50 400 ms, p99 900 ms." in text
+    assert "In an epoch of 4,000,000 rows" in text
+    assert "106 bytes for each row." in text
 
 
 def test_the_table_takes_its_place_in_a_file_and_nothing_else_moves(tmp_path):
