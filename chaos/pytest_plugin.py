@@ -31,7 +31,7 @@ def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosClu
 
 @pytest.fixture(scope="session")
 def assert_exactly_once() -> Callable[[Result], None]:
-    """Fails with the anomalies of a result, and the command that repeats it."""
+    """Fails with the anomalies of a result, its seed, and the faults that there were."""
     from chaos.testing import check_exactly_once
 
     return check_exactly_once

@@ -19,11 +19,12 @@ class ChaosCluster:
     """A broker of its own, started with the first run; a context manager.
 
     Args:
-        folder: for the jobs' files and logs.
+        folder: for the jobs' files and logs; made where there is none.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        # Drivers may run in another folder than this process does.
+        self._folder = folder.absolute()
         self._broker: PulsarStandalone | None = None
 
     def __enter__(self) -> ChaosCluster:
@@ -70,6 +71,7 @@ class ChaosCluster:
             ConfigurationError: there is no such workload.
         """
         load(workload)
+        self._folder.mkdir(parents=True, exist_ok=True)
         if self._broker is None:
             self._broker = PulsarStandalone().start()
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
