@@ -123,7 +123,7 @@ def measure_memory(setting: Setting, rows: int) -> dict[str, Any]:
             peaks = _peaks_during(driver, lambda: sink.write(df))
         finally:
             sink.close()
-        stats = setting.broker.admin("GET", f"/v2/{topic.replace('://', '/')}/partitioned-stats")
+        stats = setting.stats(topic)
     return {
         "driver_grows_mb": round((peaks["driver"] - before) / 1e6, 1),
         "worker_mb": round(peaks["worker"] / 1e6, 1),

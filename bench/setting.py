@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -42,13 +42,21 @@ class Setting:
     @contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
         """A fresh topic, its full name; deleted at the end, for its data fills the disk."""
-        local = f"bench-{uuid.uuid4().hex[:12]}"
-        path = f"/v2/persistent/public/default/{local}"
-        self.broker.admin("PUT", f"{path}/partitions", partitions)
+        topic = f"persistent://public/default/bench-{uuid.uuid4().hex[:12]}"
+        self.broker.admin("PUT", f"{_path(topic)}/partitions", partitions)
         try:
-            yield f"persistent://public/default/{local}"
+            yield topic
         finally:
-            self.broker.admin("DELETE", f"{path}/partitions?force=true")
+            self.broker.admin("DELETE", f"{_path(topic)}/partitions?force=true")
+
+    def stats(self, topic: str) -> dict[str, Any]:
+        """What the broker has counted in all partitions of a topic, transactions' markers too."""
+        counted: dict[str, Any] = self.broker.admin("GET", f"{_path(topic)}/partitioned-stats")
+        return counted
+
+
+def _path(topic: str) -> str:
+    return f"/v2/{topic.replace('://', '/')}"
 
 
 @contextmanager
