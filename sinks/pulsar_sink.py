@@ -169,6 +169,7 @@ class PulsarSink:
             client=self.options.client,
             txn=txn,
             topics=topics,
+            keyed="key" in df.columns,
             max_batch_bytes=self.options.max_batch_bytes,
             compression=Compression.parse(self.options.compression),
         )

@@ -35,14 +35,22 @@ MAX_GATHERED_BATCHES = 16
 class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
-    ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch.
+    ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch;
+    ``keyed`` says whether the rows have a column of keys.
     """
 
     client: ClientOptions
     txn: TxnId
     topics: tuple[str, ...]
+    keyed: bool
     max_batch_bytes: int
     compression: Compression
+
+    @property
+    def gathered_bytes(self) -> int:
+        """How many bytes of rows to hold back: so that each partition gets whole entries."""
+        entries = min(len(self.topics), MAX_GATHERED_BATCHES) if self.keyed else 1
+        return self.max_batch_bytes * entries
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
@@ -102,8 +110,7 @@ class WriteTask:
         count = len(self.topics)
         # From epoch to epoch the tasks move on, so that no partition is always left out.
         keyless = (self.txn.least + spark_partition) % count
-        at_least_bytes = self.max_batch_bytes * min(count, MAX_GATHERED_BATCHES)
-        for batch in gathered(batches, at_least_bytes):
+        for batch in gathered(batches, self.gathered_bytes):
             parts = list(_split(_rows(batch), count, keyless))
             new = [index for index, _ in parts if index not in writers]
             producers = client.producers([self.topics[index] for index in new], txn=txn)

@@ -6,10 +6,12 @@ import pyarrow as pa
 import pytest
 
 from eos.errors import ConnectionLost
+from eos.ids import TxnId
 from eos.transport.security import Security
+from eos.wire.compression import Compression
 from sinks import clients
 from sinks.clients import MAX_KEPT, ClientOptions, kept_client
-from sinks.task import gathered
+from sinks.task import WriteTask, gathered
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -25,6 +27,21 @@ def test_a_large_batch_passes_without_a_copy():
     large = batch(*range(100))
     (passed,) = gathered([large], 16)
     assert passed is large
+
+
+@pytest.mark.parametrize(
+    ("keyed", "partitions", "wanted"), [(False, 64, 10), (True, 1, 10), (True, 4, 40)]
+)
+def test_only_rows_that_are_cut_up_by_key_are_held_back(keyed, partitions, wanted):
+    task = WriteTask(
+        client=options(),
+        txn=TxnId(0, 1),
+        topics=("t",) * partitions,
+        keyed=keyed,
+        max_batch_bytes=10,
+        compression=Compression.NONE,
+    )
+    assert task.gathered_bytes == wanted
 
 
 @pytest.fixture(autouse=True)
