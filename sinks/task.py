@@ -1,13 +1,13 @@
 """What one Spark task does on an executor: send its rows inside the epoch's transaction.
 
 Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends everything
-once or reports why not; it never raises what Spark would only answer with another attempt.
+once or reports why not; it raises no ``EosError``, which Spark would answer with another attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -29,6 +29,8 @@ SUMMARY_SCHEMA = "summary string"
 
 MAX_GATHERED_BATCHES = 16
 """At most so many entries' worth of rows are held back to be cut up by key."""
+
+_CLOSED_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,12 @@ class WriteTask:
             writers: dict[int, _PartitionWriter] = {}
             try:
                 self._send(batches, client, txn, writers, spark_partition)
+                # Closed before the summary goes out: nothing of this task is under way then (I3).
+                figures = _closed([writers[index] for index in sorted(writers)])
             except BaseException:
                 # The abort that follows must not overtake what is under way: it could pin readers.
                 txn.settle()
                 raise
-            # Closed before the summary goes out: nothing of this task is under way then (I3).
-            figures = tuple(writers[index].close() for index in sorted(writers))
             failpoints.reached(TaskStep.SETTLE)
             txn.check()
             return figures, txn.registered
@@ -204,3 +206,11 @@ class _PartitionWriter:
             first_id=min(ids),
             last_id=max(ids),
         )
+
+
+def _closed(writers: list[_PartitionWriter]) -> tuple[PartitionFigures, ...]:
+    """Close them, many at a time: each waits for an answer of the broker."""
+    if len(writers) < 2:
+        return tuple(writer.close() for writer in writers)
+    with ThreadPoolExecutor(min(len(writers), _CLOSED_AT_ONCE)) as pool:
+        return tuple(pool.map(lambda writer: writer.close(), writers))

@@ -3,7 +3,7 @@
 A patch begins with two lines, ``Breaks:`` (an invariant I1-I8, or step 1-10, and in words what is
 taken away) and ``Killed-by:`` (the pytest id of the test that must notice). First all those tests
 have to pass on the tree as it is. Exit code 0: every mutant was killed; 1: one survived, a patch
-does not apply, or a named test does not even run; the table says which.
+does not apply, or a named test does not even run; the table says which. 2: an unknown name.
 """
 
 from __future__ import annotations
@@ -119,7 +119,11 @@ def try_mutant(mutant: Mutant) -> str:
 def main() -> int:
     """Run all mutants, or those whose names are given; print the table."""
     console = Console()
-    chosen = [m for m in read_mutants() if not sys.argv[1:] or m.name in sys.argv[1:]]
+    known = {mutant.name: mutant for mutant in read_mutants()}
+    if unknown := set(sys.argv[1:]) - set(known):
+        console.print(f"no mutant {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        return 2
+    chosen = [known[name] for name in sys.argv[1:] or known]
     tests = sorted({mutant.killed_by for mutant in chosen})
     console.print(f"{len(chosen)} mutants; first their {len(tests)} tests on the tree as it is")
     baseline = run_tests(ROOT, tests)

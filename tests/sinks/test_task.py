@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
-from eos.errors import ConnectionLost
+from eos.errors import ConnectionLost, EosError
 from eos.ids import TxnId
 from eos.transport.security import Security
 from eos.wire.compression import Compression
 from sinks import clients
+from sinks import task as task_module
 from sinks.clients import MAX_KEPT, ClientOptions, kept_client
 from sinks.task import WriteTask, gathered
 
@@ -29,11 +33,8 @@ def test_a_large_batch_passes_without_a_copy():
     assert passed is large
 
 
-@pytest.mark.parametrize(
-    ("keyed", "partitions", "wanted"), [(False, 64, 10), (True, 1, 10), (True, 4, 40)]
-)
-def test_only_rows_that_are_cut_up_by_key_are_held_back(keyed, partitions, wanted):
-    task = WriteTask(
+def write_task(*, keyed: bool = False, partitions: int = 1) -> WriteTask:
+    return WriteTask(
         client=options(),
         txn=TxnId(0, 1),
         topics=("t",) * partitions,
@@ -41,7 +42,54 @@ def test_only_rows_that_are_cut_up_by_key_are_held_back(keyed, partitions, wante
         max_batch_bytes=10,
         compression=Compression.NONE,
     )
-    assert task.gathered_bytes == wanted
+
+
+@pytest.mark.parametrize(
+    ("keyed", "partitions", "wanted"), [(False, 64, 10), (True, 1, 10), (True, 4, 40)]
+)
+def test_only_rows_that_are_cut_up_by_key_are_held_back(keyed, partitions, wanted):
+    assert write_task(keyed=keyed, partitions=partitions).gathered_bytes == wanted
+
+
+class Closing:
+    """A partition's writer: its closing fails or not."""
+
+    def __init__(self, seen: list[str], failure: Exception | None) -> None:
+        self.seen, self.failure = seen, failure
+
+    def close(self) -> str:
+        if self.failure:
+            raise self.failure
+        self.seen.append("closed")
+        return "figures"
+
+
+def closing(monkeypatch, *failures: Exception | None) -> tuple[object, list[str]]:
+    """What a task returns or raises that has such writers, and what happened in which order."""
+    seen: list[str] = []
+    txn = SimpleNamespace(
+        settle=lambda: seen.append("settled"), check=lambda: None, registered=("t",)
+    )
+    client = SimpleNamespace(join=lambda _: txn)
+    monkeypatch.setattr(task_module, "kept_client", lambda _: nullcontext(client))
+    writers = {index: Closing(seen, failure) for index, failure in enumerate(failures)}
+    monkeypatch.setattr(WriteTask, "_send", lambda *args: args[4].update(writers))
+    try:
+        return write_task()._write([], 0), seen
+    except EosError as error:
+        return error, seen
+
+
+def test_a_task_that_fails_as_it_closes_reports_when_nothing_is_under_way(monkeypatch):
+    failure = ConnectionLost("x")
+    assert closing(monkeypatch, failure) == (failure, ["settled"])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_task_closes_whatever_it_has_opened(monkeypatch, count):
+    figures, seen = closing(monkeypatch, *[None] * count)
+    assert figures == (("figures",) * count, ("t",))
+    assert seen == ["closed"] * count
 
 
 @pytest.fixture(autouse=True)
