@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -14,8 +15,11 @@ from rich.table import Table
 
 from bench import growth, hot_path, latency, throughput
 from bench.plots import draw
-from bench.results import base_rates, machine, markdown, put_between, summary, targets
+from bench.results import base_rates, machine, markdown, put_between, split_at, summary, targets
+from bench.rows import Shape
 from bench.setting import Setting, setting
+
+_MARKER: Final = "bench"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -31,6 +35,8 @@ def run(
     """Measure, and leave results.json, results.md and plots."""
     console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
+    if readme is not None:
+        split_at(readme, _MARKER)  # a run of many minutes is not to end with that error
 
     def tell(text: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:6.0f} s[/]  {text}")
@@ -46,12 +52,12 @@ def run(
     (out / "results.md").write_text(markdown(results))
     plots = draw(results, out)
     if readme is not None:
-        put_between(readme, markdown(results), "bench")
+        put_between(readme, markdown(results), _MARKER)
     _show(results, console)
     console.print(f"{out}/results.json, results.md, {', '.join(plot.name for plot in plots)}")
 
 
-def _measure(stage: Setting, tell: Any, *, quick: bool) -> dict[str, Any]:
+def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dict[str, Any]:
     rows, rounds = (1_000_000, 3) if quick else (2_000_000, 5)
     shapes = (throughput.BASE,) if quick else throughput.SHAPES
     found: dict[str, Any] = {
@@ -67,6 +73,15 @@ def _measure(stage: Setting, tell: Any, *, quick: bool) -> dict[str, Any]:
     found["phases"] = hot_path.measure_phases(stage, rows)
     found["steps_ms"] = hot_path.measure_steps(stage, 20 if quick else 60)
     if not quick:
+        tell("processor")
+        found["processor"] = [
+            hot_path.measure_processor(stage, shape, count, epochs)
+            for shape, count, epochs in (
+                (Shape(100), rows, 5),
+                (Shape(1024), rows * 100 // 1024, 5),
+                (Shape(100), 10, 60),
+            )
+        ]
         tell("memory")
         found["memory"] = hot_path.measure_memory(stage, 2 * rows)
         tell("time to visible")
@@ -76,10 +91,10 @@ def _measure(stage: Setting, tell: Any, *, quick: bool) -> dict[str, Any]:
 
 
 def _show(results: dict[str, Any], console: Console) -> None:
-    rates = Table("path", "rows/s", "10 % .. 90 %")
+    rates = Table("path", "rows/s", "lowest .. highest")
     for path, spread in sorted(results["base"].items(), key=lambda item: -item[1]["median"]):
         rates.add_row(
-            path, f"{spread['median']:,.0f}", f"{spread['p10']:,.0f} .. {spread['p90']:,.0f}"
+            path, f"{spread['median']:,.0f}", f"{spread['lowest']:,.0f} .. {spread['highest']:,.0f}"
         )
     console.print(rates)
     goals = Table("figure", "is", "should be", "")

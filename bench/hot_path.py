@@ -1,11 +1,12 @@
-"""Where the time of a row goes, phase by phase; memory, and bytes on the wire.
+"""Where the time of a row and of an epoch goes: by phase, by process, by step; and its bytes.
 
-One process that writes rows from Arrow under ``cProfile``: nothing runs once for each row, so that
-the profiler's own cost does not show. Spark's part is the ``spark_empty`` path of the throughput.
+The phases are of one process that writes rows from Arrow under ``cProfile``: nothing runs once for
+each row, so that the profiler's own cost does not show.
 """
 
 from __future__ import annotations
 
+import contextlib
 import cProfile
 import pstats
 import statistics
@@ -28,6 +29,8 @@ from eos.steps import Step
 from eos.wire.batch import check_rows, encode_batches
 
 _WARM_UP: Final = 5
+_SETTLES_S: Final = 1.0
+"""The broker still writes to its ledgers when an epoch is committed."""
 PHASES: Final = {
     "check the rows": ("checks.py", "check_rows"),
     "message metadata": ("metadata.py", "encode_rows"),
@@ -38,7 +41,7 @@ PHASES: Final = {
     "wait for room": ("window.py", "admit"),
     "wait for receipts": ("producer.py", "close"),
 }
-"""Phase -> file and function; none of them calls another."""
+"""Phase -> file and function. None calls another, but for the last, which sends one small frame."""
 
 
 def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
@@ -55,11 +58,16 @@ def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
             producer.close()
             profile.disable()
     stats: Any = pstats.Stats(profile)
-    found = dict.fromkeys(PHASES, 0.0)
-    for (file, _, name), (*_, cumulative_s, _) in stats.stats.items():
-        for phase, (wanted_file, wanted) in PHASES.items():
-            if name == wanted and file.endswith(wanted_file):
-                found[phase] += cumulative_s
+    found = {
+        phase: sum(
+            cumulative_s
+            for (path, _, name), (*_, cumulative_s, _) in stats.stats.items()
+            if name == wanted and path.endswith(f"/{file}")
+        )
+        for phase, (file, wanted) in PHASES.items()
+    }
+    if lost := [phase for phase, second in found.items() if not second]:
+        raise RuntimeError(f"no such function: {', '.join(lost)}")
     found["everything else"] = stats.total_tt - sum(found.values())
     per_row = {phase: round(second / rows * 1e9, 1) for phase, second in found.items()}
     return {"ns_per_row": per_row, "rows": rows}
@@ -110,6 +118,43 @@ def measure_steps(setting: Setting, epochs: int) -> dict[str, float]:
     return clock.medians()
 
 
+def measure_processor(setting: Setting, shape: Shape, rows: int, epochs: int) -> dict[str, Any]:
+    """Milliseconds of processor time that an epoch of ``rows`` takes, by process; the mean."""
+    df = frame(setting.spark, shape, rows)
+    with setting.topic(shape.partitions) as topic:
+        sink = EosSink(setting, topic)
+        try:
+            for _ in range(_WARM_UP):
+                sink.write(df)
+            time.sleep(_SETTLES_S)
+            before = _processor_s(setting)
+            for _ in range(epochs):
+                sink.write(df)
+            time.sleep(_SETTLES_S)
+            after = _processor_s(setting)
+        finally:
+            sink.close()
+    per_epoch = {who: round((after[who] - before[who]) / epochs * 1e3, 1) for who in after}
+    return {"ms_per_epoch": per_epoch, "shape": vars(shape), "rows": rows, "epochs": epochs}
+
+
+def _processor_s(setting: Setting) -> dict[str, float]:
+    """Seconds of processor time until now, the kernel's for a process among them."""
+    driver = psutil.Process()
+    found = {"broker": 0.0, "Spark's JVM": 0.0, "Python workers": 0.0, "Python driver": 0.0}
+    for process in (driver, *driver.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            used = process.cpu_times()
+            if process.pid == setting.broker.pid:
+                who = "broker"
+            elif process == driver:
+                who = "Python driver"
+            else:
+                who = "Spark's JVM" if "java" in process.name() else "Python workers"
+            found[who] += used.user + used.system
+    return found
+
+
 def measure_memory(setting: Setting, rows: int) -> dict[str, Any]:
     """Peak resident memory of the driver's Python and of a worker, in MB, while an epoch is
     written; and what the broker receives for each row of 100 bytes."""
@@ -124,6 +169,8 @@ def measure_memory(setting: Setting, rows: int) -> dict[str, Any]:
         finally:
             sink.close()
         stats = setting.stats(topic)
+    if not all(peaks.values()):
+        raise RuntimeError(f"nobody was seen: {peaks}")
     return {
         "driver_grows_mb": round((peaks["driver"] - before) / 1e6, 1),
         "worker_mb": round(peaks["worker"] / 1e6, 1),
@@ -143,7 +190,7 @@ def _peaks_during(driver: psutil.Process, action: Callable[[], object]) -> dict[
                 try:
                     if "python" in process.name():
                         peaks["worker"] = max(peaks["worker"], process.memory_info().rss)
-                except psutil.NoSuchProcess:
+                except psutil.Error:
                     continue
 
     thread = threading.Thread(target=sample)

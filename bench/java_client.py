@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -13,24 +15,17 @@ _PROGRAM: Final = Path(__file__).parent / "java" / "TransactionClient.java"
 
 
 class JavaClient:
-    """Writes rows in one transaction each time it is asked. A context manager."""
+    """Writes rows in one transaction each time it is asked. A context manager, which starts it."""
 
     def __init__(self, service_url: str, value_bytes: int) -> None:
         java = jvm.find_java()
         if java is None:
             raise RuntimeError("there is no Java of version 17 or newer")
         jars = str(maven.pulsar_jars()[0].parent / "*")
-        self._process = subprocess.Popen(
-            [java, "-Xmx1g", "-cp", jars, str(_PROGRAM), service_url, str(value_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._await("ready")
+        self._command = [java, "-Xmx2g", "-cp", jars, str(_PROGRAM), service_url, str(value_bytes)]
 
     def rows_per_s(self, topic: str, count: int) -> float:
-        """Write ``count`` rows to ``topic``, an exact partition, in one transaction."""
+        """Write ``count`` rows to ``topic``, best an exact partition, in one transaction."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{topic} {count}\n")
         self._process.stdin.flush()
@@ -42,9 +37,27 @@ class JavaClient:
         for line in self._process.stdout:
             if line.startswith(word):
                 return line.removeprefix(word).strip()
-        raise RuntimeError(f"the Java client ended with {self._process.wait()}")
+            if line.startswith("failed"):
+                raise RuntimeError(f"the Java client: {line.strip()}")
+        self._errors.seek(0)
+        raise RuntimeError(
+            f"the Java client ended with {self._process.wait()}: {self._errors.read()[-1000:]}"
+        )
 
     def __enter__(self) -> Self:
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        try:
+            self._await("ready")
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -53,10 +66,11 @@ class JavaClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._end()
+
+    def _end(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.communicate(timeout=20)  # the end of its input is the end of its work
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()

@@ -7,14 +7,14 @@ into a Delta table. Epochs of the three come in turn, a few at a time.
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pulsar
 from pyspark.sql import DataFrame
 
@@ -27,7 +27,9 @@ from eos.transport.security import Security
 from sinks.clients import ClientOptions
 
 ROWS: Final = (10, 1_000, 100_000)
-_AT_A_TIME: Final = 10
+_AT_A_TIME: Final = 11
+"""Epochs of a start, of which the first is not counted; so this is no divisor of the tenth commit
+at which Delta writes a checkpoint."""
 _WARM_UP: Final = 20
 _SHOWN_WITHIN_S: Final = 60.0
 
@@ -57,17 +59,16 @@ def _of(setting: Setting, rows: int, epochs: int) -> dict[str, Any]:
             for stream in streams.values():
                 stream.run(_WARM_UP)
                 stream.durations_ms.clear()
+            order = np.random.default_rng(0)
             for _ in range(-(-epochs // _AT_A_TIME)):
-                for stream in streams.values():
-                    stream.run(_AT_A_TIME)
+                for name in order.permutation(list(streams)):
+                    streams[name].run(_AT_A_TIME)
+            for name, written in (("eos", topic), ("no_transaction", plain_topic)):
+                setting.await_count(written, streams[name].epochs * rows)
         finally:
             sink.close()
     result: dict[str, Any] = {
-        name: {
-            **vars(Spread.of(stream.durations_ms)),
-            "p99": round(percentile(stream.durations_ms, 0.99), 1),
-        }
-        for name, stream in streams.items()
+        name: _with_p99(stream.durations_ms) for name, stream in streams.items()
     }
     with_it, without = result["eos"]["median"], result["no_transaction"]["median"]
     result["overhead_ms"] = round(with_it - without, 1)
@@ -75,23 +76,28 @@ def _of(setting: Setting, rows: int, epochs: int) -> dict[str, Any]:
     return result
 
 
+def _with_p99(times_ms: list[float]) -> dict[str, Any]:
+    return {**vars(Spread.of(times_ms)), "p99": round(percentile(times_ms, 0.99), 1)}
+
+
 class _Stream:
     """One query over files of ``rows`` lines; started again for each ``run``, on its checkpoint."""
 
     def __init__(self, setting: Setting, rows: int, write: WriteEpoch) -> None:
         self.durations_ms: list[float] = []
+        self.epochs = 0
         self._setting = setting
         self._write = write
         self._folder = setting.folder / f"stream-{uuid.uuid4().hex[:8]}"
         self._input = self._folder / "input"
         self._input.mkdir(parents=True)
-        self._numbers = itertools.count()
         self._text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
 
     def run(self, epochs: int) -> None:
         """So many files, an epoch each."""
-        for _ in range(epochs):
-            drop(self._input, f"{next(self._numbers):06}", self._text)
+        for number in range(self.epochs, self.epochs + epochs):
+            drop(self._input, f"{number:06}", self._text)
+        self.epochs += epochs
         query = (
             self._setting.spark.readStream.schema("value string")
             .option("maxFilesPerTrigger", 1)
@@ -108,6 +114,8 @@ class _Stream:
             for progress in query.recentProgress
             if progress["numInputRows"]
         ]
+        if len(took) != epochs:
+            raise RuntimeError(f"Spark tells of {len(took)} epochs of {epochs}")
         # The first epoch of a start also makes plans and claims.
         self.durations_ms += took[1:]
 
@@ -146,12 +154,14 @@ def measure_visible(setting: Setting, epochs: int) -> dict[str, Any]:
     """Milliseconds from a row's entry into the source until a ``pulsar-client`` reader has it."""
     folder = setting.folder / f"visible-{uuid.uuid4().hex[:8]}"
     (folder / "input").mkdir(parents=True)
-    with setting.topic(1) as topic:
+    with setting.topic(1) as topic, ExitStack() as stack:
         client = pulsar.Client(
             setting.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         )
+        stack.callback(client.close)
         reader = client.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
         sink = EosSink(setting, topic)
+        stack.callback(sink.close)
         query = (
             setting.spark.readStream.schema("value string")
             .text(str(folder / "input"))
@@ -159,17 +169,12 @@ def measure_visible(setting: Setting, epochs: int) -> dict[str, Any]:
             .option("checkpointLocation", str(folder / "checkpoint"))
             .start()
         )
+        stack.callback(query.stop)
         latencies_ms: list[float] = []
-        try:
-            for number in range(epochs + _WARM_UP):
-                drop(folder / "input", f"{number:06}", f"{number} {time.time()}\n")
-                message = reader.read_next(timeout_millis=int(_SHOWN_WITHIN_S * 1000))
-                _, entered = message.data().split()
-                latencies_ms.append((time.time() - float(entered)) * 1000)
-                threading.Event().wait(0.2 + 0.05 * (number % 7))  # not in step with the query
-        finally:
-            query.stop()
-            sink.close()
-            client.close()
-    counted = latencies_ms[_WARM_UP:]
-    return {**vars(Spread.of(counted)), "p99": round(percentile(counted, 0.99), 1)}
+        for number in range(epochs + _WARM_UP):
+            drop(folder / "input", f"{number:06}", f"{number} {time.time()}\n")
+            message = reader.read_next(timeout_millis=int(_SHOWN_WITHIN_S * 1000))
+            _, entered = message.data().split()
+            latencies_ms.append((time.time() - float(entered)) * 1000)
+            time.sleep(0.2 + 0.05 * (number % 7))  # not in step with the query
+    return _with_p99(latencies_ms[_WARM_UP:])

@@ -27,7 +27,8 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.log_report import draw, show
-from bench.spread import Spread
+from bench.setting import timed_s
+from bench.spread import Spread, percentile
 from eos.commit_log import CommitLog, sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
@@ -163,11 +164,11 @@ def measure(
         driver.log.compact()  # both begin a round of housekeeping
     actions: dict[str, Callable[[Driver], list[float]]] = {
         "append": Driver.write_epoch,
-        "claim": lambda driver: [timed(driver.claim)],
+        "claim": lambda driver: [timed_s(driver.claim)],
         "status": lambda driver: [
-            timed(lambda: CommitLog.open_read_only(root, driver.log.sink_id).history)
+            timed_s(lambda: CommitLog.open_read_only(root, driver.log.sink_id).history)
         ],
-        "restart": lambda driver: [timed(lambda: CommitLog.open(root, driver.log.sink_id))],
+        "restart": lambda driver: [timed_s(lambda: CommitLog.open(root, driver.log.sink_id))],
     }
     times: dict[str, dict[str, list[float]]] = {name: {"short": [], "long": []} for name in actions}
     for number in track(range(rounds), "measuring", console=console):
@@ -189,13 +190,6 @@ def _in_ms(seconds: list[float]) -> dict[str, Any]:
     return vars(Spread.of([1000 * second for second in seconds], digits=2))
 
 
-def timed(action: Callable[[], object]) -> float:
-    """The seconds that ``action`` takes."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
 def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
     """``count`` sinks below one root, appending at once, each by a thread of its own."""
     drivers = [Driver(root, f"sink-{number}") for number in range(count)]
@@ -206,7 +200,7 @@ def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
         return [seconds for _ in range(epochs) for seconds in driver.write_epoch()]
 
     with ThreadPoolExecutor(count) as pool:
-        times = sorted(second for found in pool.map(work, drivers) for second in found)
+        times = [second for found in pool.map(work, drivers) for second in found]
     lost = sum(1 + 3 * epochs - driver.log.history.last_seq for driver in drivers)
     lost += sum(1 + 3 * epochs - len(driver.log.records()) for driver in drivers)
     return {
@@ -214,7 +208,7 @@ def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
         "appends": len(times),
         "lost": lost,
         "p50_ms": round(statistics.median(times) * 1000, 1),
-        "p99_ms": round(times[int(len(times) * 0.99)] * 1000, 1),
+        "p99_ms": round(percentile(times, 0.99) * 1000, 1),
     }
 
 
@@ -224,7 +218,7 @@ def listing(root: Path, count: int) -> dict[str, Any]:
     first.append(new_claim("sink-0"))
     for number in range(1, count):
         shutil.copytree(root / "sink-0", root / f"sink-{number}")
-    seconds = [timed(lambda: sinks(root)) for _ in range(5)]
+    seconds = [timed_s(lambda: sinks(root)) for _ in range(5)]
     assert len(sinks(root)) == count
     return {"sinks": count, "list_ms": round(statistics.median(seconds) * 1000, 1)}
 

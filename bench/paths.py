@@ -59,15 +59,17 @@ def write_by_pulsar_client(df: DataFrame, service_url: str, topic: str) -> None:
             if result != pulsar.Result.Ok:
                 failed.append(result)
 
-        for row in rows:
-            options = {}
-            if "key" in columns:
-                options = {"partition_key": row.key, "event_timestamp": row.event_time}
-            if "properties" in columns:
-                options["properties"] = row.properties
-            producer.send_async(row.value.encode(), sent, **options)
-        producer.flush()
-        client.close()
+        try:
+            for row in rows:
+                options = {}
+                if "key" in columns:
+                    options = {"partition_key": row.key, "event_timestamp": row.event_time}
+                if "properties" in columns:
+                    options["properties"] = row.properties
+                producer.send_async(row.value.encode(), sent, **options)
+            producer.flush()
+        finally:
+            client.close()
         if failed:
             raise RuntimeError(f"{len(failed)} sends failed: {failed[0]}")
 

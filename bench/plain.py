@@ -1,7 +1,7 @@
 """The sink without its two-phase commit: the same encoder, client and Spark action.
 
-What a transaction costs is the difference. No log, no receipt, no transaction: a retry writes
-twice.
+What exactly-once costs is the difference: no log, no receipt, no transaction, no summary of what
+was sent. A retry writes twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows that all peers write: the same bytes for everybody, made before the clock starts."""
+"""The rows that all peers write: the same bytes for everybody."""
 
 from __future__ import annotations
 

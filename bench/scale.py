@@ -43,9 +43,10 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     results = {"machine": machine(), "partitions": partitions, "rows": _ROWS, "epochs": found}
     (out / "scale.json").write_text(json.dumps(results, indent=2) + "\n")
-    table = Table("epoch", "first, s", *next(iter(found.values()))["steps_ms"])
+    reached = list(next(iter(found.values()))["steps_ms"])
+    table = Table("epoch", "first, s", *reached)
     for name, figures in found.items():
-        steps = [f"{value:,.0f}" for value in figures["steps_ms"].values()]
+        steps = [f"{figures['steps_ms'][step]:,.0f}" for step in reached]
         table.add_row(name, f"{figures['first_s']:.1f}", *steps)
     console.print(f"{_ROWS:,} rows into {partitions:,} partitions; the steps in milliseconds")
     console.print(table)

@@ -19,8 +19,14 @@ from pyspark.sql import SparkSession
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
-_BROKER: Final = {
-    # Caches as on a machine that is a broker: the default of the tests would measure the tests.
+_COUNTED_WITHIN_S: Final = 30.0
+# Compiler, collector and caches as on a machine that is a broker: what a test starts with, for a
+# quick start and little memory, would measure the tests.
+BROKER_JVM: Final = (
+    *("-Xmx2g", "-XX:TieredStopAtLevel=4"),
+    *("-XX:-UseSerialGC", "-XX:+UseG1GC"),
+)
+BROKER_CONFIG: Final = {
     "dbStorage_writeCacheMaxSizeMb": "512",
     "managedLedgerCacheSizeMB": "256",
     "maxPendingPublishRequestsPerConnection": "1000",
@@ -54,6 +60,18 @@ class Setting:
         counted: dict[str, Any] = self.broker.admin("GET", f"{_path(topic)}/partitioned-stats")
         return counted
 
+    def await_count(self, topic: str, wanted: int) -> None:
+        """Until the broker has counted at least so many messages: a figure is worth nothing before.
+
+        Raises:
+            RuntimeError: it does not, for half a minute.
+        """
+        deadline = time.monotonic() + _COUNTED_WITHIN_S
+        while (found := self.stats(topic)["msgInCounter"]) < wanted:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{found} messages of {wanted} reached {topic}")
+            time.sleep(0.1)
+
 
 def _path(topic: str) -> str:
     return f"/v2/{topic.replace('://', '/')}"
@@ -64,7 +82,7 @@ def setting() -> Iterator[Setting]:
     """Broker and Spark, both on this machine; gone at the end, whatever happens."""
     folder = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
-        with PulsarStandalone(config=_BROKER, jvm_options=["-Xmx2g"]) as broker:
+        with PulsarStandalone(config=BROKER_CONFIG, jvm_options=BROKER_JVM) as broker:
             spark = _session(folder)
             try:
                 yield Setting(broker, spark, folder)

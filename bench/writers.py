@@ -1,8 +1,8 @@
 """Writers without Spark: two processes, one transaction, rows that are there before it starts.
 
-``arrow``: the sink's own way from Arrow columns to receipts. ``raw``: frames that were built
-before, pushed through a socket as fast as the broker takes them. Nothing is left out of the
-broker's work, and of ours nothing is left but a loop over whole entries: the ceiling.
+``arrow``: the sink's own way from Arrow columns to receipts, checks included. ``raw``: frames that
+were built before, pushed through a socket as fast as the broker takes them. Nothing is left out
+of the broker's work, and of ours nothing is left but a loop over whole entries: the ceiling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.setting import CORES
 from eos.client import PulsarClient
 from eos.ids import TopicName, TxnId
 from eos.wire import commands
-from eos.wire.batch import EncodedBatch, encode_batches
+from eos.wire.batch import EncodedBatch, check_rows, encode_batches
 from eos.wire.frames import encode_send
 
 Kind = Literal["arrow", "raw"]
@@ -59,15 +59,20 @@ def rows_per_s(kind: Kind, service_url: str, topic: str, shape: Shape, count: in
             for number in range(CORES)
         ]
         processes = [context.Process(target=_work, args=(work, ready, done)) for work in works]
-        for process in processes:
-            process.start()
-        ready.wait(_PATIENCE_S)
-        began = time.perf_counter()
-        written: int = sum(done.get(timeout=_PATIENCE_S) for _ in processes)
-        txn.commit()
-        took_s = time.perf_counter() - began
-        for process in processes:
-            process.join(_PATIENCE_S)
+        try:
+            for process in processes:
+                process.start()
+            ready.wait(_PATIENCE_S)
+            began = time.perf_counter()
+            written: int = sum(done.get(timeout=_PATIENCE_S) for _ in processes)
+            txn.commit()
+            took_s = time.perf_counter() - began
+            for process in processes:
+                process.join(_PATIENCE_S)
+        finally:
+            for process in processes:
+                if process.is_alive():
+                    process.kill()
     if written != share * CORES:
         raise RuntimeError(f"{written} rows of {share * CORES} were written")
     return written / took_s
@@ -81,6 +86,7 @@ def _work(work: Work, ready: threading.Barrier, done: multiprocessing.Queue[int]
         if work.kind == "arrow":
             producer = client.producer(work.topic)
             ready.wait(_PATIENCE_S)
+            check_rows(rows, producer.max_batch_bytes)
             for batch in encode_batches(rows):
                 producer.send_batch(batch, txn=txn)
             producer.close()
