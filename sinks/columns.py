@@ -91,6 +91,9 @@ def select_columns(df: DataFrame) -> DataFrame:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
     """
     kinds = {field.name: field.dataType for field in df.schema.fields}
+    if len(kinds) < len(df.schema.fields):
+        twice = next(name for name in kinds if df.columns.count(name) > 1)
+        raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
     if "value" not in kinds:
         raise InputError(
             f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",

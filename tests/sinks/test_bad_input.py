@@ -24,6 +24,7 @@ BAD = {
     "value of a wrong type": ("1 AS value", InputError, "'value' is int"),
     "key of a wrong type": ("'x' AS value, 1 AS key", InputError, "'key' is int"),
     "an unknown column": ("'x' AS value, 1 AS colour", InputError, "'colour' would not be"),
+    "a column twice": ("'x' AS value, 'y' AS value", InputError, "two columns 'value'"),
     "null value": ("CAST(NULL AS STRING) AS value", InputError, "'value' is null in row 0"),
     "too large": ("repeat('x', 6000000) AS value", MessageTooLarge, "row 0 takes 6000"),
     "time without zone": (
