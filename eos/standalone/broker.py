@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ from eos.standalone.readiness import Probe
 
 _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
+_REFUSAL_BYTES: Final = 1000
+# A proxy that the environment names is for what is far away.
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _INSTALL_HINT: Final = (
     "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
     "(with: pip install 'eos[test]')."
@@ -169,7 +173,7 @@ class PulsarStandalone:
             the parsed answer; None for an empty one.
 
         Raises:
-            urllib.error.HTTPError: it was refused; an OSError.
+            urllib.error.HTTPError: it was refused, an OSError; a note on it has the broker's words.
             OSError: it was not answered.
         """
         request = urllib.request.Request(  # noqa: S310 - our own broker
@@ -180,8 +184,12 @@ class PulsarStandalone:
         )
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
-        with urllib.request.urlopen(request, timeout=_ADMIN_TIMEOUT_S) as answer:  # noqa: S310
-            text = answer.read()
+        try:
+            with _DIRECT.open(request, timeout=_ADMIN_TIMEOUT_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as refusal:
+            refusal.add_note(refusal.read(_REFUSAL_BYTES).decode(errors="replace"))
+            raise
         return json.loads(text) if text else None
 
     def __enter__(self) -> Self:

@@ -67,8 +67,19 @@ def test_admin_sends_json_and_parses_the_answer(pulsar_standalone: PulsarStandal
     path = f"/v2/{topic.replace('://', '/')}/partitions"
     assert pulsar_standalone.admin("PUT", path, 3) is None
     assert pulsar_standalone.admin("GET", path)["partitions"] == 3
-    with pytest.raises(urllib.error.HTTPError, match="409"):
+    with pytest.raises(urllib.error.HTTPError, match="409") as refused:
         pulsar_standalone.admin("PUT", path, 3)
+    assert "already exist" in refused.value.__notes__[0]
+
+
+def test_admin_asks_the_broker_itself_whatever_proxy_the_environment_names(
+    pulsar_standalone: PulsarStandalone, monkeypatch
+):
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert "public/default" in pulsar_standalone.admin("GET", "/v2/namespaces/public")
 
 
 def test_data_and_ports_survive_a_kill(topic: str):
