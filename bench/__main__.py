@@ -58,13 +58,12 @@ def run(
 
 
 def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dict[str, Any]:
-    rows, rounds = (1_000_000, 3) if quick else (2_000_000, 5)
-    shapes = (throughput.BASE,) if quick else throughput.SHAPES
+    rows = 1_000_000 if quick else 2_000_000
+    rounds = throughput.QUICK_ROUNDS if quick else throughput.ROUNDS
     found: dict[str, Any] = {
         "machine": machine(),
         "rows": rows,
-        "rounds": rounds,
-        "throughput": throughput.measure(stage, rows, rounds, shapes, tell),
+        "throughput": throughput.measure(stage, rows, rounds, tell),
         "latency": latency.measure(
             stage, 20 if quick else 60, tell, (10,) if quick else latency.ROWS
         ),
@@ -86,7 +85,7 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
         found["memory"] = hot_path.measure_memory(stage, 2 * rows)
         tell("time to visible")
         found["visible"] = latency.measure_visible(stage, 40)
-        found["growth"] = growth.measure(stage, 5, tell)
+        found["growth"] = growth.measure(stage, 4, tell)
     return found
 
 

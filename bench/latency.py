@@ -30,7 +30,7 @@ ROWS: Final = (10, 1_000, 100_000)
 _AT_A_TIME: Final = 11
 """Epochs of a start, of which the first is not counted; so this is no divisor of the tenth commit
 at which Delta writes a checkpoint."""
-_WARM_UP: Final = 20
+_WARM_UP: Final = 12
 _SHOWN_WITHIN_S: Final = 60.0
 
 WriteEpoch = Callable[[DataFrame, int], None]

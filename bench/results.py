@@ -100,12 +100,12 @@ def markdown(results: Results) -> str:
 
 def _throughput(results: Results) -> list[str]:
     machine = results["machine"]
+    rounds = results["base"]["eos"]["count"]
     lines = [
-        f"{machine['cores']} cores, Spark, broker and all clients on them. Medians of "
-        f"{results['rounds']} rounds, in which all took turns in an order drawn anew (lowest to "
-        f"highest). {_rows_of_runs(results['throughput'])}",
+        f"{machine['cores']} cores, Spark, broker and all clients on them. All take turns, in each "
+        f"round in an order drawn anew. {_rows_of_runs(results['throughput'])}",
         "",
-        "| rows of 100 bytes, one partition | rows/s | |",
+        f"| rows of 100 bytes, one partition | rows/s, median of {rounds} | lowest to highest |",
         "|---|---:|---|",
     ]
     for path, text in _PATHS.items():
@@ -115,20 +115,24 @@ def _throughput(results: Results) -> list[str]:
             lines.append(f"| {text} | **{_short(spread['median'])}** | {low} to {high} |")
     lines += [
         "",
-        "| rows, columns, partitions | eos | `pulsar-client` | ratio | Java, one txn | ratio |",
+        "| rows, columns, partitions (rounds) "
+        "| eos | `pulsar-client` | ratio | Java, one txn | ratio |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     by_shape: dict[tuple[Any, ...], dict[str, float]] = {}
+    counts: dict[tuple[Any, ...], int] = {}
     for entry in results["throughput"]:
         key = tuple(entry["shape"].values())
         by_shape.setdefault(key, {})[entry["path"]] = entry["rows_per_s"]["median"]
+        counts[key] = entry["rows_per_s"]["count"]
     for (size, columns, partitions), rates in by_shape.items():
         peers = (
             f"{_short(rates[peer])} | {rates['eos'] / rates[peer]:.1f}" if peer in rates else "|"
             for peer in ("pulsar_client", "java_transaction")
         )
         lines.append(
-            f"| {size} B, {_COLUMNS[columns]}, {partitions} | {_short(rates['eos'])} | "
+            f"| {size} B, {_COLUMNS[columns]}, {partitions} ({counts[size, columns, partitions]}) "
+            f"| {_short(rates['eos'])} | "
             f"{' | '.join(peers)} |"
         )
     return lines
@@ -147,7 +151,7 @@ def _rows_of_runs(throughput: Iterable[Results]) -> str:
         )
         for which in (False, True)
     )
-    return f"A run writes {ours} in one transaction, `pulsar-client` {slow}: more change nothing."
+    return f"A run writes {ours}; `pulsar-client`, no faster with more, {slow}."
 
 
 def _latency(results: Results) -> list[str]:

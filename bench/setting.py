@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -14,12 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from pyspark.sql import SparkSession
 
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
 _COUNTED_WITHIN_S: Final = 30.0
+_SETTLED_WITHIN_S: Final = 2.0
+_LOOKS_FOR_S: Final = 0.2
+_QUIET: Final = 0.2
+"""Of one core; a broker without clients uses a few hundredths."""
 # Compiler, collector and caches as on a machine that is a broker: what a test starts with, for a
 # quick start and little memory, would measure the tests.
 BROKER_JVM: Final = (
@@ -59,6 +65,18 @@ class Setting:
         """What the broker has counted in all partitions of a topic, transactions' markers too."""
         counted: dict[str, Any] = self.broker.admin("GET", f"{_path(topic)}/partitioned-stats")
         return counted
+
+    def settle(self) -> None:
+        """Until the broker is done with what it was left with: two seconds at most."""
+        assert self.broker.pid is not None
+        process = psutil.Process(self.broker.pid)
+        deadline = time.monotonic() + _SETTLED_WITHIN_S
+        used_s = math.inf
+        while used_s > _QUIET * _LOOKS_FOR_S and time.monotonic() < deadline:
+            before = process.cpu_times()
+            time.sleep(_LOOKS_FOR_S)
+            after = process.cpu_times()
+            used_s = after.user + after.system - before.user - before.system
 
     def await_count(self, topic: str, wanted: int) -> None:
         """Until the broker has counted at least so many messages: a figure is worth nothing before.

@@ -1,7 +1,8 @@
 """Rows per second: eos, what users write today, a Java client, and the two ceilings, in turn.
 
-One round runs each path once; so whatever else the machine does hits all of them. A figure counts
-only when the broker has counted no fewer messages than were written.
+One round runs each path once; so whatever else the machine does hits all of them. Each run begins
+when the broker is done with the one before; a figure counts only when the broker has counted no
+fewer messages than were written.
 """
 
 from __future__ import annotations
@@ -21,12 +22,21 @@ from bench.setting import Setting, timed_s
 from bench.spread import Spread
 
 BASE: Final = Shape()
-SHAPES: Final = tuple(
-    Shape(value_bytes, columns, partitions)
-    for value_bytes in (100, 1024)
-    for columns in ("value", "keyed", "properties")
-    for partitions in (1, 16)
-)
+ROUNDS: Final = {
+    BASE: 7,
+    **{
+        Shape(value_bytes, columns, partitions): 3
+        for value_bytes in (100, 1024)
+        for columns in ("value", "keyed", "properties")
+        for partitions in (1, 16)
+        if Shape(value_bytes, columns, partitions) != BASE
+    },
+}
+"""Shape -> how many rounds."""
+QUICK_ROUNDS: Final = {BASE: 3}
+_WARM_UP: Final = 2
+"""Rounds before those that count, for the first shape; the others find warm JVMs and have one.
+Measured over 45 epochs of two million rows: from the third on Spark's JVM needs little less."""
 _SLOW_ROWS: Final = {100: 250_000, 1024: 100_000}
 """``pulsar_client`` writes no more rows of so many bytes. Measured, medians of three: of 100 bytes
 69 thousand rows/s with 250,000 rows and with a million, 61 thousand with 125,000; of 1,024 bytes
@@ -37,22 +47,23 @@ Run = Callable[[str, int], float]
 
 
 def measure(
-    setting: Setting, rows: int, rounds: int, shapes: tuple[Shape, ...], tell: Callable[[str], None]
+    setting: Setting, rows: int, rounds: dict[Shape, int], tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """One entry for each path and shape: ``path``, ``shape``, how many ``rows`` a run writes, and
-    ``rows_per_s`` with its spread."""
-    results = []
+    ``rows_per_s`` with its spread over so many rounds."""
+    results: list[dict[str, Any]] = []
     order = np.random.default_rng(0)
-    for shape in shapes:
+    for shape, wanted_rounds in rounds.items():
         count = rows * BASE.value_bytes // shape.value_bytes
         found: dict[str, list[float]] = defaultdict(list)
         with ExitStack() as stack:
             paths = _paths(setting, shape, stack)
-            for number in range(-1, rounds):  # the first one warms up
+            warm_up = 1 if results else _WARM_UP
+            for number in range(-warm_up, wanted_rounds):
                 tell(f"{shape.name}: {'warm-up' if number < 0 else f'round {number + 1}'}")
-                # In another order each time: each path leaves the broker work for the next one.
                 for name in order.permutation(list(paths)):
                     wanted = _rows_of(name, shape, count)
+                    setting.settle()
                     with setting.topic(shape.partitions) as topic:
                         rate = paths[name](topic, wanted)
                         if name != "spark_empty":
