@@ -40,7 +40,7 @@ mutants: setup ## Break each guarantee in turn: the test that is named for it mu
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
 
-bench: setup ## eos beside what else could be used, in one run: tables, plots; 20 minutes
+bench: setup ## eos beside what else could be used, in one run: tables, plots; 18 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench --readme README.md
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from pyspark.sql import DataFrame
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.hot_path import StepClock
 from bench.paths import EosSink
@@ -43,12 +43,13 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     results = {"machine": machine(), "partitions": partitions, "rows": _ROWS, "epochs": found}
     (out / "scale.json").write_text(json.dumps(results, indent=2) + "\n")
-    reached = list(next(iter(found.values()))["steps_ms"])
-    table = Table("epoch", "first, s", *reached)
-    for name, figures in found.items():
-        steps = [f"{figures['steps_ms'][step]:,.0f}" for step in reached]
-        table.add_row(name, f"{figures['first_s']:.1f}", *steps)
-    console.print(f"{_ROWS:,} rows into {partitions:,} partitions; the steps in milliseconds")
+    table = Table("ms", *(Column(name, justify="right") for name in found))
+    table.add_row("first epoch", *(f"{1000 * one['first_s']:,.0f}" for one in found.values()))
+    for step in next(iter(found.values()))["steps_ms"]:
+        table.add_row(step, *(f"{one['steps_ms'][step]:,.0f}" for one in found.values()))
+    console.print(
+        f"{_ROWS:,} rows into {partitions:,} partitions; medians of {_EPOCHS} later epochs"
+    )
     console.print(table)
 
 
