@@ -8,6 +8,7 @@ producer and poisons every transaction that it has written in (I4).
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -196,26 +197,22 @@ class Producer:
             batch.payload,
         )
 
-    def flush(self) -> None:
+    def flush(self, deadline: float = math.inf) -> None:
         """Wait until the broker has acknowledged everything that was sent before this call.
+
+        ``deadline``: not longer than that, on the clock of ``time.monotonic``.
 
         Raises:
             RequestTimeout: no receipt came for a whole time-out; transactions are poisoned.
             EosError: the producer failed.
         """
-        self._window.flush()
+        self._window.flush(deadline)
 
-    def settle(self, deadline: float) -> None:
-        """Wait until nothing of this producer is under way, whether or not it works.
+    def close_failed(self, deadline: float) -> None:
+        """Wait until ``deadline`` for the broker to close one that failed; silent if it does not.
 
-        One that failed is closed at the broker, which answers when all that it took before is
-        stored. Silent: this comes before an abort, and that one has to go out anyway.
-
-        ``deadline``: for the broker's answer, on the clock of ``time.monotonic``.
+        The broker answers when all that it took before is stored.
         """
-        with contextlib.suppress(EosError):
-            self.flush()
-            return
         with contextlib.suppress(EosError):
             self._connection.request(
                 self._close_command,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from eos.client.coordinators import Coordinators
 from eos.client.poisoning import poisoned
+from eos.client.settling import settle
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -229,12 +230,9 @@ class Transaction:
     def settle(self) -> None:
         """Wait until nothing that this process sent in the transaction is under way.
 
-        Whoever began the transaction elsewhere may abort it then. At most one time-out for all
-        producers that failed.
+        Whoever began the transaction elsewhere may abort it then. At most two time-outs.
         """
-        deadline = time.monotonic() + self._coordinators.timeout_s
-        for producer in self._snapshot():
-            producer.settle(deadline)
+        settle(self._snapshot(), self._coordinators.timeout_s)
 
     def _set(self, state: _State) -> None:
         with self._lock:

@@ -8,7 +8,9 @@ futures are settled behind it, because they run users' callbacks.
 from __future__ import annotations
 
 import copy
+import math
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -185,8 +187,10 @@ class Window:
             was_closed, self._closed = self._closed, True
             return not was_closed
 
-    def flush(self) -> None:
+    def flush(self, deadline: float = math.inf) -> None:
         """Wait for the receipts of all entries that were admitted before this call.
+
+        ``deadline``: not longer than that, on the clock of ``time.monotonic``.
 
         Raises:
             EosError: what made it fail.
@@ -198,20 +202,25 @@ class Window:
                 oldest = next(iter(self._entries), None)
                 return oldest is None or oldest >= end
 
-            silent = self._await(is_flushed, lambda: next(iter(self._entries.values()), None))
+            silent = self._await(
+                is_flushed, lambda: next(iter(self._entries.values()), None), deadline
+            )
         if silent is not None:
             self.fail_in_silence()
         if self._failure is not None:
             raise copy.copy(self._failure)
 
     def _await(
-        self, is_done: Callable[[], bool], oldest: Callable[[], _Entry | None]
+        self,
+        is_done: Callable[[], bool],
+        oldest: Callable[[], _Entry | None],
+        deadline: float = math.inf,
     ) -> _Entry | None:
         """Under the lock, until it is done or this window has failed.
 
         Returns:
-            The ``oldest`` entry, when it has been that, without a receipt, for a whole time-out:
-            receipts of younger ones are no sign of life for it. None otherwise.
+            The ``oldest`` entry, when it has been that, without a receipt, for a whole time-out or
+            until ``deadline``: receipts of younger ones are no sign of life for it. None otherwise.
         """
         while self._failure is None and not is_done():
             before = oldest()
@@ -219,6 +228,7 @@ class Window:
             def moved(before: _Entry | None = before) -> bool:
                 return self._failure is not None or is_done() or oldest() is not before
 
-            if not self.lock.wait_for(moved, self._timeout_s) and before is not None:
+            wait_s = min(self._timeout_s, max(0.0, deadline - time.monotonic()))
+            if not self.lock.wait_for(moved, wait_s) and before is not None:
                 return before
         return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from chaos.proxy import Replace, Verdict
+from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.wire import commands
 from tests.support import admin
@@ -125,6 +127,33 @@ def test_a_doubt_poisons_every_open_transaction_that_the_producer_has_written_in
         concerned.commit()
     with pytest.raises(Fatal, match="was committed"):
         ended.commit()
+
+
+def test_an_abort_waits_for_what_silent_producers_have_under_way_for_all_at_once(proxy, name):
+    timeout_s, count = 2.0, 4
+    closed_before_the_end: list[int] = []
+    with PulsarClient(proxy.service_url, timeout_s=timeout_s) as client:
+        topics = [f"persistent://public/default/{name}-{n}" for n in range(count)]
+        producers = [client.producer(topic, create=True) for topic in topics]
+        txn = client.transaction(timeout_s=60)
+        txn.register(topics)
+        answers = proxy.seen[commands.Success]
+
+        def note(_: commands.EndTxn) -> Verdict:
+            closed_before_the_end.append(proxy.seen[commands.Success] - answers)
+            return Verdict.PASS
+
+        with (
+            proxy.fault(commands.SendReceipt, Verdict.DROP, times=count),
+            proxy.fault(commands.EndTxn, note),
+        ):
+            for producer in producers:
+                producer.send(b"x", txn=txn)
+            began = time.monotonic()
+            txn.abort()
+            took_s = time.monotonic() - began
+    assert closed_before_the_end == [count]  # the broker has answered: all is stored
+    assert took_s < 2 * timeout_s + 1
 
 
 def test_the_rest_of_what_is_under_way_fails_with_it_each_with_an_error_of_its_own(

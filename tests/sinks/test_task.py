@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -52,7 +53,7 @@ def test_only_rows_that_are_cut_up_by_key_are_held_back(keyed, partitions, wante
 
 
 class Closing:
-    """A partition's writer: its closing fails or not."""
+    """A partition's writer: its closing takes a while, or fails at once."""
 
     def __init__(self, seen: list[str], failure: Exception | None) -> None:
         self.seen, self.failure = seen, failure
@@ -60,6 +61,7 @@ class Closing:
     def close(self) -> str:
         if self.failure:
             raise self.failure
+        time.sleep(0.05)
         self.seen.append("closed")
         return "figures"
 
@@ -83,6 +85,16 @@ def closing(monkeypatch, *failures: Exception | None) -> tuple[object, list[str]
 def test_a_task_that_fails_as_it_closes_reports_when_nothing_is_under_way(monkeypatch):
     failure = ConnectionLost("x")
     assert closing(monkeypatch, failure) == (failure, ["settled"])
+
+
+@pytest.mark.parametrize("place", [0, 1, 40])
+def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeypatch, place):
+    failures: list[Exception | None] = [None] * 41
+    failures[place] = ConnectionLost("x")
+    error, seen = closing(monkeypatch, *failures)
+    assert error is failures[place]
+    assert seen[-1] == "settled"
+    assert "settled" not in seen[:-1]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
