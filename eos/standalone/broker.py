@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -188,7 +190,8 @@ class PulsarStandalone:
             with _DIRECT.open(request, timeout=_ADMIN_TIMEOUT_S) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as refusal:
-            refusal.add_note(refusal.read(_REFUSAL_BYTES).decode(errors="replace"))
+            with refusal, contextlib.suppress(OSError, http.client.HTTPException):
+                refusal.add_note(refusal.read(_REFUSAL_BYTES).decode(errors="replace"))
             raise
         return json.loads(text) if text else None
 
