@@ -28,8 +28,8 @@ from sinks.clients import ClientOptions
 
 ROWS: Final = (10, 1_000, 100_000)
 _AT_A_TIME: Final = 11
-"""Epochs of a start, of which the first is not counted; so this is no divisor of the tenth commit
-at which Delta writes a checkpoint."""
+"""Epochs of a start, of which the first is not counted. Not ten: Delta writes a checkpoint at each
+tenth commit, which could always be the one that is not counted."""
 _WARM_UP: Final = 12
 _SHOWN_WITHIN_S: Final = 60.0
 

@@ -145,7 +145,7 @@ def _rows_of_runs(throughput: Iterable[Results]) -> str:
         counts[entry["path"] == "pulsar_client", entry["shape"]["value_bytes"]] = entry["rows"]
     ours, slow = (
         " or ".join(
-            f"{count:,} of {size:,} bytes"
+            f"{count:,} rows of {size:,} bytes"
             for (is_slow, size), count in counts.items()
             if is_slow == which
         )

@@ -73,8 +73,8 @@ def test_a_target_that_is_missed_is_not_called_reached(results):
 
 def test_the_table_holds_what_was_measured(results):
     text = markdown(results)
-    assert "A run writes 2,000,000 of 100 bytes; `pulsar-client`" in text
-    assert "no faster with more, 250,000 of 100 bytes." in text
+    assert "A run writes 2,000,000 rows of 100 bytes; `pulsar-client`" in text
+    assert "no faster with more, 250,000 rows of 100 bytes." in text
     assert "| **eos, exactly-once**, from a DataFrame | **1.50 M** | 1.35 M to 1.65 M |" in text
     assert "| 100 B, value, 1 (5) | 1.50 M | 100 k | 15.0 | 250 k | 6.0 |" in text
     assert "| 100 B, value, key, event time, 1 (5) | 1.00 M | 50 k | 20.0 | | |" in text
