@@ -22,8 +22,6 @@ from eos.standalone.readiness import Probe
 _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
 _REFUSAL_BYTES: Final = 1000
-# A proxy that the environment names is for what is far away.
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _INSTALL_HINT: Final = (
     "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
     "(with: pip install 'eos[test]')."
@@ -186,8 +184,10 @@ class PulsarStandalone:
         )
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
+        # A proxy that the environment names is for what is far away.
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with _DIRECT.open(request, timeout=_ADMIN_TIMEOUT_S) as answer:
+            with direct.open(request, timeout=_ADMIN_TIMEOUT_S) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as refusal:
             with refusal, contextlib.suppress(OSError, http.client.HTTPException):
