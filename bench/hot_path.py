@@ -29,8 +29,6 @@ from eos.steps import Step
 from eos.wire.batch import check_rows, encode_batches
 
 _WARM_UP: Final = 5
-_SETTLES_S: Final = 1.0
-"""The broker still writes to its ledgers when an epoch is committed."""
 PHASES: Final = {
     "check the rows": ("checks.py", "check_rows"),
     "message metadata": ("metadata.py", "encode_rows"),
@@ -127,13 +125,13 @@ def measure_processor(setting: Setting, shape: Shape, rows: int, epochs: int) ->
         try:
             for _ in range(_WARM_UP):
                 sink.write(df)
-            time.sleep(_SETTLES_S)
+            setting.settle()  # it still writes to its ledgers when an epoch is committed
             before = _processor_s(setting)
             began = time.perf_counter()
             for _ in range(epochs):
                 sink.write(df)
             took_s = time.perf_counter() - began
-            time.sleep(_SETTLES_S)
+            setting.settle()
             after = _processor_s(setting)
         finally:
             sink.close()

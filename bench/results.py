@@ -119,19 +119,18 @@ def _throughput(results: Results) -> list[str]:
         "| eos | `pulsar-client` | ratio | Java, one txn | ratio |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    by_shape: dict[tuple[Any, ...], dict[str, float]] = {}
-    counts: dict[tuple[Any, ...], int] = {}
+    by_shape: dict[tuple[Any, ...], Results] = {}
     for entry in results["throughput"]:
         key = tuple(entry["shape"].values())
-        by_shape.setdefault(key, {})[entry["path"]] = entry["rows_per_s"]["median"]
-        counts[key] = entry["rows_per_s"]["count"]
-    for (size, columns, partitions), rates in by_shape.items():
+        by_shape.setdefault(key, {})[entry["path"]] = entry["rows_per_s"]
+    for (size, columns, partitions), spreads in by_shape.items():
+        rates = {path: spread["median"] for path, spread in spreads.items()}
         peers = (
             f"{_short(rates[peer])} | {rates['eos'] / rates[peer]:.1f}" if peer in rates else "|"
             for peer in ("pulsar_client", "java_transaction")
         )
         lines.append(
-            f"| {size} B, {_COLUMNS[columns]}, {partitions} ({counts[size, columns, partitions]}) "
+            f"| {size} B, {_COLUMNS[columns]}, {partitions} ({spreads['eos']['count']}) "
             f"| {_short(rates['eos'])} | "
             f"{' | '.join(peers)} |"
         )

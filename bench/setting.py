@@ -28,10 +28,7 @@ _QUIET: Final = 0.2
 """Of one core; a broker without clients uses a few hundredths."""
 # Compiler, collector and caches as on a machine that is a broker: what a test starts with, for a
 # quick start and little memory, would measure the tests.
-BROKER_JVM: Final = (
-    *("-Xmx2g", "-XX:TieredStopAtLevel=4"),
-    *("-XX:-UseSerialGC", "-XX:+UseG1GC"),
-)
+BROKER_JVM: Final = ("-Xmx2g", "-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC")
 BROKER_CONFIG: Final = {
     "dbStorage_writeCacheMaxSizeMb": "512",
     "managedLedgerCacheSizeMB": "256",

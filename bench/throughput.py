@@ -22,16 +22,13 @@ from bench.setting import Setting, timed_s
 from bench.spread import Spread
 
 BASE: Final = Shape()
-ROUNDS: Final = {
-    BASE: 7,
-    **{
-        Shape(value_bytes, columns, partitions): 3
-        for value_bytes in (100, 1024)
-        for columns in ("value", "keyed", "properties")
-        for partitions in (1, 16)
-        if Shape(value_bytes, columns, partitions) != BASE
-    },
-}
+SHAPES: Final = tuple(
+    Shape(value_bytes, columns, partitions)
+    for value_bytes in (100, 1024)
+    for columns in ("value", "keyed", "properties")
+    for partitions in (1, 16)
+)
+ROUNDS: Final = {shape: 7 if shape == BASE else 3 for shape in SHAPES}
 """Shape -> how many rounds."""
 QUICK_ROUNDS: Final = {BASE: 3}
 _WARM_UP: Final = 2
