@@ -65,19 +65,23 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
         "rows": rows,
         "throughput": throughput.measure(stage, rows, rounds, tell),
         "latency": latency.measure(
-            stage, 20 if quick else 60, tell, (10,) if quick else latency.ROWS
+            stage,
+            22 if quick else 60,
+            tell,
+            sizes=(10,) if quick else latency.ROWS,
+            delta=not quick,
         ),
     }
     tell("phases")
     found["phases"] = hot_path.measure_phases(stage, rows)
-    found["steps_ms"] = hot_path.measure_steps(stage, 20 if quick else 60)
     if not quick:
+        found["steps_ms"] = hot_path.measure_steps(stage, 60)
         tell("processor")
         found["processor"] = [
             hot_path.measure_processor(stage, shape, count, epochs)
             for shape, count, epochs in (
                 (Shape(100), rows, 5),
-                (Shape(1024), rows * 100 // 1024, 5),
+                (Shape(1024), Shape(1024).count(rows), 5),
                 (Shape(100), 10, 60),
             )
         ]

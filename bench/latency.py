@@ -37,24 +37,30 @@ WriteEpoch = Callable[[DataFrame, int], None]
 
 
 def measure(
-    setting: Setting, epochs: int, tell: Callable[[str], None], sizes: tuple[int, ...] = ROWS
+    setting: Setting,
+    epochs: int,
+    tell: Callable[[str], None],
+    *,
+    sizes: tuple[int, ...],
+    delta: bool,
 ) -> dict[str, Any]:
     """``{rows: {path: spread in ms, with p99}}`` and the two-phase commit's own cost."""
     found: dict[str, Any] = {}
     for rows in sizes:
         tell(f"epochs of {rows:,} rows")
-        found[str(rows)] = _of(setting, rows, epochs)
+        found[str(rows)] = _of(setting, rows, epochs, delta=delta)
     return found
 
 
-def _of(setting: Setting, rows: int, epochs: int) -> dict[str, Any]:
+def _of(setting: Setting, rows: int, epochs: int, *, delta: bool) -> dict[str, Any]:
     with setting.topic(CORES) as topic, setting.topic(CORES) as plain_topic:
         sink = EosSink(setting, topic)
         streams = {
             "eos": _Stream(setting, rows, sink.sink),
             "no_transaction": _Stream(setting, rows, _plain(setting, plain_topic)),
-            "delta": _Stream(setting, rows, _delta(setting)),
         }
+        if delta:
+            streams["delta"] = _Stream(setting, rows, _delta(setting))
         try:
             for stream in streams.values():
                 stream.run(_WARM_UP)

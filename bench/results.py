@@ -154,14 +154,13 @@ def _rows_of_runs(throughput: Iterable[Results]) -> str:
 
 
 def _latency(results: Results) -> list[str]:
-    count = next(iter(results["latency"].values()))["eos"]["count"]
-    lines = [f"| {count} micro-batches, ms (p50, p99) | eos | no transaction | Delta append |"]
-    lines.append("|---|---:|---:|---:|")
+    some = next(iter(results["latency"].values()))
+    paths = [path for path in _STREAMS if path in some]
+    heads = " | ".join(_STREAMS[path] for path in paths)
+    lines = [f"| {some['eos']['count']} micro-batches, ms (p50, p99) | {heads} |"]
+    lines.append(f"|---|{'---:|' * len(paths)}")
     for rows, found in results["latency"].items():
-        cells = [
-            f"{found[path]['median']:.0f}, {found[path]['p99']:.0f}"
-            for path in ("eos", "no_transaction", "delta")
-        ]
+        cells = [f"{found[path]['median']:.0f}, {found[path]['p99']:.0f}" for path in paths]
         lines.append(f"| {int(rows):,} rows | {' | '.join(cells)} |")
     return lines
 
@@ -196,6 +195,11 @@ _PATHS: Final = {
     "raw_sockets": "ready-made frames through two raw sockets",
     "java_transaction": "the Java client, one transaction",
     "pulsar_client": "`foreachPartition` with `pulsar-client`, at-least-once",
+}
+_STREAMS: Final = {
+    "eos": "eos",
+    "no_transaction": "no transaction",
+    "delta": "Delta append",
 }
 _COLUMNS: Final = {
     "value": "value",

@@ -35,6 +35,10 @@ class Shape:
         """For tables."""
         return f"{self.value_bytes} B, {self.columns}, {self.partitions} partitions"
 
+    def count(self, rows: int) -> int:
+        """How many are as many bytes of values as so many ``rows`` of the usual size."""
+        return rows * Shape.value_bytes // self.value_bytes
+
 
 def frame(spark: SparkSession, shape: Shape, count: int) -> DataFrame:
     """``count`` rows in as many Spark partitions as there are cores.

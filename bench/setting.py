@@ -18,6 +18,7 @@ from typing import Any, Final
 import psutil
 from pyspark.sql import SparkSession
 
+from bench import page_cache
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
@@ -97,7 +98,10 @@ def setting() -> Iterator[Setting]:
     """Broker and Spark, both on this machine; gone at the end, whatever happens."""
     folder = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
-        with PulsarStandalone(config=BROKER_CONFIG, jvm_options=BROKER_JVM) as broker:
+        with (
+            page_cache.full(folder),
+            PulsarStandalone(config=BROKER_CONFIG, jvm_options=BROKER_JVM) as broker,
+        ):
             spark = _session(folder)
             try:
                 yield Setting(broker, spark, folder)

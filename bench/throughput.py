@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -31,10 +32,11 @@ SHAPES: Final = tuple(
 ROUNDS: Final = {shape: 7 if shape == BASE else 3 for shape in SHAPES}
 """Shape -> how many rounds."""
 QUICK_ROUNDS: Final = {BASE: 3}
-_WARM_UP: Final = 2
-"""Rounds before those that count, where a JVM is new: in the first shape, and where there is a Java
-client. Measured over 45 epochs of two million rows: from the third on Spark's JVM needs little
-less."""
+_WARM_UP: Final = 3
+"""Runs of each path that do not count, where Spark and broker are new. Measured over 45 epochs of
+two million rows: from the third on Spark's JVM needs little less."""
+_ALWAYS_NEW: Final = {"pulsar_client": 1, "java_transaction": 2}
+"""Path -> runs that do not count in any shape: its clients, or their JVM, are new in each."""
 _SLOW_ROWS: Final = {100: 250_000, 1024: 100_000}
 """``pulsar_client`` writes no more rows of so many bytes. Measured, medians of three: of 100 bytes
 69 thousand rows/s with 250,000 rows and with a million, 61 thousand with 125,000; of 1,024 bytes
@@ -52,14 +54,15 @@ def measure(
     results: list[dict[str, Any]] = []
     order = np.random.default_rng(0)
     for shape, wanted_rounds in rounds.items():
-        count = rows * BASE.value_bytes // shape.value_bytes
+        count = shape.count(rows)
         found: dict[str, list[float]] = defaultdict(list)
         with ExitStack() as stack:
             paths = _paths(setting, shape, stack)
-            warm_up = _WARM_UP if not results or "java_transaction" in paths else 1
-            for number in range(-warm_up, wanted_rounds):
+            known = 1 if results else _WARM_UP
+            warm_up = {name: _ALWAYS_NEW.get(name, known) for name in paths}
+            for number in range(-max(warm_up.values()), wanted_rounds):
                 tell(f"{shape.name}: {'warm-up' if number < 0 else f'round {number + 1}'}")
-                for name in order.permutation(list(paths)):
+                for name in order.permutation([each for each in paths if number >= -warm_up[each]]):
                     wanted = _rows_of(name, shape, count)
                     setting.settle()
                     with setting.topic(shape.partitions) as topic:
@@ -115,10 +118,7 @@ def _paths(setting: Setting, shape: Shape, stack: ExitStack) -> dict[str, Run]:
         exact = "-partition-0" if shape.partitions == 1 else ""
         paths["java_transaction"] = lambda topic, count: java.rows_per_s(topic + exact, count)
     if shape == BASE:
-        paths["eos_from_arrow"] = _apart(url, shape, "arrow")
-        paths["raw_sockets"] = _apart(url, shape, "raw")
+        apart = stack.enter_context(writers.start(url))
+        paths["eos_from_arrow"] = partial(apart.rows_per_s, "arrow", shape)
+        paths["raw_sockets"] = partial(apart.rows_per_s, "raw", shape)
     return paths
-
-
-def _apart(url: str, shape: Shape, kind: writers.Kind) -> Run:
-    return lambda topic, count: writers.rows_per_s(kind, url, topic, shape, count)

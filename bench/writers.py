@@ -7,23 +7,31 @@ of the broker's work, and of ours nothing is left but a loop over whole entries:
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Final, Literal, TypeAlias
 
 from bench.rows import Shape, arrow_rows
 from bench.setting import CORES
 from eos.client import PulsarClient
+from eos.client.producer import Producer
 from eos.ids import TopicName, TxnId
 from eos.wire import commands
 from eos.wire.batch import EncodedBatch, check_rows, encode_batches
 from eos.wire.frames import encode_send
 
 Kind = Literal["arrow", "raw"]
+Pipe: TypeAlias = "Connection[Any, Any]"
 
 _PATIENCE_S: Final = 120.0
+_ENDS_WITHIN_S: Final = 20.0
 _IN_FLIGHT_BYTES: Final = 32 << 20
 _TTL_S: Final = 300.0
 
@@ -33,7 +41,6 @@ class Work:
     """What one process writes."""
 
     kind: Kind
-    service_url: str
     topic: str
     txn: TxnId
     shape: Shape
@@ -41,77 +48,115 @@ class Work:
     count: int
 
 
-def rows_per_s(kind: Kind, service_url: str, topic: str, shape: Shape, count: int) -> float:
-    """Write ``count`` rows by as many processes as there are cores, in one transaction.
+class Writers:
+    """As many processes as there are cores, made by ``start``."""
 
-    The clock runs from when all are ready until the transaction is committed.
-    """
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(CORES + 1)
-    done = context.Queue()
-    exact = str(TopicName.parse(topic).partition(0))
-    with PulsarClient(service_url) as client:
-        txn = client.transaction(timeout_s=_TTL_S)
+    def __init__(self, client: PulsarClient, pipes: list[Pipe]) -> None:
+        self._client = client
+        self._pipes = pipes
+
+    def rows_per_s(self, kind: Kind, shape: Shape, topic: str, count: int) -> float:
+        """Write ``count`` rows to the first partition of ``topic``, in one transaction.
+
+        The clock runs from when all are ready until the transaction is committed.
+        """
+        exact = str(TopicName.parse(topic).partition(0))
+        txn = self._client.transaction(timeout_s=_TTL_S)
         txn.register([exact])
         share = count // CORES
-        works = [
-            Work(kind, service_url, exact, txn.id, shape, number * share, share)
-            for number in range(CORES)
-        ]
-        processes = [context.Process(target=_work, args=(work, ready, done)) for work in works]
-        try:
-            for process in processes:
+        for number, pipe in enumerate(self._pipes):
+            pipe.send(Work(kind, exact, txn.id, shape, number * share, share))
+        for pipe in self._pipes:
+            _answer(pipe)
+        began = time.perf_counter()
+        for pipe in self._pipes:
+            pipe.send("go")
+        written = sum(_answer(pipe) for pipe in self._pipes)
+        txn.commit()
+        took_s = time.perf_counter() - began
+        if written != share * CORES:
+            raise RuntimeError(f"{written} rows of {share * CORES} were written")
+        return written / took_s
+
+
+@contextmanager
+def start(service_url: str) -> Iterator[Writers]:
+    """Processes that stay, with their connections, as Spark's Python workers do: the first second
+    of a new one is slow."""
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        client = stack.enter_context(PulsarClient(service_url))
+        pipes = []
+        for _ in range(CORES):
+            pipe, theirs = context.Pipe()
+            with theirs:
+                process = context.Process(target=_serve, args=(theirs, service_url))
                 process.start()
-            ready.wait(_PATIENCE_S)
-            began = time.perf_counter()
-            written: int = sum(done.get(timeout=_PATIENCE_S) for _ in processes)
-            txn.commit()
-            took_s = time.perf_counter() - began
-            for process in processes:
-                process.join(_PATIENCE_S)
-        finally:
-            for process in processes:
-                if process.is_alive():
-                    process.kill()
-    if written != share * CORES:
-        raise RuntimeError(f"{written} rows of {share * CORES} were written")
-    return written / took_s
+            stack.callback(_end, process, pipe)
+            pipes.append(pipe)
+        yield Writers(client, pipes)
 
 
-def _work(work: Work, ready: threading.Barrier, done: multiprocessing.Queue[int]) -> None:
+def _end(process: BaseProcess, pipe: Pipe) -> None:
+    pipe.close()  # the end of its orders is the end of its work
+    process.join(_ENDS_WITHIN_S)
+    process.kill()
+
+
+def _answer(pipe: Pipe) -> int:
+    if not pipe.poll(_PATIENCE_S):
+        raise RuntimeError("a writer does not answer")
+    answer: int = pipe.recv()  # at its end, of which its own words are on stderr: EOFError
+    return answer
+
+
+def _serve(orders: Pipe, service_url: str) -> None:
+    with (
+        contextlib.suppress(EOFError),  # no more orders
+        PulsarClient(service_url, max_pending_bytes=_IN_FLIGHT_BYTES) as client,
+    ):
+        while True:
+            _do(client, orders.recv(), orders)
+
+
+def _do(client: PulsarClient, work: Work, orders: Pipe) -> None:
     rows = arrow_rows(work.shape, work.start, work.count)
-    with PulsarClient(work.service_url, max_pending_bytes=_IN_FLIGHT_BYTES) as client:
-        txn = client.join(work.txn)
-        txn.register([work.topic])
-        if work.kind == "arrow":
-            producer = client.producer(work.topic)
-            ready.wait(_PATIENCE_S)
-            check_rows(rows, producer.max_batch_bytes)
-            for batch in encode_batches(rows):
-                producer.send_batch(batch, txn=txn)
-            producer.close()
-        else:
-            sender = _RawSender(client, work)
-            frames = sender.frames(list(encode_batches(rows)))
-            ready.wait(_PATIENCE_S)
-            sender.push(frames)
-    done.put(work.count)
+    txn = client.join(work.txn)
+    txn.register([work.topic])
+    producer = client.producer(work.topic)
+    if work.kind == "arrow":
+        _await_go(orders)
+        check_rows(rows, producer.max_batch_bytes)
+        for batch in encode_batches(rows):
+            producer.send_batch(batch, txn=txn)
+    else:
+        sender = _RawSender(producer, work.txn)
+        frames = sender.frames(list(encode_batches(rows)))
+        _await_go(orders)
+        sender.push(frames)
+    producer.close()
+    orders.send(work.count)
+
+
+def _await_go(orders: Pipe) -> None:
+    orders.send(0)  # rows written; so it is ready
+    orders.recv()
 
 
 class _RawSender:
     """Pushes frames, and counts receipts so that not too much is in flight."""
 
-    def __init__(self, client: PulsarClient, work: Work) -> None:
-        self._work = work
-        self._producer = client.producer(work.topic)
-        self._connection = self._producer._connection
-        self._connection.listen(self._producer._id, self)
+    def __init__(self, producer: Producer, txn: TxnId) -> None:
+        self._txn = txn
+        self._producer = producer
+        self._connection = producer._connection
+        self._connection.listen(producer._id, self)
         self._room = threading.Semaphore(_IN_FLIGHT_BYTES // (1 << 20))
         self._failure: BaseException | None = None
 
     def frames(self, batches: list[EncodedBatch]) -> list[tuple[bytes, memoryview]]:
         """Heads, with their checksums, and payloads."""
-        txn = self._work.txn
+        txn = self._txn
         frames, sequence_id = [], 0
         for batch in batches:
             send = commands.Send(
