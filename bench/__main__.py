@@ -66,7 +66,7 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
         "throughput": throughput.measure(stage, rows, rounds, tell),
         "latency": latency.measure(
             stage,
-            22 if quick else 60,
+            22 if quick else 50,
             tell,
             sizes=(10,) if quick else latency.ROWS,
             delta=not quick,
@@ -89,7 +89,7 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
         found["memory"] = hot_path.measure_memory(stage, 2 * rows)
         tell("time to visible")
         found["visible"] = latency.measure_visible(stage, 40)
-        found["growth"] = growth.measure(stage, 4, tell)
+        found["growth"] = growth.measure(stage, 3, tell)
     return found
 
 

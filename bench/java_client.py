@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from bench.setting import HEAP
 from eos.standalone import jvm, maven
 
 _PROGRAM: Final = Path(__file__).parent / "java" / "TransactionClient.java"
@@ -22,7 +23,8 @@ class JavaClient:
         if java is None:
             raise RuntimeError("there is no Java of version 17 or newer")
         jars = str(maven.pulsar_jars()[0].parent / "*")
-        self._command = [java, "-Xmx2g", "-cp", jars, str(_PROGRAM), service_url, str(value_bytes)]
+        arguments = [str(_PROGRAM), service_url, str(value_bytes)]
+        self._command = [java, *HEAP, "-cp", jars, *arguments]
 
     def rows_per_s(self, topic: str, count: int) -> float:
         """Write ``count`` rows to ``topic``, best an exact partition, in one transaction."""

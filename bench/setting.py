@@ -27,9 +27,12 @@ _SETTLED_WITHIN_S: Final = 2.0
 _LOOKS_FOR_S: Final = 0.2
 _QUIET: Final = 0.2
 """Of one core; a broker without clients uses a few hundredths."""
+HEAP: Final = ("-Xms2g", "-Xmx2g", "-XX:+AlwaysPreTouch")
+"""As a server's JVM has it: all of it from the start. One that gives memory back and takes it anew
+measures the kernel."""
 # Compiler, collector and caches as on a machine that is a broker: what a test starts with, for a
 # quick start and little memory, would measure the tests.
-BROKER_JVM: Final = ("-Xmx2g", "-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC")
+BROKER_JVM: Final = (*HEAP, "-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC")
 BROKER_CONFIG: Final = {
     "dbStorage_writeCacheMaxSizeMb": "512",
     "managedLedgerCacheSizeMB": "256",
@@ -120,6 +123,7 @@ def _session(folder: Path) -> SparkSession:
         SparkSession.builder.master(f"local[{CORES}]")
         .appName("eos-bench")
         .config("spark.driver.memory", "4g")
+        .config("spark.driver.extraJavaOptions", "-Xms4g -XX:+AlwaysPreTouch")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
