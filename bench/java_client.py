@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from bench.rows import Shape
 from bench.setting import HEAP
 from eos.standalone import jvm, maven
 
@@ -18,18 +19,19 @@ _PROGRAM: Final = Path(__file__).parent / "java" / "TransactionClient.java"
 class JavaClient:
     """Writes rows in one transaction each time it is asked. A context manager, which starts it."""
 
-    def __init__(self, service_url: str, value_bytes: int) -> None:
+    def __init__(self, service_url: str) -> None:
         java = jvm.find_java()
         if java is None:
             raise RuntimeError("there is no Java of version 17 or newer")
         jars = str(maven.pulsar_jars()[0].parent / "*")
-        arguments = [str(_PROGRAM), service_url, str(value_bytes)]
-        self._command = [java, *HEAP, "-cp", jars, *arguments]
+        self._command = [java, *HEAP, "-cp", jars, str(_PROGRAM), service_url]
 
-    def rows_per_s(self, topic: str, count: int) -> float:
-        """Write ``count`` rows to ``topic``, best an exact partition, in one transaction."""
+    def rows_per_s(self, shape: Shape, topic: str, count: int) -> float:
+        """Write ``count`` values to ``topic`` in one transaction."""
+        if shape.partitions == 1:
+            topic += "-partition-0"  # which spares the client its router
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{topic} {count}\n")
+        self._process.stdin.write(f"{topic} {count} {shape.value_bytes}\n")
         self._process.stdin.flush()
         return count / float(self._await("took"))
 

@@ -2,7 +2,7 @@
 
 A stream from files, a file for each epoch, as Spark times it itself (``triggerExecution``: source,
 offsets, the write and its commit). The same stream into the same sink without transactions, and
-into a Delta table. Epochs of the three come in turn, a few at a time.
+into a Delta table if wanted. Epochs of them come in turn, a few at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def measure(
     sizes: tuple[int, ...],
     delta: bool,
 ) -> dict[str, Any]:
-    """``{rows: {path: spread in ms, with p99}}`` and the two-phase commit's own cost."""
+    """``{rows: {path: spread in ms, with p99}}`` and the two-phase commit's own cost, of no fewer
+    than so many ``epochs``."""
     found: dict[str, Any] = {}
     for rows in sizes:
         tell(f"epochs of {rows:,} rows")
@@ -66,7 +67,7 @@ def _of(setting: Setting, rows: int, epochs: int, *, delta: bool) -> dict[str, A
                 stream.run(_WARM_UP)
                 stream.durations_ms.clear()
             order = np.random.default_rng(0)
-            for _ in range(-(-epochs // _AT_A_TIME)):
+            for _ in range(-(-epochs // (_AT_A_TIME - 1))):
                 for name in order.permutation(list(streams)):
                     streams[name].run(_AT_A_TIME)
             for name, written in (("eos", topic), ("no_transaction", plain_topic)):

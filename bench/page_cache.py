@@ -10,7 +10,9 @@ used again instead, at hardly a cost, and nobody has to do without memory for it
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,27 +22,40 @@ from typing import Final
 
 import psutil
 
-_WITHIN_S: Final = 120.0
+_WITHIN_S: Final = 60.0
 _AT_A_TIME: Final = 1 << 20
 
 
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
     """Fill what memory is free with pages of a file without content, which takes no room on disk
-    and is gone at the end; what can't be filled in two minutes stays as it is."""
-    deadline = time.monotonic() + _WITHIN_S
-    readers = os.cpu_count() or 1
+    and is gone at the end; what can't be filled in a minute stays as it is.
+
+    On Linux only. A folder in memory (tmpfs) keeps no pages of what has no content.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
-        share = psutil.virtual_memory().free // readers
-        file.truncate(share * readers)
-
-        def read(start: int) -> None:
-            buffer = bytearray(_AT_A_TIME)
-            for offset in range(start, start + share, _AT_A_TIME):
-                if time.monotonic() > deadline:
-                    return
-                os.preadv(file.fileno(), [buffer], offset)
-
-        with ThreadPoolExecutor(readers) as pool:
-            list(pool.map(read, range(0, share * readers, share)))
+        if sys.platform == "linux":
+            _read(file.fileno(), psutil.virtual_memory().free)
         yield
+
+
+def _read(file: int, size: int) -> None:
+    """Read ``size`` bytes that were never written, with all cores."""
+    readers = os.cpu_count() or 1
+    share = -(-size // readers)
+    os.truncate(file, share * readers)
+    end = time.monotonic() + _WITHIN_S
+    is_over = threading.Event()
+
+    def read(start: int) -> None:
+        buffer = bytearray(_AT_A_TIME)
+        for offset in range(start, start + share, _AT_A_TIME):
+            if is_over.is_set() or time.monotonic() > end:
+                return
+            os.preadv(file, [buffer], offset)
+
+    with ThreadPoolExecutor(readers) as pool:
+        try:
+            list(pool.map(read, range(0, share * readers, share)))
+        finally:
+            is_over.set()  # Ctrl-C does not wait for the rest

@@ -96,8 +96,7 @@ def _rates(results: Results, path: Path) -> Path:
 def _latency(results: Results, path: Path) -> Path:
     figure, every = _axes(11, 3, len(results["latency"]))
     for axes, (rows, found) in zip(every, results["latency"].items(), strict=True):
-        paths = ("eos", "no_transaction", "delta")
-        spreads = {name: found[name] for name in paths if name in found}
+        spreads = {name: spread for name, spread in found.items() if name in _NAMES}
         _bars(axes, spreads, 1, ends=("p10", "p90"), is_named=axes is every[0])
         axes.set_title(f"{int(rows):,} rows")
         axes.set_xlabel("ms for a micro-batch (p10 to p90)")

@@ -22,6 +22,8 @@ from bench import page_cache
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
+_MEMORY_BYTES: Final = 11 << 30
+"""Three heaps (2, 2 and 4 GB), the broker's buffers, and rows that are ready."""
 _COUNTED_WITHIN_S: Final = 30.0
 _SETTLED_WITHIN_S: Final = 2.0
 _LOOKS_FOR_S: Final = 0.2
@@ -98,7 +100,17 @@ def _path(topic: str) -> str:
 
 @contextmanager
 def setting() -> Iterator[Setting]:
-    """Broker and Spark, both on this machine; gone at the end, whatever happens."""
+    """Broker and Spark, both on this machine; gone at the end, whatever happens.
+
+    Raises:
+        RuntimeError: there is too little memory for them and their peers.
+    """
+    available = psutil.virtual_memory().available
+    if available < _MEMORY_BYTES:
+        raise RuntimeError(
+            f"broker, Spark and their peers need {_MEMORY_BYTES >> 30} GiB of memory; "
+            f"{available / 2**30:.1f} GiB are free"
+        )
     folder = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
         with (

@@ -7,9 +7,7 @@ broker has counted no fewer messages than were written.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -33,10 +31,9 @@ ROUNDS: Final = {shape: 7 if shape == BASE else 3 for shape in SHAPES}
 """Shape -> how many rounds."""
 QUICK_ROUNDS: Final = {BASE: 3}
 _WARM_UP: Final = 3
-"""Runs of each path that do not count, where Spark and broker are new. Measured over 45 epochs of
-two million rows: from the third on Spark's JVM needs little less."""
-_ALWAYS_NEW: Final = {"pulsar_client": 1, "java_transaction": 2}
-"""Path -> runs that do not count in any shape: its clients, or their JVM, are new in each."""
+"""Rounds before those that count in the first shape, where all JVMs are new; in the others there is
+one. Measured over 45 epochs of two million rows: from the third on Spark's JVM needs little less.
+"""
 _SLOW_ROWS: Final = {100: 250_000, 1024: 100_000}
 """``pulsar_client`` writes no more rows of so many bytes. Measured, medians of three: of 100 bytes
 69 thousand rows/s with 250,000 rows and with a million, 61 thousand with 125,000; of 1,024 bytes
@@ -53,41 +50,46 @@ def measure(
     ``rows_per_s`` with its spread over so many rounds."""
     results: list[dict[str, Any]] = []
     order = np.random.default_rng(0)
-    for shape, wanted_rounds in rounds.items():
-        count = shape.count(rows)
-        found: dict[str, list[float]] = defaultdict(list)
-        with ExitStack() as stack:
-            paths = _paths(setting, shape, stack)
-            known = 1 if results else _WARM_UP
-            warm_up = {name: _ALWAYS_NEW.get(name, known) for name in paths}
-            for number in range(-max(warm_up.values()), wanted_rounds):
+    url = setting.broker.service_url
+    with JavaClient(url) as java, writers.start(url) as apart:
+        for shape, wanted_rounds in rounds.items():
+            paths = _paths(setting, shape, java, apart)
+            found: dict[str, list[float]] = {name: [] for name in paths}
+            for number in range(-1 if results else -_WARM_UP, wanted_rounds):
                 tell(f"{shape.name}: {'warm-up' if number < 0 else f'round {number + 1}'}")
-                for name in order.permutation([each for each in paths if number >= -warm_up[each]]):
-                    wanted = _rows_of(name, shape, count)
-                    setting.settle()
-                    with setting.topic(shape.partitions) as topic:
-                        rate = paths[name](topic, wanted)
-                        if name != "spark_empty":
-                            setting.await_count(topic, wanted)
+                for name in order.permutation(list(paths)):
+                    rate = _run(setting, name, paths[name], shape, _rows_of(name, shape, rows))
                     if number >= 0:
                         found[name].append(rate)
-        results += [
-            {
-                "path": name,
-                "shape": vars(shape),
-                "rows": _rows_of(name, shape, count),
-                "rows_per_s": vars(Spread.of(found[name], 0)),
-            }
-            for name in paths
-        ]
+            results += [
+                {
+                    "path": name,
+                    "shape": vars(shape),
+                    "rows": _rows_of(name, shape, rows),
+                    "rows_per_s": vars(Spread.of(rates, 0)),
+                }
+                for name, rates in found.items()
+            ]
     return results
 
 
-def _rows_of(path: str, shape: Shape, count: int) -> int:
+def _rows_of(path: str, shape: Shape, rows: int) -> int:
+    count = shape.count(rows)
     return min(count, _SLOW_ROWS[shape.value_bytes]) if path == "pulsar_client" else count
 
 
-def _paths(setting: Setting, shape: Shape, stack: ExitStack) -> dict[str, Run]:
+def _run(setting: Setting, name: str, write: Run, shape: Shape, count: int) -> float:
+    setting.settle()
+    with setting.topic(shape.partitions) as topic:
+        rate = write(topic, count)
+        if name != "spark_empty":
+            setting.await_count(topic, count)
+    return rate
+
+
+def _paths(
+    setting: Setting, shape: Shape, java: JavaClient, apart: writers.Writers
+) -> dict[str, Run]:
     url = setting.broker.service_url
 
     def eos(topic: str, count: int) -> float:
@@ -113,12 +115,8 @@ def _paths(setting: Setting, shape: Shape, stack: ExitStack) -> dict[str, Run]:
         "spark_empty": spark_empty,
     }
     if shape.columns == "value":
-        java = stack.enter_context(JavaClient(url, shape.value_bytes))
-        # An exact partition spares the client its router.
-        exact = "-partition-0" if shape.partitions == 1 else ""
-        paths["java_transaction"] = lambda topic, count: java.rows_per_s(topic + exact, count)
+        paths["java_transaction"] = partial(java.rows_per_s, shape)
     if shape == BASE:
-        apart = stack.enter_context(writers.start(url))
         paths["eos_from_arrow"] = partial(apart.rows_per_s, "arrow", shape)
         paths["raw_sockets"] = partial(apart.rows_per_s, "raw", shape)
     return paths

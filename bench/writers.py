@@ -66,17 +66,19 @@ class Writers:
         share = count // CORES
         for number, pipe in enumerate(self._pipes):
             pipe.send(Work(kind, exact, txn.id, shape, number * share, share))
-        for pipe in self._pipes:
-            _answer(pipe)
+        self._await("ready")
         began = time.perf_counter()
         for pipe in self._pipes:
             pipe.send("go")
-        written = sum(_answer(pipe) for pipe in self._pipes)
+        self._await("done")
         txn.commit()
-        took_s = time.perf_counter() - began
-        if written != share * CORES:
-            raise RuntimeError(f"{written} rows of {share * CORES} were written")
-        return written / took_s
+        return share * CORES / (time.perf_counter() - began)
+
+    def _await(self, word: str) -> None:
+        for pipe in self._pipes:
+            if not pipe.poll(_PATIENCE_S):
+                raise RuntimeError(f"a writer is not {word}")
+            pipe.recv()  # at its end, of which its own words are on stderr: EOFError
 
 
 @contextmanager
@@ -89,8 +91,8 @@ def start(service_url: str) -> Iterator[Writers]:
         pipes = []
         for _ in range(CORES):
             pipe, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, service_url), daemon=True)
             with theirs:
-                process = context.Process(target=_serve, args=(theirs, service_url))
                 process.start()
             stack.callback(_end, process, pipe)
             pipes.append(pipe)
@@ -99,15 +101,11 @@ def start(service_url: str) -> Iterator[Writers]:
 
 def _end(process: BaseProcess, pipe: Pipe) -> None:
     pipe.close()  # the end of its orders is the end of its work
-    process.join(_ENDS_WITHIN_S)
-    process.kill()
-
-
-def _answer(pipe: Pipe) -> int:
-    if not pipe.poll(_PATIENCE_S):
-        raise RuntimeError("a writer does not answer")
-    answer: int = pipe.recv()  # at its end, of which its own words are on stderr: EOFError
-    return answer
+    try:
+        process.join(_ENDS_WITHIN_S)
+    finally:
+        process.kill()
+        process.join()
 
 
 def _serve(orders: Pipe, service_url: str) -> None:
@@ -125,21 +123,21 @@ def _do(client: PulsarClient, work: Work, orders: Pipe) -> None:
     txn.register([work.topic])
     producer = client.producer(work.topic)
     if work.kind == "arrow":
-        _await_go(orders)
+        _get_ready(orders)
         check_rows(rows, producer.max_batch_bytes)
         for batch in encode_batches(rows):
             producer.send_batch(batch, txn=txn)
     else:
         sender = _RawSender(producer, work.txn)
         frames = sender.frames(list(encode_batches(rows)))
-        _await_go(orders)
+        _get_ready(orders)
         sender.push(frames)
     producer.close()
-    orders.send(work.count)
+    orders.send("done")
 
 
-def _await_go(orders: Pipe) -> None:
-    orders.send(0)  # rows written; so it is ready
+def _get_ready(orders: Pipe) -> None:
+    orders.send("ready")
     orders.recv()
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
+import psutil
 import pytest
 
+from bench import page_cache
 from bench.plots import draw
 from bench.results import base_rates, markdown, put_between, summary, targets
+from bench.rows import Shape
 from bench.spread import Spread, percentile
 
 
@@ -83,6 +89,40 @@ def test_the_table_holds_what_was_measured(results):
     assert "until a reader has it: p50 400 ms, p99 900 ms." in text
     assert "In an epoch of 4,000,000 rows" in text
     assert "106 bytes for each row." in text
+
+
+def test_a_quick_run_has_tables_and_pictures_of_what_it_measured(results, tmp_path):
+    for part in ("growth", "visible", "memory"):
+        del results[part]
+    del results["latency"]["10"]["delta"]
+    text = markdown(results)
+    assert "| 5 micro-batches, ms (p50, p99) | eos | no transaction |\n|---|---:|---:|" in text
+    assert "| 10 rows | 240, 480 | 200, 400 |\n" in text
+    assert "Delta" not in text
+    made = [path.name for path in draw(results, tmp_path)]
+    assert made == ["rows_per_s.png", "latency.png", "phases.png"]
+
+
+def test_large_rows_are_as_many_bytes():
+    assert Shape(100).count(2_000_000) == 2_000_000
+    assert Shape(1024).count(2_000_000) == 195_312
+
+
+def test_free_memory_is_filled_with_a_file_that_is_gone_afterwards(tmp_path, monkeypatch):
+    read: list[tuple[int, int]] = []
+    whole = os.preadv
+
+    def preadv(file: int, buffers: list[bytearray], offset: int) -> int:
+        read.append((offset, whole(file, buffers, offset)))
+        return read[-1][1]
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    free = 40 << 20
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(free=free))
+    with page_cache.full(tmp_path):
+        assert sum(length for _, length in read) >= free
+        assert len({offset for offset, _ in read}) == len(read)
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_table_takes_its_place_in_a_file_and_nothing_else_moves(tmp_path):
