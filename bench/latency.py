@@ -31,6 +31,8 @@ _AT_A_TIME: Final = 11
 """Epochs of a start, of which the first is not counted. Not ten: Delta writes a checkpoint at each
 tenth commit, which could always be the one that is not counted."""
 _WARM_UP: Final = 12
+WARM_UP_COLD: Final = 23
+"""Where little was written before: a broker that is new to transactions takes longer to end them."""
 _SHOWN_WITHIN_S: Final = 60.0
 
 WriteEpoch = Callable[[DataFrame, int], None]
@@ -41,19 +43,20 @@ def measure(
     epochs: int,
     tell: Callable[[str], None],
     *,
-    sizes: tuple[int, ...],
-    delta: bool,
+    sizes: tuple[int, ...] = ROWS,
+    delta: bool = True,
+    warm_up: int = _WARM_UP,
 ) -> dict[str, Any]:
     """``{rows: {path: spread in ms, with p99}}`` and the two-phase commit's own cost, of no fewer
     than so many ``epochs``."""
     found: dict[str, Any] = {}
     for rows in sizes:
         tell(f"epochs of {rows:,} rows")
-        found[str(rows)] = _of(setting, rows, epochs, delta=delta)
+        found[str(rows)] = _of(setting, rows, epochs, delta=delta, warm_up=warm_up)
     return found
 
 
-def _of(setting: Setting, rows: int, epochs: int, *, delta: bool) -> dict[str, Any]:
+def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) -> dict[str, Any]:
     with setting.topic(CORES) as topic, setting.topic(CORES) as plain_topic:
         sink = EosSink(setting, topic)
         streams = {
@@ -64,7 +67,7 @@ def _of(setting: Setting, rows: int, epochs: int, *, delta: bool) -> dict[str, A
             streams["delta"] = _Stream(setting, rows, _delta(setting))
         try:
             for stream in streams.values():
-                stream.run(_WARM_UP)
+                stream.run(warm_up)
                 stream.durations_ms.clear()
             order = np.random.default_rng(0)
             for _ in range(-(-epochs // (_AT_A_TIME - 1))):
