@@ -75,10 +75,17 @@ class _Socket:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._lock = threading.Lock()
+        self._is_mute = False
 
     def send(self, frame: bytes) -> None:
         with self._lock:
-            self._sock.sendall(frame)
+            if not self._is_mute:
+                self._sock.sendall(frame)
+
+    def mute(self) -> None:
+        """What is sent to it from now on is lost."""
+        with self._lock:
+            self._is_mute = True
 
     def frames(self) -> Iterator[bytes]:
         """Whole frames until the end; what is cut off there is dropped."""
@@ -247,7 +254,9 @@ class FaultProxy:
             frame = encode_frame(replace(command, proxy_through_service_url=True))
         if verdict is Verdict.CUT_WITHIN:
             target.send(frame[: len(frame) // 2])
-        elif verdict in (Verdict.PASS, Verdict.CUT_AFTER):
+        if verdict is Verdict.CUT_AFTER:
+            source.mute()  # the answer may be faster than the cut
+        if verdict in (Verdict.PASS, Verdict.CUT_AFTER):
             target.send(frame)
         return verdict in (Verdict.PASS, Verdict.DROP)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import FaultProxy, Hold, Replace, Verdict
+from chaos.proxy import FaultProxy, Hold, Replace, Verdict, _Socket
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
 from eos.transport.connection import Connection
@@ -82,6 +82,20 @@ def test_a_verdict_about_a_request_does_what_it_says_once(proxy, verdict, error,
     assert [n for n in noted if n != 2] == [1, 3, 4]
     assert (2 in noted) is arrives
     connection.close()
+
+
+def test_an_answer_that_is_faster_than_the_cut_is_lost(proxy, monkeypatch):
+    connection = connect(proxy)
+    send = _Socket.send
+
+    def linger(end: _Socket, frame: bytes) -> None:
+        send(end, frame)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(_Socket, "send", linger)
+    with proxy.fault(commands.CloseProducer, Verdict.CUT_AFTER), pytest.raises(ConnectionLost):
+        ask(connection, 1)
+    assert noted == [1]
 
 
 def test_an_answer_in_the_receivers_place_never_reaches_the_receiver(proxy):
