@@ -58,7 +58,7 @@ def run(
 
 
 def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dict[str, Any]:
-    rows = 1_500_000 if quick else 2_000_000
+    rows = 1_000_000 if quick else 2_000_000
     rounds = throughput.QUICK_ROUNDS if quick else throughput.ROUNDS
     found: dict[str, Any] = {
         "machine": machine(),
