@@ -1,6 +1,6 @@
 // The Java client in one transaction, batching tuned: a peer of `make bench`.
-// Reads "topic rows value-bytes" lines; writes so many rows to the topic in one transaction; prints "took" and the seconds, or
-// "failed" and why. The producer is there before the clock starts.
+// Reads "topic rows value-bytes" lines; writes so many rows to the topic in one transaction; prints "took" and the
+// seconds, or "failed" and why. The producer is there before the clock starts.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
