@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import Replace, Verdict
+from chaos.proxy import Hold, Replace, Verdict
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.wire import commands
@@ -145,6 +145,8 @@ def test_an_abort_waits_for_what_silent_producers_have_under_way_for_all_at_once
 
         with (
             proxy.fault(commands.SendReceipt, Verdict.DROP, times=count),
+            # So that whoever does not wait for the answers is ahead of them.
+            proxy.fault(commands.CloseProducer, lambda _: Hold(0.1), times=count),
             proxy.fault(commands.EndTxn, note),
         ):
             for producer in producers:
