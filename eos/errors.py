@@ -3,7 +3,8 @@
 ``Retriable``: nothing is decided and nothing is lost, try again. ``Fatal``: trying again changes
 nothing, a person has to act. ``Indeterminate``: the outcome is not known; ask the log and the
 witness, never assume. Everything here crosses from executors to the driver, so every error
-survives pickling, and none of them may ever carry a token, a password or row data.
+survives pickling, and none of them may ever carry a token, a password or row data. Much of their
+text was written by a peer and ends in a terminal, so all of it is made printable.
 
 Error codes of the broker become classes by one table, ``BROKER_ERRORS``. A code that the table
 does not know is ``Indeterminate``: an answer that we do not understand proves nothing.
@@ -11,7 +12,20 @@ does not know is ``Indeterminate``: an answer that we do not understand proves n
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
+
+_UNPRINTABLE: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """``text`` without what a terminal would obey: escape sequences, changes of direction.
+
+    For all that comes from a peer. Line ends and tabs stay.
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 class EosError(Exception):
@@ -26,16 +40,17 @@ class EosError(Exception):
     default_hint: str = ""
 
     def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = self.default_hint if hint is None else hint
-        self.context = {name: str(value) for name, value in context.items() if value is not None}
+        self.message = printable(message)
+        super().__init__(self.message)
+        self.hint = printable(self.default_hint if hint is None else hint)
+        self.context: dict[str, str] = {}
+        self.with_context(**context)
 
     def with_context(self, **context: object) -> EosError:
         """Add what was not known where the error was raised; what is there already stays."""
         for name, value in context.items():
             if value is not None:
-                self.context.setdefault(name, str(value))
+                self.context.setdefault(name, printable(str(value)))
         return self
 
     def __str__(self) -> str:
@@ -86,6 +101,14 @@ class NewLineage(Fatal):
     """A sink that another query wrote to is used by a new one, or its log has been lost."""
 
 
+class UnfinishedEpoch(Fatal):
+    """An earlier epoch of the query was attempted and is not in the topics: none may follow it."""
+
+
+class NewCluster(Fatal):
+    """The cluster does not hold what the commit log says was written: it is another one."""
+
+
 # --- protocol and broker -----------------------------------------------------------------------
 
 
@@ -107,6 +130,10 @@ class BrokerNotReady(Retriable):
     """The broker cannot serve this now (loading, unloading, busy, limits)."""
 
 
+class ConsumerBusy(BrokerNotReady):
+    """The subscription exists, and another consumer has it."""
+
+
 class Unauthorized(Fatal):
     """Authentication or authorization failed."""
 
@@ -115,6 +142,12 @@ class Unauthorized(Fatal):
 
 class TopicNotFound(Fatal):
     """The topic or its namespace does not exist."""
+
+
+class SubscriptionNotFound(Fatal):
+    """The subscription does not exist, and the broker makes none by itself."""
+
+    default_hint = "Create the subscription, or set allowAutoSubscriptionCreation=true."
 
 
 class TopicTerminated(Fatal):
@@ -200,12 +233,13 @@ BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
     2: BrokerNotReady,  # PersistenceError
     3: Unauthorized,  # AuthenticationError
     4: Unauthorized,  # AuthorizationError
-    5: BrokerNotReady,  # ConsumerBusy
+    5: ConsumerBusy,
     6: BrokerNotReady,  # ServiceNotReady
     7: BrokerNotReady,  # ProducerBlockedQuotaExceededError
     8: BrokerNotReady,  # ProducerBlockedQuotaExceededException
     9: ProtocolError,  # ChecksumError
     11: TopicNotFound,
+    12: SubscriptionNotFound,
     14: BrokerNotReady,  # TooManyRequests
     15: TopicTerminated,
     16: BrokerNotReady,  # ProducerBusy

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eos.errors import ConfigurationError
 
 _TXN_ID = re.compile(r"\(?([0-9]{1,19}), ?([0-9]{1,19})\)?")
 _NAME = re.compile(r"[A-Za-z0-9_.:=-]+")
 _SINK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# White space, control characters and halves of surrogate pairs: records of the log take none.
+_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+MAX_TOPIC_CHARS: Final = 1000
+"""Of a full name without ``-partition-n``: with it, it has to fit into a record of the log."""
+
 _PARTITION_SUFFIX = re.compile(r"^(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]*)$")
 
 
@@ -81,14 +86,14 @@ class TopicName:
         """Read a full name, ``tenant/namespace/local`` or ``local`` (then public/default).
 
         Raises:
-            ConfigurationError: the name is malformed, or the topic is not persistent.
+            ConfigurationError: the name is malformed or too long, or the topic is not persistent.
         """
         rest = text
         if "://" in text:
             domain, rest = text.split("://", 1)
             if domain != "persistent":
                 raise ConfigurationError(
-                    f"topic {text!r}: only persistent:// topics take transactions."
+                    f"topic {text[:200]!r}: only persistent:// topics take transactions."
                 )
         parts = rest.split("/")
         if len(parts) == 1:
@@ -97,12 +102,18 @@ class TopicName:
             len(parts) != 3
             or not all(parts)
             or not all(_NAME.fullmatch(part) for part in parts[:2])
-            or re.search(r"[\s\x00-\x1f]", parts[2])
+            or _UNPRINTABLE.search(parts[2])
         ):
             raise ConfigurationError(
-                f"topic {text!r}: expected persistent://tenant/namespace/topic."
+                f"topic {text[:200]!r}: expected persistent://tenant/namespace/topic."
             )
-        return cls(*parts)
+        name = cls(*parts)
+        if (length := len(str(name.base))) > MAX_TOPIC_CHARS:
+            raise ConfigurationError(
+                f"topic {text[:80]!r}...: the name has {length} characters, at most "
+                f"{MAX_TOPIC_CHARS} are allowed."
+            )
+        return name
 
     def __str__(self) -> str:
         return f"persistent://{self.tenant}/{self.namespace}/{self.local}"

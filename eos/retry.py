@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from tenacity import (
     RetryCallState,
     Retrying,
+    retry_if_exception,
     retry_if_exception_type,
     stop_after_attempt,
     stop_after_delay,
@@ -50,10 +52,13 @@ def attempts(
     )
 
 
-def reruns(max_attempts: int) -> Retrying:
-    """Attempts to run a whole epoch again, at most ``max_attempts``, each behind a longer pause."""
+def reruns(max_attempts: int, may_rerun: Callable[[], bool] = lambda: True) -> Retrying:
+    """Attempts to run a whole epoch again, at most ``max_attempts``, each behind a longer pause.
+
+    ``may_rerun`` is asked after an attempt that failed.
+    """
     return Retrying(
-        retry=retry_if_exception_type(Retriable),
+        retry=retry_if_exception(lambda error: isinstance(error, Retriable) and may_rerun()),
         stop=stop_after_attempt(max_attempts),
         wait=wait_random_exponential(multiplier=0.5, max=30.0),
         before_sleep=_log_rerun,

@@ -32,8 +32,8 @@ class Step(Place):
     DECIDE = 2, "decide from the newest record of (query, epoch): skip, resolve or run"
     BEGIN = 3, "send the mark, then NEW_TXN"
     OPEN = 4, "append OPEN"
-    WRITE = 5, "Spark tasks register partitions, send, and wait for every receipt"
-    CHECK = 6, "one summary per Spark partition, attempt 0, the stage ran once"
+    WRITE = 5, "Spark tasks answer the roll call, register, send, and wait for every receipt"
+    CHECK = 6, "close the roll call: one summary per Spark partition, and no run without one"
     RECEIPT = 7, "send the receipt in the transaction"
     PREPARE = 8, "append PREPARED: the decision"
     END = 9, "END_TXN(commit), repeated until OK, 24, 21 or the deadline"
@@ -43,7 +43,7 @@ class Step(Place):
 class TaskStep(Place):
     """A step of one Spark task, on an executor."""
 
-    JOIN = 1, "connect, and join the transaction"
+    ANSWER = 1, "connect, and answer the roll call"
     REGISTER = 2, "register the partitions that a batch touches"
     SEND = 3, "send a batch"
     SETTLE = 4, "wait for every receipt, close every producer"
@@ -59,7 +59,8 @@ class EndingStep(Place):
     MARK = 1, "find the mark"
     ABORTING = 2, "append ABORTING"
     WITNESS = 3, "ask the witness"
-    OUTCOME = 4, "append COMMITTED, ABORTED or EMPTY"
+    DATA = 4, "ask the second witness, the data"
+    OUTCOME = 5, "append COMMITTED, ABORTED or EMPTY"
 
 
 class LogStep(Place):

@@ -40,19 +40,32 @@ class TaskError:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """One run of a task, as the roll call knows it; ``run_id`` is the run's own, a uuid."""
+
+    spark_partition: int
+    run_id: str
+
+
+@dataclass(frozen=True)
 class TaskSummary:
     """One task's report. ``registered``: the exact partitions it added to the transaction.
+    ``run_id``: what it answered the roll call with; empty when it had no rows to send.
 
     A task that must not or could not write reports ``error`` instead of raising: Spark would
-    only run it again, and no second attempt may write into the same transaction.
+    only run it again, and no second run may write into the same transaction.
     """
 
     spark_partition: int
-    stage_id: int
-    attempt_number: int
+    run_id: str
     registered: tuple[str, ...]
     partitions: tuple[PartitionFigures, ...]
     error: TaskError | None = None
+
+    @property
+    def answer(self) -> Answer | None:
+        """What it answered the roll call with; None when it had no rows to send."""
+        return Answer(self.spark_partition, self.run_id) if self.run_id else None
 
     @property
     def records(self) -> int:
@@ -74,8 +87,7 @@ class TaskSummary:
             row = json.loads(text)
             return cls(
                 spark_partition=int(row["spark_partition"]),
-                stage_id=int(row["stage_id"]),
-                attempt_number=int(row["attempt_number"]),
+                run_id=str(row["run_id"]),
                 registered=tuple(row["registered"]),
                 partitions=tuple(
                     PartitionFigures(

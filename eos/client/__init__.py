@@ -1,7 +1,9 @@
-"""A blocking Pulsar client that writes in transactions; useful without Spark."""
+"""A blocking Pulsar client that writes in transactions and reads entries; useful without Spark."""
 
 from eos.client.client import PulsarClient
 from eos.client.producer import Producer
+from eos.client.reader import Reader
 from eos.client.transaction import Transaction
+from eos.wire.entry import Entry
 
-__all__ = ["Producer", "PulsarClient", "Transaction"]
+__all__ = ["Entry", "Producer", "PulsarClient", "Reader", "Transaction"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -14,10 +15,12 @@ from typing import Final, Self
 from eos.client.coordinators import Coordinators
 from eos.client.lookup import Lookup
 from eos.client.producer import Producer
+from eos.client.reader import Reader
+from eos.client.subscriptions import DurableConsumer
 from eos.client.transaction import Transaction
 from eos.client.window import Budget
-from eos.errors import ConfigurationError, TopicNotFound
-from eos.ids import TopicName, TxnId
+from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
+from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.security import Security
 
 _OPENED_AT_ONCE: Final = 32
@@ -60,6 +63,7 @@ class PulsarClient:
         self._budget = Budget(max_pending_bytes)
         # Ids count in a connection; unique in the client, so that none is ever used again there.
         self._producer_ids = itertools.count()
+        self._consumer_ids = itertools.count()
         # One object for each transaction: what ends or poisons it here holds for all who joined.
         self._transactions: weakref.WeakValueDictionary[TxnId, Transaction]
         self._transactions = weakref.WeakValueDictionary()
@@ -91,6 +95,17 @@ class PulsarClient:
         else:
             self._check_exists([parsed])
         return self._open_producer(parsed)
+
+    def create_unpartitioned(self, topic: str) -> None:
+        """Let the broker create ``topic``, unpartitioned, when it does not exist.
+
+        By PRODUCER alone: the question for a topic's partitions creates a partitioned one in a
+        namespace that makes such by itself (allowAutoTopicCreationType).
+
+        Raises:
+            TopicNotFound: the broker does not let clients create topics there.
+        """
+        self._open_producer(TopicName.parse(topic)).close()
 
     def producers(self, topics: Sequence[str], *, txn: Transaction | None = None) -> list[Producer]:
         """A producer on each of ``topics``, opened side by side: many take little longer than one.
@@ -168,6 +183,58 @@ class PulsarClient:
             raise ConfigurationError(
                 f"{topic} has {count} partitions: name one, {topic.partition(0)} for example."
             )
+
+    def reader(self, topic: str, start: MessageId | None = None) -> Reader:
+        """A reader on ``topic``, exactly that: an unpartitioned one, or one ``...-partition-n``.
+
+        Args:
+            start: the first entry that is wanted; None: the topic's first. One that is not there
+                any more is passed over without a word: compare the ids.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        name = str(TopicName.parse(topic))
+        reader = Reader(
+            self.lookup.broker_of(name), name, self._consumer_ids, start, timeout_s=self._timeout_s
+        )
+        reader.open()
+        return reader
+
+    def subscribe_durably(self, topic: str, subscription: str) -> None:
+        """Make ``subscription`` at the first entry of ``topic``, unless it is there: it keeps all
+        that comes behind its position from deletion.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        with contextlib.suppress(ConsumerBusy), self._durable_consumer(topic, subscription):
+            pass  # one that is busy exists
+
+    def acknowledge(self, topic: str, subscription: str, message_id: MessageId) -> None:
+        """Move the durable ``subscription`` behind the entry of ``message_id``; never back.
+
+        One that is missing is made first.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            ConsumerBusy: somebody else uses the subscription at this moment.
+        """
+        with self._durable_consumer(topic, subscription) as consumer:
+            consumer.acknowledge(message_id)
+
+    def _durable_consumer(self, topic: str, subscription: str) -> DurableConsumer:
+        name = str(TopicName.parse(topic))
+        broker, consumer_id = self.lookup.broker_of(name), next(self._consumer_ids)
+        return DurableConsumer(broker, name, subscription, consumer_id, timeout_s=self._timeout_s)
+
+    def topics(self, namespace: str) -> list[str]:
+        """The full names of the persistent topics in ``tenant/namespace``; each partition is one.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        return self.lookup.topics(namespace)
 
     def transaction(self, *, timeout_s: float = 60.0) -> Transaction:
         """Begin a transaction that the broker aborts after ``timeout_s``.

@@ -1,18 +1,18 @@
 """Which broker serves a topic, and the connection to it.
 
-Follows redirects, and goes through a proxy when the answer says so. Connections are shared: one
-for each broker (and each broker behind a proxy).
+Follows redirects, and goes through a proxy when the answer says so.
 """
 
 from __future__ import annotations
 
-import threading
+import time
+from contextlib import ExitStack
 from typing import Final
 
+from eos.client.pool import Place, Pool
 from eos.errors import (
     ConnectionLost,
     EosError,
-    Fatal,
     ProtocolError,
     Retriable,
     TopicNotFound,
@@ -22,15 +22,11 @@ from eos.ids import TopicName
 from eos.transport.address import Address, parse_service_url
 from eos.transport.connection import Connection
 from eos.transport.security import Security
-from eos.wire import commands
+from eos.wire import commands, consuming
 
 MAX_REDIRECTS: Final = 20
 MAX_PARTITIONS: Final = 100_000
 """More than any cluster has: a larger answer is broken, and we would allocate by it."""
-
-
-_Key = tuple[Address, str | None]
-"""Where a connection leads: the address that was dialled, and the broker behind that proxy."""
 
 
 class Lookup:
@@ -38,50 +34,55 @@ class Lookup:
 
     Args:
         service_url: one or more brokers or proxies, tried in turn.
-        timeout_s: for each connection and each request.
+        timeout_s: for each look-up, with all that it asks and connects to on its way.
     """
 
     def __init__(self, service_url: str, security: Security, *, timeout_s: float) -> None:
         self._service = parse_service_url(service_url)
-        self._security = security
         self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._gates: dict[_Key, threading.Lock] = {}
-        self._connections: dict[_Key, Connection] = {}
-        self._closed = False
+        self._pool = Pool(security)
+
+    @property
+    def service(self) -> tuple[Address, ...]:
+        """The addresses of the service URL, the one that answered last first."""
+        return self._service
 
     def broker_of(self, topic: str) -> Connection:
         """A connection to the broker that owns ``topic``, an exact name.
 
         Raises:
-            EosError: no broker answers, or the look-up failed.
+            EosError: no broker answers in time, or the look-up failed.
         """
-        connection = self.any_broker()
+        deadline = time.monotonic() + self._timeout_s
+        connection = self._any_broker(deadline)
         authoritative = False
-        for _ in range(MAX_REDIRECTS):
-            answer = self._ask(connection, topic, authoritative=authoritative)
-            connection = self._follow(answer, connection.address)
-            if answer.response == commands.LookupType.CONNECT:
-                return connection
-            authoritative = answer.authoritative
+        with ExitStack() as way:  # what was only passed through is closed again
+            for _ in range(MAX_REDIRECTS):
+                answer = self._ask(connection, topic, deadline, authoritative=authoritative)
+                place = self._place(answer, connection.address)
+                if answer.response == commands.LookupType.CONNECT:
+                    return self._pool.kept(place, deadline)
+                connection = way.enter_context(self._pool.borrowed(place, deadline))
+                authoritative = answer.authoritative
         raise ConnectionLost(f"Looking up {topic}: more than {MAX_REDIRECTS} redirects.")
 
     def _ask(
-        self, connection: Connection, topic: str, *, authoritative: bool
+        self, connection: Connection, topic: str, deadline: float, *, authoritative: bool
     ) -> commands.LookupResponse:
         answer = connection.request(
             lambda request_id: commands.Lookup(
                 topic=topic, request_id=request_id, authoritative=authoritative
             ),
             commands.LookupResponse,
-            timeout_s=self._timeout_s,
+            timeout_s=max(0.0, deadline - time.monotonic()),
             doing=f"Looking up {topic}",
         )
         if answer.response not in (commands.LookupType.CONNECT, commands.LookupType.REDIRECT):
             raise broker_error(answer.error or 0, answer.message, doing=f"Looking up {topic}")
         return answer
 
-    def _follow(self, answer: commands.LookupResponse, asked: Address) -> Connection:
+    def _place(self, answer: commands.LookupResponse, asked: Address) -> Place:
+        """Where the answer of ``asked`` leads."""
         url = answer.broker_url_tls if asked.tls else answer.broker_url
         if not url:
             raise ProtocolError(
@@ -96,20 +97,26 @@ class Lookup:
             # Going on would show our token to whoever listens.
             raise ProtocolError(f"The look-up left TLS, or came to it: {broker} by {asked}.")
         if answer.proxy_through_service_url:
-            return self._connect(asked, proxy_to=broker.host_port)
-        return self._connect(broker)
+            return asked, broker.host_port
+        return broker, None
 
     def any_broker(self) -> Connection:
         """A connection to the first address of the service URL that answers.
 
         Raises:
-            ConnectionLost, BrokerNotReady: none does.
+            ConnectionLost, BrokerNotReady: none does in time.
             EosError: one refuses us.
         """
+        return self._any_broker(time.monotonic() + self._timeout_s)
+
+    def _any_broker(self, deadline: float) -> Connection:
         last: EosError | None = None
-        for address in self._service:
+        service = self._service
+        for number, address in enumerate(service):
+            # One that is silent leaves time for those after it.
+            share_s = (deadline - time.monotonic()) / (len(service) - number)
             try:
-                connection = self._connect(address)
+                connection = self._pool.kept((address, None), time.monotonic() + share_s)
             except Retriable as error:
                 last = error
                 continue
@@ -128,56 +135,40 @@ class Lookup:
             TopicNotFound: there is no such topic.
         """
         doing = f"Asking for the partitions of {topic}"
-        answer = self.any_broker().request(
+        deadline = time.monotonic() + self._timeout_s
+        answer = self._any_broker(deadline).request(
             lambda request_id: commands.PartitionedMetadata(
                 topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=create
             ),
             commands.PartitionedMetadataResponse,
-            timeout_s=self._timeout_s,
+            timeout_s=max(0.0, deadline - time.monotonic()),
             doing=doing,
         )
         if answer.error is not None or answer.response != 0:
             error = broker_error(answer.error or 0, answer.message, doing=doing)
             if isinstance(error, TopicNotFound):
-                error.hint = "Create the topic, or set create_topics=True."
+                error.hint = "Create the topic, or open the producer with create=True."
             raise error
         if answer.partitions > MAX_PARTITIONS:
             raise ProtocolError(f"{topic} has {answer.partitions} partitions, says the broker.")
         return answer.partitions
 
-    def _connect(self, address: Address, proxy_to: str | None = None) -> Connection:
-        key = (address, proxy_to)
-        with self._lock:
-            gate = self._gates.setdefault(key, threading.Lock())
-        with gate:  # one connection for each key; other keys, and close(), do not wait for it
-            with self._lock:
-                self._check_open()
-                known = self._connections.get(key)
-            if known is not None and known.is_alive:
-                return known
-            connection = Connection.open(
-                address, self._security, timeout_s=self._timeout_s, proxy_to=proxy_to
-            )
-            with self._lock:
-                if not self._closed:
-                    self._connections[key] = connection
-                    return connection
-        connection.close()
-        raise _closed()
+    def topics(self, namespace: str) -> list[str]:
+        """The persistent topics in ``tenant/namespace``, in order of their names.
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise _closed()
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        answer = self.any_broker().request(
+            lambda request_id: consuming.GetTopics(
+                request_id=request_id, namespace=namespace, mode=consuming.TopicsMode.PERSISTENT
+            ),
+            consuming.GetTopicsResponse,
+            timeout_s=self._timeout_s,
+            doing=f"Asking for the topics of {namespace}",
+        )
+        return sorted(answer.topics)
 
     def close(self) -> None:
         """Close every connection. May be called twice."""
-        with self._lock:
-            self._closed = True
-            connections = list(self._connections.values())
-            self._connections.clear()
-        for connection in connections:
-            connection.close()
-
-
-def _closed() -> Fatal:
-    return Fatal("The client is closed.")
+        self._pool.close()

@@ -267,7 +267,7 @@ class Producer:
 
     def on_receipt(self, receipt: commands.SendReceipt) -> None:
         """Settle the entry that ``receipt`` acknowledges."""
-        message_id = None if receipt.message_id is None else _message_id(receipt.message_id)
+        message_id = None if receipt.message_id is None else receipt.message_id.message_id()
         if message_id is None:
             self._window.fail(ProtocolError(f"A receipt without an id on {self.topic}."))
         elif message_id.is_dropped:
@@ -288,10 +288,3 @@ class Producer:
     def _poison_all(self, reason: EosError) -> None:
         for txn in self._transactions:
             txn.poison(reason)
-
-
-def _message_id(data: commands.MessageIdData) -> MessageId:
-    # The id's numbers are unsigned on the wire; a dropped duplicate comes as 2^64 - 1.
-    if max(data.ledger, data.entry) >= 2**63:
-        return MessageId(-1, -1)
-    return MessageId(data.ledger, data.entry, data.partition, data.batch_index)

@@ -3,6 +3,7 @@
 from eos.commit_log.housekeeping import KEEP_EPOCHS, CompactionReport
 from eos.commit_log.log import HOUSEKEEPING_INTERVAL, Clock, CommitLog
 from eos.commit_log.probe import StorageProbe, probe_storage
+from eos.commit_log.repair import Mendable, examine, mend
 from eos.commit_log.schema import SCHEMA, to_row
 from eos.commit_log.sinks import has_log, sinks
 
@@ -13,8 +14,11 @@ __all__ = [
     "Clock",
     "CommitLog",
     "CompactionReport",
+    "Mendable",
     "StorageProbe",
+    "examine",
     "has_log",
+    "mend",
     "probe_storage",
     "sinks",
     "to_row",

@@ -26,6 +26,9 @@ BROKEN_HINT: Final = (
     "it from a copy that holds everything up to the last driver's stop, then start again."
 )
 
+POINTER: Final = f"{LOG_FOLDER}/_last_checkpoint"
+"""Where Delta notes its last checkpoint, to find it faster."""
+
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint.*\.parquet")
 
@@ -61,6 +64,12 @@ def commit_actions(location: Location, version: int) -> dict[str, list[Any]] | N
     return found
 
 
+def active_files(table: DeltaTable) -> list[tuple[str, int]]:
+    """Path, relative to the folder, and bytes of each data file that the table consists of."""
+    actions = pa.table(table.get_add_actions()).to_pylist()
+    return [(action["path"], action["size_bytes"]) for action in actions]
+
+
 def find(location: Location, table: DeltaTable | None) -> str | None:
     """What is broken, with the file's name; None when every file can be read.
 
@@ -69,7 +78,7 @@ def find(location: Location, table: DeltaTable | None) -> str | None:
     """
     for finding in _broken_commits(location):
         return finding
-    for path, size in _active_files(table):
+    for path, size in active_files(table) if table is not None else []:
         for finding in _unreadable_parquet(location, path, size):
             return finding
     return None
@@ -96,13 +105,6 @@ def _broken_commits(location: Location) -> Iterator[str]:
         yield f"{LOG_FOLDER} holds no commit"
 
 
-def _active_files(table: DeltaTable | None) -> list[tuple[str, int]]:
-    if table is None:
-        return []
-    actions = pa.table(table.get_add_actions()).to_pylist()
-    return [(action["path"], action["size_bytes"]) for action in actions]
-
-
 def _unreadable_parquet(location: Location, path: str, size: int | None = None) -> Iterator[str]:
     content = location.read(path)
     if content is None:
@@ -114,6 +116,25 @@ def _unreadable_parquet(location: Location, path: str, size: int | None = None) 
             pq.ParquetFile(io.BytesIO(content)).read(use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
             yield f"{path} can't be read ({location.clean(error)})"
+
+
+def lost_checkpoint(location: Location) -> str | None:
+    """The checkpoint that the pointer names, when it is not there: Delta opens nothing then.
+
+    A power failure between the two writes leaves this. The commits are whole all the same, unless
+    ``find`` finds something.
+    """
+    try:
+        version = int(json.loads(location.read(POINTER) or b"")["version"])
+    except (ValueError, KeyError, TypeError):
+        return None  # a broken pointer is passed by
+    names = location.names(LOG_FOLDER)
+    if any(name.startswith(f"{version:020}.checkpoint.") for name in names):
+        return None
+    newest = max((int(match[1]) for n in names if (match := _COMMIT.fullmatch(n))), default=-1)
+    if newest < version:
+        return None  # more than the checkpoint is gone
+    return checkpoint_name(version)
 
 
 def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None) -> CommitLogError:
@@ -134,10 +155,13 @@ def unreadable(
     text = location.clean(error)
     if finding:
         return broken(location, sink_id, finding if finding in text else text, table)
-    about = f" ({obstacle})" if obstacle else ""
+    lost = None if obstacle else lost_checkpoint(location)
+    about = f" ({obstacle})" if obstacle else f" ({lost} is missing)" if lost else ""
     return CommitLogError(
         f"commit log {location.uri} can't be read: {text}{about}.",
-        hint="Check that the folder or bucket can be reached and read by this user.",
+        hint=f"Every commit is there: `eos-recovery log repair {sink_id}` mends it."
+        if lost
+        else "Check that the folder or bucket can be reached and read by this user.",
         sink_id=sink_id,
     )
 
@@ -166,12 +190,26 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
     )
 
 
+def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
+    """The error for a record whose place a late record of the same run has taken."""
+    return Retriable(
+        f"commit log {location.uri}: the {record.state.value} record was not written: an append "
+        f"of this run that was broken off took its place (seq {record.seq}; the log ends with "
+        f"{last.state.value} at seq {last.seq}).",
+        hint="Decide again by what the log says now.",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn,
+    )
+
+
 def unsettled(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
     """The error for a record of which it is not known whether it will stay."""
     return CommitLogError(
         f"commit log {location.uri}: it is not known whether the {record.state.value} record at "
         f"seq {record.seq} was written for good: {location.clean(error)}.",
-        hint="Refresh or open the log again: reading it tells.",
+        hint="Try again: the next call reads the log first, and goes on from what it says.",
         sink_id=record.sink_id,
     )
 

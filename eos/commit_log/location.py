@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shlex
 import shutil
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow.fs
 from deltalake.fs import DeltaStorageHandler
@@ -16,22 +20,32 @@ from deltalake.fs import DeltaStorageHandler
 from eos.errors import ConfigurationError
 from eos.ids import check_sink_id
 
+_log = logging.getLogger(__name__)
 _PASSWORD: Final = re.compile(r"://[^/?#]*:[^/?#]*@|[?#]")
 _SECRET: Final = re.compile(r"key|secret|token|password|credential|sas", re.IGNORECASE)
 LOG_FOLDER: Final = "_delta_log"
+_SCHEMES: Final = (
+    "s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "hdfs",
+)  # fmt: skip
+"""What ``deltalake`` opens and several machines see."""
+_MAX_PART_BYTES: Final = 255
+_MAX_PATH_BYTES: Final = 3_800
+"""What file systems take, less what stands below: a sink's folder and a file of Delta's."""
 
 
 class Location:
     """The folder of one sink's table below ``root``, or ``root`` itself.
 
     Args:
-        root: a local path, or a URL that ``deltalake`` knows (``s3://bucket/prefix``).
+        root: an absolute path, ``~`` at its beginning, or a URL that ``deltalake`` knows
+            (``s3://bucket/prefix``).
         sink_id: names the folder; None for the root.
         storage_options: as ``deltalake`` takes them; may hold credentials, and is therefore in
             no ``repr``, message or log line.
 
     Raises:
-        ConfigurationError: a bad sink id, or a URL with credentials in it.
+        ConfigurationError: a bad sink id, a relative or too long path, a URL that can't be opened
+            or has credentials in it.
     """
 
     def __init__(
@@ -69,6 +83,20 @@ class Location:
             # Parents of the root are the user's; the root and the sink's folder are ours.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    def warn_if_open_to_others(self) -> None:
+        """Say it when everybody may write to a local folder, or to the root that it is in."""
+        if self.folder is None:
+            return
+        for folder in (self.folder.parent, self.folder):
+            with suppress(OSError):
+                if folder.stat().st_mode & stat.S_IWOTH:
+                    _log.warning(
+                        "Everybody may write to the commit log's folder %s: whoever does can lose "
+                        "or double data. Close it: chmod o-w %s",
+                        folder,
+                        shlex.quote(str(folder)),
+                    )
+
     def names(self, inside: str = "") -> list[str]:
         """Sorted names of files and folders in ``inside``, a folder below; [] when missing."""
         if self.folder is not None:
@@ -96,6 +124,18 @@ class Location:
             for name in self.names(inside):
                 if name != LOG_FOLDER:
                     self._handler().delete_file(f"{inside}/{name}" if inside else name)
+
+    def delete(self, name: str) -> None:
+        """Delete one file, ``name`` relative to the folder, when it is there.
+
+        Raises:
+            OSError: it can't be deleted.
+        """
+        if self.folder is not None:
+            (self.folder / name).unlink(missing_ok=True)
+            return
+        with suppress(FileNotFoundError):
+            self._handler().delete_file(name)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file, ``name`` relative to the folder; None when it is missing."""
@@ -125,16 +165,69 @@ class Location:
 
 
 def _checked_root(root: str | Path) -> str:
+    """An absolute local path, or a URL that ``deltalake`` opens."""
     text = str(root)
-    if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
     if not text:
         raise ConfigurationError("commit_log is empty: name a folder or a URL.")
-    if "://" not in text:
-        return os.path.abspath(text)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return _checked_folder(text)
     if _PASSWORD.search(text):
         raise ConfigurationError(
             "commit_log: the URL has a password, a query or a fragment in it.",
             hint="Pass credentials in storage_options or in the environment.",
         )
+    if scheme == "file":
+        host, slash, path = rest.partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise ConfigurationError(
+                f"commit_log {text!r}: a file:// URL names no folder of this machine.",
+                hint="Write file:///data/eos, or the path alone.",
+            )
+        return _checked_folder(f"/{unquote(path)}")
+    if scheme == "dbfs":
+        raise _refused(text, f"Write {_fuse_path(rest)}.")
+    if scheme not in _SCHEMES:
+        lower = scheme.lower()
+        known = lower in _SCHEMES or lower == "file"
+        raise _refused(
+            text, f"Write {lower}://{rest}." if known else f"Known are {', '.join(_SCHEMES)}, file."
+        )
+    if scheme != "hdfs" and not rest.partition("/")[0]:
+        raise _refused(text, f"Name the bucket: {scheme}://bucket/prefix.")
     return text.rstrip("/")
+
+
+def _checked_folder(text: str) -> str:
+    if text.startswith("~"):
+        text = os.path.expanduser(text)
+    if not os.path.isabs(text):
+        # A job that is started elsewhere would begin another log there, and write all again.
+        scheme, colon, rest = text.partition(":")
+        if colon and scheme.lower() == "dbfs":
+            raise _refused(text, f"Write {_fuse_path(rest)}.")
+        if colon and rest.startswith("/"):
+            lower, rest = scheme.lower(), rest.lstrip("/")
+            shown = f"/{rest}" if lower == "file" else f"{lower}://{rest}, as text"
+            raise _refused(text, f"Write {shown}.")
+        raise _refused(text, f"Write the absolute path: {os.path.abspath(text)}.")
+    if "\0" in text:
+        raise ConfigurationError("commit_log: a path has no zero bytes in it.")
+    longest = max(len(os.fsencode(part)) for part in text.split("/"))
+    if longest > _MAX_PART_BYTES or len(os.fsencode(text)) > _MAX_PATH_BYTES:
+        raise ConfigurationError(
+            f"commit_log {text[:80]!r}...: the path is too long.",
+            hint=f"At most {_MAX_PART_BYTES} bytes between two slashes, {_MAX_PATH_BYTES} in all.",
+        )
+    return os.path.abspath(text)
+
+
+def _fuse_path(rest: str) -> str:
+    return f"/dbfs/{rest.lstrip('/')}"
+
+
+def _refused(text: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"commit_log {text[:200]!r} is neither an absolute path nor a URL that can be opened.",
+        hint=hint,
+    )

@@ -7,7 +7,7 @@ all checksums as negative. Ids of messages are text, ``ledger:entry:partition:ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -95,6 +95,12 @@ def to_row(record: LogRecord) -> dict[str, Any]:
 def to_table(*records: LogRecord) -> pa.Table:
     """The records as an Arrow table, a row each."""
     return pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
+
+
+def once(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Sorted rows without those that are equal to the one before; and how many those were."""
+    found = [row for n, row in enumerate(rows) if not n or row != rows[n - 1]]
+    return found, len(rows) - len(found)
 
 
 class NewerRecord(ValueError):

@@ -2,8 +2,8 @@
 
 The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
 a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
-the others conflict, whoever they belong to. Compaction carries no identifier and conflicts with
-nobody. Three facts of ``deltalake`` 1.6 shape the code:
+the others conflict, whoever they belong to. Housekeeping carries identifiers of its own and
+conflicts with itself only. Three facts of ``deltalake`` 1.6 shape the code:
 
 - An identifier that was used before is accepted from a fresh handle: the check is ours.
 - An empty file of the newest commit is read as a commit that did nothing, so that the record in
@@ -27,7 +27,7 @@ from eos.commit_log import damage, delta_table, disk
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.probe import require_exclusive
-from eos.commit_log.schema import to_table
+from eos.commit_log.schema import once, to_table
 from eos.errors import CommitLogError, ConfigurationError
 from eos.steps import LogStep
 from eos.transaction import LogRecord
@@ -49,8 +49,12 @@ class LogTable:
         self._table = table
         self._app_id = f"eos/{sink_id}"
         self._appended = 0
-        self.retention_ids = (f"{self._app_id}/horizon", f"{self._app_id}/kept")
-        """Identifiers by which retention commits its horizon, and how many rows it kept."""
+        self.housekeeping_ids = tuple(
+            f"{self._app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
+        )
+        """Identifiers of housekeeping's commits: ``rounds``, ``horizon`` and ``kept``."""
+        self.doubled = 0
+        """How many rows the last ``read`` found a second time, and left out."""
 
     @classmethod
     def create_or_open(cls, location: Location, sink_id: str) -> LogTable:
@@ -121,23 +125,30 @@ class LogTable:
         return self._committed(self._app_id)
 
     @property
+    def rounds(self) -> int:
+        """How often housekeeping has written the records anew; its fence."""
+        return self._committed(self.housekeeping_ids[0])
+
+    @property
     def horizon(self) -> int:
         """The ``seq`` up to which retention may have taken records away; 0: never yet."""
-        return self._committed(self.retention_ids[0])
+        return self._committed(self.housekeeping_ids[1])
 
     @property
-    def loose_files(self) -> int:
-        """How many data files a read opens; each append adds one, compaction leaves one."""
-        return len(self._table.file_uris())
+    def kept(self) -> int:
+        """How many records retention has left at or below the horizon."""
+        return self._committed(self.housekeeping_ids[2])
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Number and bytes of the data files that a read opens."""
-        sizes = pa.table(self._table.get_add_actions()).column("size_bytes").to_pylist()
-        return len(sizes), sum(sizes)
+    def files(self) -> dict[str, int]:
+        """The data files that a read opens, with their sizes in bytes; each append adds one."""
+        return dict(damage.active_files(self._table))
 
     def read(self) -> list[dict[str, Any]]:
-        """All rows in the order of ``seq``, as this handle sees them.
+        """All rows in the order of ``seq``, as this handle sees them; equal rows once.
+
+        Two compactions at once, by Delta's own tools, leave every row twice: nothing is lost by
+        that, and nothing is told apart.
 
         Raises:
             CommitLogError: a file is broken or missing, or rows were taken away; names the file.
@@ -153,6 +164,7 @@ class LogTable:
                     query.execute("select * from log").read_all()
                 ).to_pylist()
             rows.sort(key=lambda row: int(row["seq"]))
+            rows, self.doubled = once(rows)
             last = rows[-1]["seq"] if rows else 0
         except KeyError:
             raise self.broken("this is no commit log: it has no column seq") from None
@@ -171,7 +183,7 @@ class LogTable:
         horizon = self.horizon
         if not horizon:
             return
-        kept = self._committed(self.retention_ids[1])
+        kept = self.kept
         found = sum(row["seq"] <= horizon for row in rows)
         if found != kept:
             raise self.broken(
@@ -276,7 +288,7 @@ class LogTable:
             writers = {txn["appId"] for txn in actions.get("txn", [])}
             if self._app_id in writers:
                 return version, actions
-            if self.retention_ids[0] in writers:
+            if writers.intersection(self.housekeeping_ids):
                 continue
             if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
                 name = damage.commit_name(version)

@@ -11,17 +11,19 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
+from eos.committer.calls import Calls
 from eos.committer.ending import Settled
 from eos.committer.epoch import EpochResult, Plan, Written, check_epoch, planned, result_of
 from eos.committer.half import TransactionalHalf
 from eos.committer.hold import Hold
-from eos.committer.reasons import raise_task_error, reason_of
+from eos.committer.reasons import NO_RECORDS, raise_task_error, reason_of
 from eos.coordinator import (
     Answers,
+    EpochDecision,
     MarkAnswer,
     Run,
     Skip,
@@ -30,7 +32,6 @@ from eos.coordinator import (
     find_poison,
 )
 from eos.errors import (
-    DuplicateEpochCall,
     EosError,
     Fenced,
     Indeterminate,
@@ -38,14 +39,14 @@ from eos.errors import (
     Retriable,
     TransactionExpired,
     TransactionPoisoned,
+    UnfinishedEpoch,
 )
 from eos.retry import attempts, reruns
+from eos.roll_call import RollCall
 from eos.steps import Step
 from eos.summary import merge_figures
 from eos.transaction import (
     LogRecord,
-    Reason,
-    ReasonKind,
     State,
 )
 
@@ -62,6 +63,8 @@ class Committer:
         ttl_ms: time to live of an epoch's first transaction.
         max_attempts: how often one call may run the same epoch.
         deadline_s: of each wait for a broker, a mark, an END_TXN or the witness.
+        on_new_cluster: what to do about a cluster that does not hold what the log recorded.
+        on_gap: what to do about a query that begins its life behind epochs that the log lacks.
     """
 
     def __init__(
@@ -73,17 +76,25 @@ class Committer:
         ttl_ms: int,
         max_attempts: int = 3,
         deadline_s: float = 60.0,
+        on_new_cluster: Literal["refuse", "continue"] = "refuse",
+        on_gap: Literal["refuse", "continue"] = "refuse",
     ) -> None:
         self._log = log
         self._half = half
         self._ttl_ms = ttl_ms
         self._max_attempts = max_attempts
         self._deadline_s = deadline_s
-        self._hold = Hold(log, half, service_url=service_url, deadline_s=deadline_s)
+        self._hold = Hold(
+            log,
+            half,
+            service_url=service_url,
+            deadline_s=deadline_s,
+            on_new_cluster=on_new_cluster,
+        )
         # Not a daemon's thread: a driver that ends in order waits for it.
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
         self._noting: Future[LogRecord] | None = None
-        self._called: set[tuple[str, str, str]] = set()
+        self._calls = Calls(log, on_gap=on_gap)
 
     def check_lineage(
         self, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
@@ -93,16 +104,16 @@ class Committer:
         Raises:
             NewLineage: see ``eos.coordinator.check_lineage``.
         """
-        self.await_noted()
+        self._catch_up()
         check_lineage(self._log.history, query_id, epoch, on_new_query)
 
     def claim(self) -> LogRecord:
         """Step 1, unless it is done: claim the sink, end what is unfinished.
 
         Raises:
-            Fenced, InDoubt: as ``Hold.claim``.
+            Fenced, InDoubt, NewCluster: as ``Hold.claim``.
         """
-        self.await_noted()
+        self._catch_up()
         return self._hold.claim()
 
     def run_epoch(
@@ -112,6 +123,7 @@ class Committer:
         plan: Plan,
         *,
         call: str = "",
+        may_rerun: Callable[[], bool] = lambda: True,
         notes_later: bool = False,
     ) -> EpochResult:
         """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
@@ -119,31 +131,43 @@ class Committer:
         Args:
             plan: how its rows are written; called for each attempt.
             call: what tells a repeated call from a new one: Spark's run id of the query.
+            may_rerun: asked before this call runs the epoch once more.
             notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
                 thread beside the caller's own work. Its errors are the next call's.
 
         Raises:
             DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
+            UnfinishedEpoch: an earlier epoch of the query is not in the topics.
             Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
         """
         check_epoch(query_id, epoch)
-        if (query_id, epoch, call) in self._called:
-            raise DuplicateEpochCall(
-                "This sink was called twice for one epoch in one run; the first call's rows stay.",
-                hint="Call each sink once in a foreachBatch function (union the DataFrames, or "
-                "use a second sink_id); give each batch write a key of its own.",
-                query_id=query_id,
-                epoch=epoch,
-            )
-        claim = self.claim()
-        self._hold.finish_all()
-        result: EpochResult | None = None
-        for attempt in reruns(self._max_attempts):
-            with attempt:
-                result = self._run_once(claim, query_id, epoch, plan, notes_later=notes_later)
+        self._calls.check(query_id, epoch, call)
+        try:
+            claim = self.claim()
+            self._hold.finish_all()
+            self._calls.check_follows(query_id, epoch)
+            result: EpochResult | None = None
+            for attempt in reruns(self._max_attempts, may_rerun):
+                with attempt:
+                    result = self._run_once(claim, query_id, epoch, plan, notes_later=notes_later)
+        except BaseException as error:
+            self._calls.note_failure(self._hold.held, query_id, epoch, error)
+            raise
         assert result is not None
-        self._called.add((query_id, epoch, call))
+        if not notes_later:
+            self._half.rest()
+        self._calls.add(query_id, epoch, call)  # last: an interrupted call may be made again
         return result
+
+    def _catch_up(self) -> None:
+        """What an earlier call was interrupted in may be half done: the log says what is.
+
+        Raises:
+            EosError: as ``await_noted``.
+        """
+        self.await_noted()
+        self._beside.submit(lambda: None).result()  # an append that nobody waited for any more
+        self._log.settle()
 
     def await_noted(self) -> None:
         """Wait until what an earlier call left to be noted is in the log (step 10).
@@ -162,14 +186,14 @@ class Committer:
     def _run_once(
         self, claim: LogRecord, query_id: str, epoch: str, plan: Plan, *, notes_later: bool
     ) -> EpochResult:
-        decision = decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
+        decision = self._decide(query_id, epoch)
         failpoints.reached(Step.DECIDE)
         if isinstance(decision, Skip):
-            logger.info("epoch %s of %s was written before: skipped", epoch, query_id)
+            logger.info("epoch %s of %s is not behind the last one: skipped", epoch, query_id)
             return result_of("skipped", decision.record)
-        record, write = self._open(claim, query_id, epoch, decision, plan)
+        record, call, write = self._open(claim, query_id, epoch, decision, plan)
         try:
-            ready = self._write_and_prepare(claim, record, write)
+            ready = self._write_and_prepare(claim, record, call, write)
         except (Fenced, InDoubt):
             raise
         except BaseException as error:
@@ -179,7 +203,7 @@ class Committer:
             raise
         # Everything was acknowledged a moment ago: the mark needs no second look.
         settled = self._hold.ending.settle(
-            ready, claim, reason=_NO_RECORDS, answers=Answers(mark=MarkAnswer.FOUND)
+            ready, claim, reason=NO_RECORDS, answers=Answers(mark=MarkAnswer.FOUND)
         )
         outcome = settled.outcome
         if notes_later and outcome is not None and outcome.state is State.COMMITTED:
@@ -189,6 +213,16 @@ class Committer:
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
         return result_of("written", last)
+
+    def _decide(self, query_id: str, epoch: str) -> EpochDecision:
+        """Step 2. Whoever was overtaken may know less than the log holds by now."""
+        try:
+            return decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
+        except UnfinishedEpoch:
+            self._log.refresh()
+            if self._log.is_fenced:
+                raise Fenced("Another driver has claimed the sink.") from None
+            return decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
 
     def _note(self, settled: Settled, claim: LogRecord) -> LogRecord:
         """Step 10."""
@@ -207,7 +241,7 @@ class Committer:
 
     def _open(
         self, claim: LogRecord, query_id: str, epoch: str, run: Run, plan: Plan
-    ) -> tuple[LogRecord, Callable[[], Written]]:
+    ) -> tuple[LogRecord, RollCall, Callable[[], Written]]:
         """Steps 3 and 4: mark, NEW_TXN, OPEN. Spark plans while the log is written."""
         for attempt in attempts(self._deadline_s):
             with attempt:
@@ -223,27 +257,27 @@ class Committer:
                 txn=begun.txn,
                 ttl_ms=run.ttl_ms,
                 opened_at=datetime.now(UTC),
-                mark_id=begun.mark_id,
-                mark_uuid=begun.mark_uuid,
+                mark_id=begun.call.mark_id,
+                mark_uuid=begun.call.mark_uuid,
             ),
         )
-        write = planned(plan, begun.txn)
+        write = planned(plan, begun)
         record = opening.result()
         failpoints.reached(Step.OPEN)
-        return record, write
+        return record, begun.call, write
 
     def _write_and_prepare(
-        self, claim: LogRecord, record: LogRecord, write: Callable[[], Written]
+        self, claim: LogRecord, record: LogRecord, call: RollCall, write: Callable[[], Written]
     ) -> LogRecord:
         """Steps 5 to 8; the PREPARED record, or ``record`` itself when there is nothing to send."""
-        written = write()
+        summaries = write()
         failpoints.reached(Step.WRITE)
-        raise_task_error(written.summaries)
-        poison = find_poison(written.summaries, written.stage)
+        raise_task_error(summaries)
+        poison = find_poison(summaries, self._half.close_roll_call(call))
         if poison is not None:
             raise TransactionPoisoned(f"Transaction {record.txn} is poisoned: {poison}.")
         failpoints.reached(Step.CHECK)
-        figures = merge_figures(written.summaries)
+        figures = merge_figures(summaries)
         if not any(partition.records for partition in figures):
             return record
         draft = record.advance(State.PREPARED, claim=claim, partitions=figures)
@@ -263,6 +297,3 @@ class Committer:
             error.add_note(f"The transaction is not aborted yet, the next run does it: {failure}")
             return
         self._hold.clean_up(last)
-
-
-_NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import Final
 
 from eos import failpoints
 from eos.commit_log import CommitLog
@@ -11,6 +12,7 @@ from eos.committer.half import TransactionalHalf
 from eos.coordinator import (
     Answers,
     AppendState,
+    AskData,
     AskWitness,
     EndAnswer,
     EndTransaction,
@@ -104,6 +106,10 @@ class Ending:
                     known = replace(known, witness=witness)
                     if witness is WitnessAnswer.UNKNOWN:
                         known = _wait(known, patience)
+                case AskData():
+                    data = self.half.ask_data(record, timeout_s=patience.left_s)
+                    failpoints.reached(EndingStep.DATA)
+                    known = replace(known, data=data)
 
     def note(self, settled: Settled, claim: LogRecord) -> LogRecord:
         """Append the outcome, where it is not in the log yet; the transaction's last record.
@@ -140,11 +146,18 @@ class Ending:
         seen = self.half.diagnose(record) if record.state is State.PREPARED else ""
         return InDoubt(
             " ".join(filter(None, (f"Transaction {record.txn} is in doubt: {why}.", seen))),
+            hint=_BY_A_PERSON if record.state is State.PREPARED else None,
             sink_id=record.sink_id,
             query_id=record.query_id,
             epoch=record.epoch,
             txn_id=record.txn,
         )
+
+
+_BY_A_PERSON: Final = (
+    f"{InDoubt.default_hint} What nobody can prove, a person decides: "
+    "`eos-recovery decide` shows the evidence first."
+)
 
 
 def _wait(known: Answers, patience: Patience) -> Answers:

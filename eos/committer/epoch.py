@@ -6,30 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from eos.coordinator import StageFacts
+from eos.committer.half import Begun
 from eos.errors import ConfigurationError
 from eos.ids import TxnId
 from eos.summary import TaskSummary
 from eos.transaction import LogRecord, check_key, epoch_number, is_streaming
 
+Written = Sequence[TaskSummary]
+"""What the writing half brings back from Spark for one attempt."""
 
-@dataclass(frozen=True)
-class Written:
-    """What the writing half brings back from Spark for one attempt."""
-
-    summaries: Sequence[TaskSummary]
-    stage: StageFacts | None
-
-
-Plan = Callable[[TxnId], Callable[[], Written]]
+Plan = Callable[[Begun], Callable[[], Written]]
 """Plans the epoch's writing in the given transaction, and touches nothing. What it returns writes
 the rows, and comes back when none of its tasks runs."""
 
 
-def planned(plan: Plan, txn: TxnId) -> Callable[[], Written]:
-    """``plan(txn)``; what goes wrong in it comes up when the writing would begin, not before."""
+def planned(plan: Plan, begun: Begun) -> Callable[[], Written]:
+    """``plan(begun)``; what goes wrong in it comes up when the writing would begin, not before."""
     try:
-        return plan(txn)
+        return plan(begun)
     except BaseException as error:
         failure = error
 

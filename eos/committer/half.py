@@ -10,18 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from eos.coordinator import EndAnswer, MarkAnswer, WitnessAnswer
+from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.ids import MessageId, TxnId
+from eos.roll_call import RollCall
+from eos.summary import Answer
 from eos.transaction import LogRecord
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A transaction that was just begun, and the mark that was sent before it."""
+    """A transaction that was just begun, and the roll call that its mark has opened before it."""
 
     txn: TxnId
-    mark_id: MessageId
-    mark_uuid: str
+    call: RollCall
 
 
 class TransactionalHalf(Protocol):
@@ -32,6 +33,12 @@ class TransactionalHalf(Protocol):
 
     def check(self, receipt_topic: str) -> None:
         """Before a claim: is the cluster there, with transactions, and a place for receipts?"""
+
+    def has_history(self, receipt_topic: str) -> bool:
+        """Whether the cluster holds what a log recorded that names this receipt topic."""
+
+    def make_receipts(self, receipt_topic: str) -> None:
+        """Before a claim: make the topic for receipts, when it is not there."""
 
     def attach(self, receipt_topic: str, coordinators: Iterable[int]) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names."""
@@ -47,6 +54,10 @@ class TransactionalHalf(Protocol):
     def begin(self, ttl_ms: int) -> Begun:
         """Send a mark, then open a transaction that expires after ``ttl_ms``."""
 
+    def close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
+        """Which runs of tasks have answered; whoever comes later sends nothing. An error poisons
+        the transaction."""
+
     def send_receipt(self, record: LogRecord) -> MessageId:
         """Send the receipt inside the transaction; an error poisons it."""
 
@@ -59,14 +70,21 @@ class TransactionalHalf(Protocol):
     def ask_witness(self, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
         """Whether the receipt is readable, or proved absent."""
 
+    def ask_data(self, record: LogRecord, *, timeout_s: float) -> DataAnswer:
+        """Whether all that the transaction wrote is readable, as its own."""
+
     def diagnose(self, record: LogRecord) -> str:
         """For a person, when a commit stays in doubt: what can be seen from outside."""
 
-    def after_commit(self, record: LogRecord) -> None:
-        """Housekeeping that safety does not need; never raises."""
+    def suspect(self, record: LogRecord) -> None:
+        """Look after what an aborted transaction may leave behind, now and at later ends."""
 
-    def after_abort(self, record: LogRecord) -> None:
-        """Find and heal what an aborted transaction may have left behind; never raises."""
+    def after_end(self, record: LogRecord, *, is_last: bool) -> None:
+        """Housekeeping behind a COMMITTED, ABORTED or EMPTY that safety does not need. Never
+        raises. ``is_last``: no other transaction of the sink is unfinished."""
+
+    def rest(self) -> None:
+        """Nothing is unfinished, and nothing may come for long: leave no debts. Never raises."""
 
     def close(self) -> None:
         """Free connections."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
+from typing import Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.ending import Ending
 from eos.committer.half import TransactionalHalf
-from eos.errors import CommitLogError
+from eos.committer.pins import WATCH_S
+from eos.errors import CommitLogError, NewCluster
 from eos.retry import attempts
 from eos.steps import Step
 from eos.transaction import LogRecord, Reason, ReasonKind, State
@@ -22,18 +25,31 @@ class Hold:
         half: the sink's transactional half.
         service_url: recorded with the claim.
         deadline_s: of each wait for a broker, a mark, an END_TXN or the witness.
+        on_new_cluster: what to do about a cluster that does not hold what the log recorded.
     """
 
     def __init__(
-        self, log: CommitLog, half: TransactionalHalf, *, service_url: str, deadline_s: float = 60.0
+        self,
+        log: CommitLog,
+        half: TransactionalHalf,
+        *,
+        service_url: str,
+        deadline_s: float = 60.0,
+        on_new_cluster: Literal["refuse", "continue"] = "refuse",
     ) -> None:
         self.ending = Ending(log, half, deadline_s)
         self._log = log
         self._half = half
         self._service_url = service_url
         self._deadline_s = deadline_s
+        self._on_new_cluster = on_new_cluster
         self._claim: LogRecord | None = None
         self._is_ready = False
+
+    @property
+    def held(self) -> LogRecord | None:
+        """The claim, as soon as it is taken."""
+        return self._claim
 
     def claim(self) -> LogRecord:
         """Step 1: claim the sink, connect to its coordinators, end what is unfinished.
@@ -41,10 +57,14 @@ class Hold:
         Raises:
             Fenced: another driver claimed the sink at the same moment.
             InDoubt: a transaction of an earlier run can't be ended now.
+            NewCluster: the cluster is not the one that the log was written with.
         """
         if self._claim is not None and self._is_ready:
             return self._claim
         claim = self.take_claim()
+        for record in self._log.history.owing:
+            if record.txn is not None and _is_recent(record):
+                self._half.suspect(record)
         self.finish_all()
         self._check_not_rolled_back()
         for attempt in attempts(self._deadline_s):
@@ -59,6 +79,7 @@ class Hold:
 
         Raises:
             Fenced: another driver claimed the sink at the same moment.
+            NewCluster: as ``claim``.
         """
         if self._claim is None:
             topic = self._log.history.receipt_topic or self._half.receipt_topic(
@@ -67,6 +88,8 @@ class Hold:
             for attempt in attempts(self._deadline_s):
                 with attempt:  # whoever can't write must not fence the one who can
                     self._half.check(topic)
+                    self._check_cluster(topic)
+                    self._half.make_receipts(topic)
             self._claim = self._log.append(
                 LogRecord.claimed(
                     sink_id=self._log.sink_id,
@@ -79,6 +102,22 @@ class Hold:
             with attempt:
                 self._half.attach(self._claim.receipt_topic, self._log.history.coordinators)
         return self._claim
+
+    def _check_cluster(self, receipt_topic: str) -> None:
+        history = self._log.history
+        if self._on_new_cluster == "continue" or not history.coordinators:
+            return
+        if self._half.has_history(receipt_topic):
+            return
+        raise NewCluster(
+            f"The cluster at {self._service_url} has no receipt topic {receipt_topic}, and "
+            f"{_written(self._log)} by the commit log {self._log.uri}: it is another cluster, or "
+            "one that has lost its data, or somebody deleted the topic.",
+            hint="Check service_url. To write on without what is not there: set "
+            'on_new_cluster="continue" once; epochs that the log holds as committed are not '
+            "written again. To write them again, begin with a new commit_log and checkpoint.",
+            sink_id=self._log.sink_id,
+        )
 
     def _check_not_rolled_back(self) -> None:
         """A log that was replaced by an older copy looks whole; the receipts know better (I2)."""
@@ -122,7 +161,17 @@ class Hold:
 
     def clean_up(self, last: LogRecord) -> None:
         """What can be done once a transaction has ended, and safety does not need."""
-        if last.state is State.COMMITTED:
-            self._half.after_commit(last)
-        elif last.state is State.ABORTED:
-            self._half.after_abort(last)
+        self._half.after_end(last, is_last=not self._log.history.unfinished)
+
+
+def _written(log: CommitLog) -> str:
+    """What the log holds as committed, as far as it keeps records."""
+    committed = [record for record in log.records() if record.state is State.COMMITTED]
+    rows = sum(record.records or 0 for record in committed)
+    return f"{len(committed):,} epochs with {rows:,} messages are committed"
+
+
+def _is_recent(record: LogRecord) -> bool:
+    if record.written_at is None:
+        return False
+    return (datetime.now(UTC) - record.written_at).total_seconds() < WATCH_S

@@ -10,7 +10,9 @@ on that coordinator (measured on 4.2.4).
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from eos.client import PulsarClient
@@ -18,25 +20,40 @@ from eos.client.admin import AdminClient
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.retry import Patience
-from eos.transport.security import Security
 
 logger = logging.getLogger(__name__)
 
 HEAL_DEADLINE_S: Final = 10.0
 _HEALING_TTL_MS: Final = 60_000
+WATCH_S: Final = 600.0
+"""How long a transaction is looked after when it was aborted: a default time to live."""
+LOOK_EVERY_S: Final = 20.0
+"""One look asks the admin API once for each partition."""
+
+
+@dataclass
+class _Suspects:
+    """Partitions that one dead transaction may pin; on the clock of ``time.monotonic``."""
+
+    topics: list[str]
+    until: float
+    look_at: float = 0.0
 
 
 class Pins:
-    """Looks for pinned partitions and frees them; reports what it can't free. Never raises."""
+    """Looks for pinned partitions and frees them; reports what it can't free. Never raises.
 
-    def __init__(
-        self, client: PulsarClient, admin_url: str | None, security: Security, *, timeout_s: float
-    ) -> None:
+    A zombie's late send may come long after the abort: each transaction that was aborted is
+    looked after for ``WATCH_S``, behind the ends of later ones.
+    """
+
+    def __init__(self, client: PulsarClient, admin: AdminClient | None) -> None:
         self._client = client
-        self._admin = AdminClient(admin_url, security, timeout_s=timeout_s) if admin_url else None
+        self._admin = admin
+        self._suspects: dict[TxnId, _Suspects] = {}
 
-    def heal(self, txn: TxnId, topics: Iterable[str]) -> None:
-        """Free each of ``topics`` (exact names) that the ended transaction ``txn`` pins."""
+    def suspect(self, txn: TxnId, topics: Iterable[str]) -> None:
+        """``txn`` was aborted, and its tasks may have written to ``topics`` (exact names)."""
         if self._admin is None:
             logger.warning(
                 "transaction %s was aborted; a late send of one of its tasks may pin a partition's "
@@ -44,6 +61,20 @@ class Pins:
                 txn,
             )
             return
+        self._suspects[txn] = _Suspects(list(topics), time.monotonic() + WATCH_S)
+
+    def heal(self) -> None:
+        """Free what the suspects pin; each is looked at again every ``LOOK_EVERY_S``."""
+        now = time.monotonic()
+        for txn, suspects in list(self._suspects.items()):
+            if now > suspects.until:
+                del self._suspects[txn]
+            elif now >= suspects.look_at:
+                suspects.look_at = now + LOOK_EVERY_S
+                self._heal(txn, suspects.topics)
+
+    def _heal(self, txn: TxnId, topics: Iterable[str]) -> None:
+        assert self._admin is not None
         try:
             pinned = [t for t in topics if self._admin.is_pinned_by(TopicName.parse(t), txn)]
             if pinned:

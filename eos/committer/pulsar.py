@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
-from typing import Final
 
 from eos.client import PulsarClient
+from eos.client.admin import AdminClient
+from eos.committer.acknowledging import Acknowledging
 from eos.committer.half import Begun
 from eos.committer.pins import Pins
-from eos.committer.reading import Reading
-from eos.committer.receipts import ReceiptTopic, receipt_topic_name
-from eos.coordinator import EndAnswer, MarkAnswer, WitnessAnswer
+from eos.committer.receipts import ReceiptTopic, receipt_topic_name, receipt_topics_of
+from eos.committer.witness import Witness
+from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import (
     EosError,
     InvalidTransactionStatus,
+    Retriable,
     TopicNotFound,
     TopicTerminated,
     TransactionNotFound,
 )
 from eos.ids import MessageId, TopicName
-from eos.transaction import LogRecord
+from eos.roll_call import RollCall
+from eos.summary import Answer
+from eos.transaction import LogRecord, State
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction
 
 logger = logging.getLogger(__name__)
-
-ACKNOWLEDGE_EVERY_S: Final = 30.0
-"""Acknowledging attaches a consumer; once in a while is enough to let the broker trim."""
 
 
 class PulsarHalf:
@@ -38,7 +38,8 @@ class PulsarHalf:
         sink_id: names the receipt topic.
         service_url, security: the cluster; one principal for driver and executors.
         receipt_namespace: ``tenant/namespace`` for a new receipt topic.
-        admin_url: with it, pinned partitions are found and healed after an abort.
+        admin_url: with it, pinned partitions are found and healed after an abort, and the receipt
+            topic is created where clients may not create any.
         timeout_s: deadline of each request.
     """
 
@@ -56,19 +57,40 @@ class PulsarHalf:
         self._sink_id = sink_id
         self._timeout_s = timeout_s
         self._namespace = receipt_namespace
-        self._reading = Reading(service_url, security, timeout_s=timeout_s)
-        self._pins = Pins(self.client, admin_url, security, timeout_s=timeout_s)
+        self._admin = (
+            AdminClient(
+                admin_url, security, timeout_s=timeout_s, service=self.client.lookup.service
+            )
+            if admin_url
+            else None
+        )
+        self._pins = Pins(self.client, self._admin)
         self._receipts: ReceiptTopic | None = None
-        self._acknowledged_at: float | None = None
+        self._acknowledging: Acknowledging | None = None
         self._touched: tuple[str, ...] = ()
 
     def touches(self, topics: Iterable[str]) -> None:
-        """The exact partitions that the epoch under way may write to: suspects after an abort."""
+        """The exact partitions that epochs may write to: suspects after an abort."""
         self._touched = tuple(topics)
 
     def receipt_topic(self, log_table_id: str) -> str:
         """Full name of the topic for this sink's receipts, as a new log shall record it."""
         return str(receipt_topic_name(self._namespace, self._sink_id, log_table_id))
+
+    def other_receipt_topics(self) -> list[str]:
+        """Receipt topics in our namespace that logs of this sink have left there.
+
+        Raises:
+            Retriable: no answer. Of a broker that does not let us look we believe that there are
+                none.
+        """
+        try:
+            return receipt_topics_of(self.client, self._namespace, self._sink_id)
+        except Retriable:
+            raise
+        except EosError as error:
+            logger.warning("nobody knows whether sink %s wrote before: %s", self._sink_id, error)
+            return []
 
     def check(self, receipt_topic: str) -> None:
         """Before a claim: is the cluster there, with transactions, and a place for receipts?
@@ -88,15 +110,36 @@ class PulsarHalf:
             )
             raise
 
+    def has_history(self, receipt_topic: str) -> bool:
+        """Whether the receipt topic of an older claim is there.
+
+        Its subscription keeps it while it is idle, and its history as long as it is not
+        acknowledged: without the topic this is another cluster, or somebody deleted it.
+        """
+        return self._topic(receipt_topic).exists()
+
+    def make_receipts(self, receipt_topic: str) -> None:
+        """Before a claim: make the receipt topic, when it is not there.
+
+        Raises:
+            ConfigurationError: nobody lets us; says the command that makes it.
+        """
+        self._topic(receipt_topic).create(self._admin)
+
     def attach(self, receipt_topic: str, coordinators: Iterable[int]) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names.
 
         After a restart a coordinator loads, expires and finishes its transactions only when a
         client connects (measured).
         """
-        self._receipts = ReceiptTopic(self.client, self._reading, TopicName.parse(receipt_topic))
+        if self._receipts is None:
+            self._receipts = self._topic(receipt_topic)
+            self._acknowledging = Acknowledging(self._receipts)
         for tc_id in coordinators:
             self.client.coordinators.connect(tc_id)
+
+    def _topic(self, receipt_topic: str) -> ReceiptTopic:
+        return ReceiptTopic(self.client, TopicName.parse(receipt_topic))
 
     def commits_after(self, record: LogRecord, *, timeout_s: float) -> str | None:
         """The first committed receipt behind ``record``'s mark that is not its own.
@@ -104,20 +147,24 @@ class PulsarHalf:
         Raises:
             ConnectionLost: the receipt topic could not be read to its end in time.
         """
-        return self._receipt_topic.commits_after(record, timeout_s=timeout_s)
+        return self._witness.commits_after(record, timeout_s=timeout_s)
 
     def ensure_witness(self, *, first: bool) -> None:
-        """Make the receipt topic, when it is not there, and its subscription in any case."""
+        """Make the receipt topic's subscription; ready its transaction buffer the first time."""
         topic = self._receipt_topic
-        is_new = not topic.exists()
+        topic.create(self._admin)
         topic.subscribe()
-        if first or is_new:
+        if first:
             topic.prime()
 
     def begin(self, ttl_ms: int) -> Begun:
         """Send a mark, then open a transaction that expires after ``ttl_ms``."""
-        mark_id, mark_uuid = self._receipt_topic.send_mark()
-        return Begun(self.client.coordinators.begin(ttl_ms), mark_id, mark_uuid)
+        call = self._receipt_topic.send_mark()
+        return Begun(self.client.coordinators.begin(ttl_ms), call)
+
+    def close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
+        """Which runs of tasks have answered; whoever comes later sends nothing."""
+        return self._receipt_topic.close_roll_call(call, timeout_s=self._timeout_s)
 
     def send_receipt(self, record: LogRecord) -> MessageId:
         """Send the receipt inside the transaction; an error poisons it."""
@@ -125,7 +172,7 @@ class PulsarHalf:
 
     def find_mark(self, record: LogRecord, *, timeout_s: float) -> MarkAnswer:
         """Whether the mark is where the log says."""
-        return self._receipt_topic.find_mark(record, timeout_s=timeout_s)
+        return self._witness.find_mark(record, timeout_s=timeout_s)
 
     def end(self, record: LogRecord, *, commit: bool, timeout_s: float) -> EndAnswer:
         """END_TXN, once."""
@@ -144,11 +191,15 @@ class PulsarHalf:
 
     def ask_witness(self, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
         """Whether the receipt is readable, or proved absent."""
-        return self._receipt_topic.ask(record, timeout_s=timeout_s)
+        return self._witness.ask(record, timeout_s=timeout_s)
+
+    def ask_data(self, record: LogRecord, *, timeout_s: float) -> DataAnswer:
+        """Whether all that the transaction wrote is readable, as its own."""
+        return self._witness.ask_data(record, timeout_s=timeout_s)
 
     def diagnose(self, record: LogRecord) -> str:
         """What can be seen of a commit that stays in doubt. For a person; decides nothing."""
-        seen = self._receipt_topic.ask(record, timeout_s=5.0)
+        seen = self._witness.ask(record, timeout_s=5.0)
         if seen is not WitnessAnswer.READABLE:
             return ""
         gone = [part.topic for part in record.partitions if not self._takes_messages(part.topic)]
@@ -169,26 +220,29 @@ class PulsarHalf:
             pass
         return True
 
-    def after_commit(self, record: LogRecord) -> None:
-        """Acknowledge the receipt topic up to this record's receipt, now and then."""
-        now = time.monotonic()
-        if self._acknowledged_at is not None and now - self._acknowledged_at < ACKNOWLEDGE_EVERY_S:
-            return
-        assert record.receipt_id is not None
-        try:
-            self._receipt_topic.acknowledge(record.receipt_id)
-            self._acknowledged_at = now
-        except EosError as error:
-            logger.warning("the receipt topic is not acknowledged, it keeps growing: %s", error)
-
-    def after_abort(self, record: LogRecord) -> None:
-        """Look for partitions that the dead transaction pins, and heal them."""
+    def suspect(self, record: LogRecord) -> None:
+        """Look after the partitions that an aborted transaction may pin, from now on."""
         assert record.txn is not None
-        self._pins.heal(record.txn, [*self._touched, record.receipt_topic])
+        self._pins.suspect(record.txn, [*self._touched, record.receipt_topic])
+
+    def after_end(self, record: LogRecord, *, is_last: bool) -> None:
+        """Acknowledge, now and then; look for partitions that dead transactions pin, and heal."""
+        if record.state is State.ABORTED:
+            self.suspect(record)
+        self._pins.heal()
+        # The receipt of one that is in doubt still has to be there when the witness is asked.
+        if is_last and self._acknowledging is not None:
+            self._acknowledging.later()
+
+    def rest(self) -> None:
+        """Acknowledge everything: a day's quiet must not look like a consumer that is stuck."""
+        if self._acknowledging is not None:
+            self._acknowledging.now()
 
     def close(self) -> None:
         """Free connections."""
-        self._reading.close()
+        if self._acknowledging is not None:
+            self._acknowledging.stop()
         self.client.close()
 
     @property
@@ -196,3 +250,7 @@ class PulsarHalf:
         if self._receipts is None:
             raise RuntimeError("attach() comes first")
         return self._receipts
+
+    @property
+    def _witness(self) -> Witness:
+        return Witness(self.client, self._receipt_topic)

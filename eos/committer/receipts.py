@@ -1,32 +1,34 @@
-"""A sink's receipt topic: marks, receipts and sentinels, and what can be proved from them.
+"""A sink's receipt topic: its life, and what a driver sends to it.
 
-The mark is sent before the transaction, the receipt inside it, the sentinel when somebody asks.
-Reading is in order and stops at the first open transaction: whoever has read mark and sentinel has
-seen every committed receipt between them. One topic for each sink: another sink's open
-transaction would hide the sentinel (measured).
+The mark is sent before the transaction, the receipt inside it, the sentinel when somebody asks;
+answers and closing of the roll call come between (``eos.roll_call``). What can be proved from them
+stands in ``witness``. One topic for each sink: another sink's open transaction would hide the
+sentinel (measured).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import time
+import re
 import uuid
-from typing import Any, Final
-
-import pulsar
+from typing import Final
 
 from eos.client import Producer, PulsarClient
-from eos.committer.reading import Reading, ReceivedMessage, read_until
-from eos.coordinator import MarkAnswer, WitnessAnswer
-from eos.errors import ConfigurationError, ConnectionLost, EosError, TopicNotFound
+from eos.client.admin import AdminClient
+from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import MessageId, TopicName
+from eos.roll_call import CALL, KIND, MARK, RollCall
+from eos.summary import Answer
 from eos.transaction import LogRecord
 
 logger = logging.getLogger(__name__)
 
 SUBSCRIPTION: Final = "eos-receipts"
+RECEIPT: Final = "receipt"
+SENTINEL: Final = "sentinel"
 _PRIMING_TTL_MS: Final = 60_000
+_TABLE_ID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def receipt_topic_name(namespace: str, sink_id: str, log_table_id: str) -> TopicName:
@@ -42,14 +44,31 @@ def receipt_topic_name(namespace: str, sink_id: str, log_table_id: str) -> Topic
     return TopicName.parse(f"persistent://{namespace}/__eos-receipts-{sink_id}-{log_table_id}")
 
 
-class ReceiptTopic:
-    """The receipt topic ``topic`` as the driver and recovery use it."""
+def receipt_topics_of(client: PulsarClient, namespace: str, sink_id: str) -> list[str]:
+    """The receipt topics that logs of ``sink_id`` have, or had, in ``tenant/namespace``.
 
-    def __init__(self, client: PulsarClient, reading: Reading, topic: TopicName) -> None:
+    Raises:
+        EosError: the broker refuses, or does not answer.
+    """
+    pattern = re.compile(rf"__eos-receipts-{re.escape(sink_id)}-{_TABLE_ID}")
+    names = sorted({TopicName.parse(name).base for name in client.topics(namespace)})
+    return [str(name) for name in names if pattern.fullmatch(name.local)]
+
+
+class ReceiptTopic:
+    """The receipt topic ``topic`` as a driver and recovery use it."""
+
+    def __init__(self, client: PulsarClient, topic: TopicName) -> None:
+        self.name = str(topic)
         self._client = client
-        self._reading = reading
         self._topic = topic
         self._plain: Producer | None = None
+        self._last_sent: MessageId | None = None
+
+    @property
+    def last_sent(self) -> MessageId | None:
+        """Where the newest message of this object's own sits; None before the first."""
+        return self._last_sent
 
     def exists(self) -> bool:
         """Whether the broker has the topic. Creates nothing.
@@ -58,28 +77,53 @@ class ReceiptTopic:
             EosError: no answer.
         """
         try:
-            partitions = self._client.partition_count(str(self._topic))
+            partitions = self._client.partition_count(self.name)
         except TopicNotFound:
             return False
         if partitions:
             raise ConfigurationError(
                 f"{self._topic} is partitioned; a receipt topic must not be.",
-                hint="The namespace creates partitioned topics by itself: set "
-                "allowAutoTopicCreationType=non-partitioned for it, delete this topic and retry.",
+                hint="Delete it (pulsar-admin topics delete-partitioned-topic ...) and create it "
+                f"unpartitioned: pulsar-admin topics create {self._topic}",
             )
         return True
 
+    def create(self, admin: AdminClient | None = None) -> None:
+        """Make the topic, unpartitioned, when it is not there.
+
+        Args:
+            admin: makes it where the namespace does not let clients create topics.
+
+        Raises:
+            ConfigurationError: the namespace does not let clients create topics.
+            EosError: the broker refuses, or does not answer.
+        """
+        if self.exists():
+            return
+        try:
+            # By PRODUCER alone: the question for partitions would make a partitioned topic, where
+            # the namespace creates such (allowAutoTopicCreationType, measured).
+            self._client.create_unpartitioned(self.name)
+        except TopicNotFound:
+            if admin is not None:
+                admin.create_topic(self._topic)
+                return
+            raise ConfigurationError(
+                f"The receipt topic {self._topic} does not exist, and its namespace does not let "
+                "clients create topics.",
+                hint=f"Create it: pulsar-admin topics create {self._topic} (or set admin_url, with "
+                "a role that may; or name another namespace with receipt_namespace).",
+            ) from None
+
     def subscribe(self) -> None:
-        """Make the durable subscription from the earliest message, and the topic if need be.
+        """Make the durable subscription from the earliest message, when it is not there.
 
         A topic without a subscription is trimmed, and deleted when idle (measured).
 
         Raises:
             EosError: the broker refuses, or does not answer.
         """
-        with self._reading.subscription(str(self._topic), SUBSCRIPTION):
-            pass
-        self.exists()  # refuses a partitioned one
+        self._client.subscribe_durably(self.name, SUBSCRIPTION)
 
     def prime(self) -> None:
         """Commit one small transaction, so that the topic's transaction buffer is ready before
@@ -89,18 +133,34 @@ class ReceiptTopic:
             EosError: the broker refuses, or does not answer.
         """
         with self._client.join(self._client.coordinators.begin(_PRIMING_TTL_MS)) as txn:
-            producer = self._client.producer(str(self._topic))
-            producer.send(b"", txn=txn, properties={"eos": "prime"})
+            producer = self._client.producer(self.name)
+            producer.send(b"", txn=txn, properties={KIND: "prime"})
             producer.close()
 
-    def send_mark(self) -> tuple[MessageId, str]:
-        """Send a mark; its id and uuid.
+    def send_mark(self) -> RollCall:
+        """Send a mark: the beginning of an attempt's roll call.
 
         Raises:
             EosError: the broker did not store it, or it is not known whether it did.
         """
         mark_uuid = str(uuid.uuid4())
-        return self._send_plain("mark", mark_uuid), mark_uuid
+        return RollCall(self.name, self._send_plain(MARK, mark_uuid), mark_uuid)
+
+    def send_sentinel(self) -> MessageId:
+        """Send a sentinel; whoever reads up to it has read everything before.
+
+        Raises:
+            EosError: the broker did not store it, or it is not known whether it did.
+        """
+        return self._send_plain(SENTINEL, str(uuid.uuid4()))
+
+    def close_roll_call(self, call: RollCall, *, timeout_s: float) -> tuple[Answer, ...]:
+        """Close ``call``; the answers that were given before.
+
+        Raises:
+            EosError: it is not known who has answered: poison.
+        """
+        return call.close(self._client, self._producer(), timeout_s=timeout_s)
 
     def send_receipt(self, record: LogRecord) -> MessageId:
         """Send the receipt of ``record``'s attempt inside its transaction, and close the producer.
@@ -113,7 +173,7 @@ class ReceiptTopic:
         """
         assert record.txn is not None
         txn = self._client.join(record.txn)
-        (producer,) = self._client.producers([str(self._topic)], txn=txn)
+        (producer,) = self._client.producers([self.name], txn=txn)
         body = {
             "sink_id": record.sink_id,
             "query_id": record.query_id,
@@ -125,71 +185,12 @@ class ReceiptTopic:
         receipt = producer.send(
             json.dumps(body).encode(),
             txn=txn,
-            properties={"eos": "receipt", "uuid": str(record.mark_uuid), "txn": str(record.txn)},
+            properties={KIND: RECEIPT, CALL: str(record.mark_uuid), "txn": str(record.txn)},
         )
         producer.close()
         txn.check()
-        return receipt.result(timeout=0)
-
-    def find_mark(self, record: LogRecord, *, timeout_s: float) -> MarkAnswer:
-        """Read the mark of ``record`` where the log says it is, and compare its uuid."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            if not self.exists():
-                return MarkAnswer.ABSENT
-            # Something to read in any case: a topic that was made anew is empty.
-            self._send_plain("sentinel", str(uuid.uuid4()))
-            with self._reading.reader(str(self._topic), _mark_id(record)) as reader:
-                return _first_is_mark(reader, record, deadline)
-        except EosError as error:
-            logger.info("the mark of transaction %s can't be read yet: %s", record.txn, error)
-            return MarkAnswer.UNKNOWN
-
-    def ask(self, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
-        """Whether the transaction of ``record``, over by now, was committed.
-
-        Only the receipt itself proves a commit. Only mark, then a sentinel sent after the
-        transaction was over, and no receipt between them, prove that there was none.
-        """
-        deadline = time.monotonic() + timeout_s
-        try:
-            if not self.exists():
-                return WitnessAnswer.HISTORY_GONE
-            with self._reading.reader(str(self._topic), _mark_id(record)) as reader:
-                sentinel = str(uuid.uuid4())
-                self._send_plain("sentinel", sentinel)
-                match _first_is_mark(reader, record, deadline):
-                    case MarkAnswer.ABSENT:
-                        return WitnessAnswer.HISTORY_GONE
-                    case MarkAnswer.FOUND:
-                        return _receipt_before(sentinel, reader, record, deadline)
-        except EosError as error:
-            logger.info("the witness of transaction %s is silent: %s", record.txn, error)
-        return WitnessAnswer.UNKNOWN
-
-    def commits_after(self, record: LogRecord, *, timeout_s: float) -> str | None:
-        """The first receipt behind the mark of ``record`` that is another transaction's, in words.
-
-        None: there is none, or the mark is gone, and with it the proof.
-
-        Raises:
-            ConnectionLost: no sentinel was read in time.
-        """
-        deadline = time.monotonic() + timeout_s
-        if not self.exists():
-            return None
-        with self._reading.reader(str(self._topic), _mark_id(record)) as reader:
-            sentinel = str(uuid.uuid4())
-            self._send_plain("sentinel", sentinel)
-            if _first_is_mark(reader, record, deadline) is MarkAnswer.ABSENT:
-                return None
-            for message in read_until(reader, deadline):
-                if _is(message, "sentinel", sentinel):
-                    return None
-                properties = message.properties()
-                if properties.get("eos") == "receipt" and properties["uuid"] != record.mark_uuid:
-                    return f"{message.data().decode(errors='replace')}"
-        raise ConnectionLost(f"Nobody can read {self._topic} to its end.")
+        self._last_sent = receipt.result(timeout=0)
+        return self._last_sent
 
     def acknowledge(self, message_id: MessageId) -> None:
         """Acknowledge everything up to ``message_id``, attached only for this moment.
@@ -197,45 +198,17 @@ class ReceiptTopic:
         Raises:
             EosError: it did not work; nothing depends on it.
         """
-        with self._reading.subscription(str(self._topic), SUBSCRIPTION) as consumer:
-            try:
-                consumer.acknowledge_cumulative(
-                    pulsar.MessageId(-1, message_id.ledger, message_id.entry, -1)
-                )
-            except Exception as error:
-                raise ConnectionLost(f"Acknowledging on {self._topic}: {error}.") from None
+        self._client.acknowledge(self.name, SUBSCRIPTION, message_id)
+
+    def _producer(self) -> Producer:
+        if self._plain is None or not self._plain.is_usable:
+            self._plain = self._client.producer(self.name)
+        return self._plain
 
     def _send_plain(self, kind: str, message_uuid: str) -> MessageId:
-        if self._plain is None or not self._plain.is_usable:
-            self._plain = self._client.producer(str(self._topic))
-        sent = self._plain.send(b"", properties={"eos": kind, "uuid": message_uuid})
-        self._plain.flush()
-        return sent.result()  # the receipt is here: its thread may need a moment to say so
-
-
-def _mark_id(record: LogRecord) -> MessageId:
-    assert record.mark_id is not None
-    return record.mark_id
-
-
-def _first_is_mark(reader: Any, record: LogRecord, deadline: float) -> MarkAnswer:
-    for message in read_until(reader, deadline):
-        found = _is(message, "mark", record.mark_uuid)
-        return MarkAnswer.FOUND if found else MarkAnswer.ABSENT
-    return MarkAnswer.UNKNOWN
-
-
-def _receipt_before(
-    sentinel: str, reader: Any, record: LogRecord, deadline: float
-) -> WitnessAnswer:
-    for message in read_until(reader, deadline):
-        if _is(message, "receipt", record.mark_uuid):
-            return WitnessAnswer.READABLE
-        if _is(message, "sentinel", sentinel):
-            return WitnessAnswer.PROVED_ABSENT
-    return WitnessAnswer.UNKNOWN
-
-
-def _is(message: ReceivedMessage, kind: str, message_uuid: str | None) -> bool:
-    properties = message.properties()
-    return properties.get("eos") == kind and properties.get("uuid") == message_uuid
+        producer = self._producer()
+        sent = producer.send(b"", properties={KIND: kind, CALL: message_uuid})
+        producer.flush()
+        # The receipt is here: its thread may need a moment to say so.
+        self._last_sent = sent.result()
+        return self._last_sent

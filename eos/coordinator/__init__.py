@@ -4,7 +4,9 @@ from eos.coordinator.actions import (
     Action,
     Answers,
     AppendState,
+    AskData,
     AskWitness,
+    DataAnswer,
     EndAnswer,
     EndTransaction,
     FindMark,
@@ -14,14 +16,25 @@ from eos.coordinator.actions import (
     WitnessAnswer,
 )
 from eos.coordinator.ending import next_action
-from eos.coordinator.epochs import EpochDecision, Run, Skip, check_lineage, decide_epoch
-from eos.coordinator.poison import StageFacts, find_poison
+from eos.coordinator.epochs import (
+    EpochDecision,
+    Run,
+    Skip,
+    check_follows,
+    check_lineage,
+    decide_epoch,
+    lost_log,
+    unfinished_epoch,
+)
+from eos.coordinator.poison import find_poison
 
 __all__ = [
     "Action",
     "Answers",
     "AppendState",
+    "AskData",
     "AskWitness",
+    "DataAnswer",
     "EndAnswer",
     "EndTransaction",
     "EpochDecision",
@@ -30,11 +43,13 @@ __all__ = [
     "MarkAnswer",
     "Run",
     "Skip",
-    "StageFacts",
     "StayInDoubt",
     "WitnessAnswer",
+    "check_follows",
     "check_lineage",
     "decide_epoch",
     "find_poison",
+    "lost_log",
     "next_action",
+    "unfinished_epoch",
 ]

@@ -36,6 +36,14 @@ class WitnessAnswer(Enum):
     UNKNOWN = "no answer"
 
 
+class DataAnswer(Enum):
+    """Is every entry that PREPARED counted delivered, as the transaction's? The second witness."""
+
+    NOT_ASKED = "not asked"
+    READABLE = "all entries readable"
+    UNPROVED = "not all of them"
+
+
 @dataclass(frozen=True)
 class Answers:
     """What is known about one transaction's end besides the log.
@@ -46,6 +54,7 @@ class Answers:
     mark: MarkAnswer = MarkAnswer.NOT_ASKED
     end: EndAnswer = EndAnswer.NOT_ASKED
     witness: WitnessAnswer = WitnessAnswer.NOT_ASKED
+    data: DataAnswer = DataAnswer.NOT_ASKED
     time_is_up: bool = False
 
 
@@ -64,6 +73,11 @@ class EndTransaction:
 @dataclass(frozen=True)
 class AskWitness:
     """Look for the receipt between the mark and a fresh sentinel."""
+
+
+@dataclass(frozen=True)
+class AskData:
+    """Read the transaction's own entries, from the first to the last that the log names."""
 
 
 @dataclass(frozen=True)
@@ -86,4 +100,4 @@ class Finished:
     """The record is final for its transaction."""
 
 
-Action = FindMark | EndTransaction | AskWitness | AppendState | StayInDoubt | Finished
+Action = FindMark | EndTransaction | AskWitness | AskData | AppendState | StayInDoubt | Finished

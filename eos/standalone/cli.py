@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -45,8 +46,13 @@ def describe() -> None:
 def start(
     data: Annotated[
         Path | None,
-        typer.Option(help="Keep the data in this folder. Without it, data is gone at the end."),
+        typer.Option(
+            help="Keep the data in this folder. By default in ~/.local/share/eos/broker.",
+        ),
     ] = None,
+    temporary: Annotated[
+        bool, typer.Option("--temporary", help="Throw the data away at the end.")
+    ] = False,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port for clients; 0 picks a free one.")
     ] = 6650,
@@ -60,9 +66,13 @@ def start(
 ) -> None:
     """Run a broker with transactions in the foreground, until Ctrl-C or SIGTERM.
 
-    Prints the service URL and the admin URL when it is ready, for example:
+    Prints the service URL, the admin URL and the data folder when it is ready. What was written is
+    there again at the next start: a commit log or a checkpoint that outlives its broker's data
+    would say that rows are there which are not.
 
         eos-broker start
+
+        eos-broker start --temporary
 
         eos-broker start --data ./pulsar-data --port 0 --admin-port 0
 
@@ -79,8 +89,10 @@ def start(
         config[name] = value
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
+    if temporary and data is not None:
+        raise typer.BadParameter("Give --data or --temporary, not both.")
     try:
-        _run(data, config)
+        _run(None if temporary else data or default_data_dir(), config)
     except _StopRequested:
         typer.echo("Stopped.")
     except EosError as error:
@@ -106,13 +118,19 @@ def fetch() -> None:
         _fail(error)
 
 
+def default_data_dir() -> Path:
+    """``XDG_DATA_HOME/eos/broker``, else ``~/.local/share/eos/broker``."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / "broker"
+
+
 def _run(data: Path | None, config: dict[str, str]) -> None:
     from eos.standalone.broker import PulsarStandalone
 
     with PulsarStandalone(data, config) as broker:
         typer.echo(f"service URL: {broker.service_url}")
         typer.echo(f"admin URL:   {broker.admin_url}")
-        typer.echo(f"data:        {broker.data_dir}" + ("" if data else " (temporary)"))
+        typer.echo(f"data:        {broker.data_dir}" + (" (kept)" if data else " (temporary)"))
         typer.echo("Ready. Ctrl-C stops it.")
         while broker.is_running():
             time.sleep(_POLL_S)

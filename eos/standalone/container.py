@@ -11,6 +11,7 @@ from typing import Any, Final
 from eos.errors import BrokerNotReady
 from eos.standalone.jvm import OPTIONS
 from eos.standalone.maven import PULSAR_VERSION
+from eos.standalone.settings import HOST
 
 _IMAGE: Final = f"apachepulsar/pulsar:{PULSAR_VERSION}"
 _DATA: Final = "/pulsar/data"
@@ -78,8 +79,9 @@ class Container:
             if path.startswith("/") and Path(path).is_file():
                 container.with_volume_mapping(path, path)  # Certificates and keys, read-only.
         for port in ports:
-            # The same number inside and outside: the broker tells clients its own.
-            container.with_bind_ports(port, port)
+            # The same number inside and outside: the broker tells clients its own. Of this machine
+            # only: mostly it asks nobody who they are.
+            container.ports[str(port)] = (HOST, port)
         if self._host_dir is not None:
             self._host_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             container.with_volume_mapping(self._host_dir.absolute(), _DATA, "rw")

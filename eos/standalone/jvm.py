@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,7 @@ from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import class_archive, maven, settings, supervisor
 
 _MIN_JAVA: Final = 17
+_SUPERVISOR_END_S: Final = 10.0
 _MAIN: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 # As small as a bookie and a broker in one process still run well with. The simple collector and
 # the quick compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
@@ -103,20 +106,26 @@ class Jvm:
             # Out of the terminal's group: Ctrl-C is for the owner, who stops the broker.
             start_new_session=True,
         )
-        self.data_dir = Path(self._read()["folder"])
+        try:
+            self.data_dir = Path(self._reply()["folder"])
+        except BaseException:
+            self._end_supervisor()
+            raise
 
     def start(self, values: Mapping[str, str], ports: list[int]) -> None:
         """Start the broker's JVM with the settings ``values``; it is not ready yet."""
         del ports  # Ours are the machine's own.
         folder = self.data_dir
-        conf = folder / "broker.conf"
-        conf.touch(mode=0o600)  # May hold a token.
+        names = ("broker.conf", "log4j2.xml", "broker.log", "jvm.out")
+        conf, log4j2, log, output = (folder / name for name in names)
+        for file in (conf, log4j2, log, output):
+            file.touch(mode=0o600)  # May hold a token,
+            file.chmod(0o600)  # and may be there already.
         conf.write_text(settings.broker_conf(values))
-        log4j2 = folder / "log4j2.xml"
-        log4j2.write_text(settings.LOG4J2.format(file=folder / "broker.log"))
+        log4j2.write_text(settings.log4j2(log))
         scratch = folder / "tmp"  # Native libraries are unpacked there; a kill leaves them.
         shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
+        scratch.mkdir(mode=0o700)
         self._log_start_bytes = self._log_size()
         argv = [self._java, *self._options, *_PROPERTIES, f"-Dlog4j2.configurationFile={log4j2}"]
         if archive := class_archive.find(self._java, self._jars):
@@ -129,12 +138,18 @@ class Jvm:
         argv += ["--metadata-dir", str(folder / "metadata")]
         argv += ["--bookkeeper-dir", str(folder / "bookkeeper")]
         argv += ["--bookkeeper-port", str(settings.free_port(set()))]
-        request = {"do": "run", "argv": argv, "cwd": str(folder), "output": str(folder / "jvm.out")}
+        request = {"do": "run", "argv": argv, "cwd": str(folder), "output": str(output)}
         self.pid = self._request(request)["pid"]
 
     def exit_code(self) -> int | None:
-        """The JVM's exit code (minus the signal, when one ended it); None while it runs."""
-        return self._request({"do": "poll"})["code"]  # type: ignore[no-any-return]
+        """The JVM's exit code (minus the signal, when one ended it); None while it runs.
+
+        That of the supervisor when somebody killed it: it takes the JVM along.
+        """
+        try:
+            return self._request({"do": "poll"})["code"]  # type: ignore[no-any-return]
+        except BrokerNotReady:
+            return self._supervisor.wait(_SUPERVISOR_END_S)
 
     def kill(self) -> None:
         """SIGKILL; returns when the JVM is gone."""
@@ -148,15 +163,22 @@ class Jvm:
 
     def close(self) -> None:
         """End the supervisor, and with it the JVM and a temporary folder, if they still are."""
+        self._end_supervisor()
+        self.pid = None
+        if self._is_temporary:  # In case somebody killed the supervisor.
+            deadline = time.monotonic() + _SUPERVISOR_END_S
+            while self.data_dir.exists() and time.monotonic() < deadline:
+                # A JVM that is just being killed may still write.
+                shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _end_supervisor(self) -> None:
         assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
         with self._lock:
-            self._supervisor.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # A request that it did not live to read.
+                self._supervisor.stdin.close()
             self._supervisor.wait()
             self._supervisor.stdout.close()
-        self.pid = None
-        if self._is_temporary:  # In case somebody killed the supervisor.
-            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def log(self) -> str:
         """What the broker logged since its last start, and what the JVM said beside the log."""
@@ -165,6 +187,8 @@ class Jvm:
             path = self.data_dir / name
             if path.exists():
                 text += path.read_bytes()[start_bytes:].decode(errors="replace")
+        if self._supervisor.poll() is not None:
+            text += "The process that looks after the broker was killed, and the broker with it.\n"
         return text
 
     def _log_size(self) -> int:
@@ -179,15 +203,14 @@ class Jvm:
                 self._supervisor.stdin.flush()
             except (OSError, ValueError) as error:
                 raise BrokerNotReady("The broker's supervisor process is gone.") from error
-            reply = self._read()
-        if "error" in reply:
-            raise ConfigurationError(f"The broker's JVM could not be run: {reply['error']}.")
-        return reply
+            return self._reply()
 
-    def _read(self) -> dict[str, Any]:
+    def _reply(self) -> dict[str, Any]:
         assert self._supervisor.stdout is not None
         line = self._supervisor.stdout.readline()
         if not line:
             raise BrokerNotReady("The broker's supervisor process is gone.")
         reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise ConfigurationError(f"The broker's JVM could not be run: {reply['error']}.")
         return reply

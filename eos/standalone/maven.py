@@ -1,14 +1,16 @@
 """Jars from Maven, resolved once into the user's cache folder.
 
 Maven decides which jars belong together; we keep the result in one folder per ``cache_name``
-with a manifest, so that the next use needs neither Maven nor a network. Spark should get its
-jars from here as well (``spark.jars``): its own resolver, Ivy, looks into Maven's local
-repository first and stops at any pom that Maven left there without its jar.
+with a manifest and the jars' checksums, so that the next use needs neither Maven nor a network.
+Spark should get its jars from here as well (``spark.jars``): its own resolver, Ivy, looks into
+Maven's local repository first and stops at any pom that Maven left there without its jar.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
+import hashlib
 import importlib.util
 import json
 import os
@@ -30,6 +32,7 @@ PULSAR_VERSION: Final = "4.2.4"
 
 _COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _MANIFEST: Final = "manifest.json"
+_SUMS: Final = "SHA256SUMS"
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -135,12 +138,29 @@ def _complete(folder: Path, wanted: dict[str, list[str]]) -> list[Path]:
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
         sizes: dict[str, int] = manifest.pop("sizes")
-        if manifest != wanted or not sizes:
+        lines = (folder / _SUMS).read_text().splitlines()
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        if manifest != wanted or not sizes or sums.keys() != sizes.keys():
             return []
+        # Sizes first: they cost nothing.
         whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
+        whole = whole and all(_sha256(folder / name) == digest for name, digest in sums.items())
     except (OSError, ValueError, KeyError, AttributeError):
         return []
     return [folder / name for name in sorted(sizes)] if whole else []
+
+
+def _sha256(path: Path) -> str:
+    """The checksum of a file; read once in a process for as long as the file is not touched."""
+    stat = path.stat()
+    return _sha256_of(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+
+
+@functools.cache
+def _sha256_of(path: Path, version: tuple[int, ...]) -> str:
+    del version  # Only tells one content of ``path`` from the next.
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -169,7 +189,8 @@ def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -
             dependencies="".join(_dependency(one) for one in wanted["coordinates"]),
         )
     )
-    command = [maven, "-B", "-f", str(pom), _COPY_GOAL]
+    # Of itself Maven only warns of a file that is not what its checksum says.
+    command = [maven, "-B", "--strict-checksums", "-f", str(pom), _COPY_GOAL]
     command += ["-DincludeScope=runtime", "-Dmdep.useBaseVersion=true", f"-DoutputDirectory={jars}"]
     lines = _run(command, f"Resolving the jars of {name} with Maven (once)")
     names = sorted(path.name for path in jars.glob("*.jar")) if lines is None else []
@@ -181,6 +202,7 @@ def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -
         )
     sizes = {jar: (jars / jar).stat().st_size for jar in names}
     (jars / _MANIFEST).write_text(json.dumps({**wanted, "sizes": sizes}, indent=1))
+    (jars / _SUMS).write_text("".join(f"{_sha256(jars / jar)}  {jar}\n" for jar in names))
 
 
 def _dependency(coordinate: str, extra: str = "") -> str:

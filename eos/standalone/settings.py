@@ -6,6 +6,7 @@ import random
 import socket
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from eos.errors import ConfigurationError
@@ -17,12 +18,20 @@ HOST: Final = "127.0.0.1"
 # keep the broker from coming back.
 _PORTS: Final = range(15_000, 30_000)
 
-LOG4J2: Final = """\
+# The broker logs all of its settings at start. Their names say which are secrets, and a token looks
+# like one wherever it stands. (Braces would end log4j2's %replace.)
+_SECRETS: Final = (
+    r"(&quot;[^&quot;]*(?:[Tt]oken|[Ss]ecret|[Pp]assw|[Cc]redential|AuthenticationParameters)"
+    r"[^&quot;]*&quot; : )&quot;[^&quot;]*&quot;"
+    r"|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+)
+
+_LOG4J2: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR" shutdownHook="disable">
   <Appenders>
     <File name="file" fileName="{file}">
-      <PatternLayout pattern="%d{{ISO8601}} [%t] %-5level %logger{{36}} - %msg%n"/>
+      <PatternLayout pattern="%d{{ISO8601}} [%t] %-5level %logger{{36}} - {message}%n"/>
     </File>
   </Appenders>
   <Loggers>
@@ -30,6 +39,9 @@ LOG4J2: Final = """\
   </Loggers>
 </Configuration>
 """
+
+_MAX_MESSAGE_SIZE: Final = 5 << 20
+_HEADERS: Final = 10 << 10
 
 BASE: Final[Mapping[str, str]] = {
     "clusterName": "standalone",
@@ -99,6 +111,7 @@ def complete(config: Mapping[str, str], *, transactions: bool, token: str | None
         )
         settings["brokerClientAuthenticationParameters"] = f"token:{token}"
     settings.update(config)
+    settings.setdefault("nettyMaxFrameSizeBytes", _bookie_frame(settings))
     taken: set[int] = set()
     for name in (
         "brokerServicePort",
@@ -118,6 +131,16 @@ def complete(config: Mapping[str, str], *, transactions: bool, token: str | None
     return settings
 
 
+def _bookie_frame(settings: Mapping[str, str]) -> str:
+    """What the bookie takes: all that the broker takes, with its headers.
+
+    Both are 5 MiB by default. Then the bookie hangs up on an entry of that size, and with it on
+    all other topics' entries; whoever sends it tries again, and nobody gets on (measured).
+    """
+    largest = settings.get("maxMessageSize", "")
+    return str((int(largest) if largest.isdecimal() else _MAX_MESSAGE_SIZE) + _HEADERS)
+
+
 def broker_conf(settings: Mapping[str, str]) -> str:
     """``settings`` in the form of broker.conf.
 
@@ -128,6 +151,11 @@ def broker_conf(settings: Mapping[str, str]) -> str:
         if "\n" in f"{name}{value}" or "=" in name:
             raise ConfigurationError(f"{name!r}: a setting is one line, name=value.")
     return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def log4j2(file: Path) -> str:
+    """The configuration of the broker's log: into ``file``, without secrets."""
+    return _LOG4J2.format(file=file, message=f"%replace{{%msg}}{{{_SECRETS}}}{{$1***}}")
 
 
 def free_port(taken: set[int]) -> int:

@@ -8,12 +8,14 @@ Requests come as JSON lines on stdin, each is answered by one line on stdout:
 ``{"do": "run", "argv": [...], "cwd": ..., "output": ...}`` -> ``{"pid": n}``;
 ``{"do": "kill"}`` (SIGKILL), ``{"do": "stop", "grace_s": x}`` (SIGTERM, then SIGKILL) and
 ``{"do": "poll"}`` -> ``{"code": exit code or null}``. The first line out is ``{"folder": ...}``.
+A data folder that is kept is locked for as long as this process lives.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -22,9 +24,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 _POLL_S = 0.25
+_LOCK_WAIT_S = 5.0  # The broker of an owner that was just killed may still be ending.
 _PR_SET_PDEATHSIG = 1
 
 
@@ -106,15 +110,37 @@ def _say(reply: dict[str, Any]) -> None:
         os.write(1, json.dumps(reply).encode() + b"\n")
 
 
+def _lock(folder: str) -> int | None:
+    """Lock ``folder`` against other brokers; None: one has it, and does not end either.
+
+    Not inherited by the JVM: it would keep the lock of a supervisor that was killed.
+    """
+    lock = os.open(os.path.join(folder, "eos-broker.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_POLL_S)
+
+
 def main(owner_pid: int, data_dir: str) -> None:
     """Serve the process ``owner_pid``; an empty ``data_dir`` asks for a temporary one."""
     # Ctrl-C in a terminal reaches the whole group: the owner decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    os.umask(0o077)  # The broker's log and data are nobody else's to read.
     supervisor = Supervisor()
     folder = data_dir or tempfile.mkdtemp(prefix="eos-broker-")
     try:
+        lock = _lock(folder)
+        if lock is None:
+            _say({"error": f"another broker uses {folder}"})
+            return
         _say({"folder": folder})
         _serve(supervisor, owner_pid)
     finally:

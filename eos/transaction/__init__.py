@@ -8,8 +8,10 @@ from eos.transaction.record import RECORD_VERSION, UNWRITTEN, LogRecord
 from eos.transaction.retention import Thinning, thin
 from eos.transaction.states import (
     FINAL,
+    OWING,
     TRANSITIONS,
     UNFINISHED,
+    WITHOUT_TRANSACTION,
     State,
     Transition,
     diagram,
@@ -21,10 +23,12 @@ __all__ = [
     "BATCH",
     "FINAL",
     "MAX_TTL_MS",
+    "OWING",
     "RECORD_VERSION",
     "TRANSITIONS",
     "UNFINISHED",
     "UNWRITTEN",
+    "WITHOUT_TRANSACTION",
     "History",
     "LogRecord",
     "Reason",

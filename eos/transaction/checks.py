@@ -18,8 +18,9 @@ from eos.transaction.states import State, is_allowed, targets
 MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
 """24 hours. A huge time to live switches off expiry for a whole coordinator (measured)."""
 
+_KEY: Final = ("query_id", "epoch")
 _EPOCH: Final = (
-    "query_id", "epoch", "attempt", "txn", "ttl_ms", "opened_at", "mark_id", "mark_uuid",
+    *_KEY, "attempt", "txn", "ttl_ms", "opened_at", "mark_id", "mark_uuid",
 )  # fmt: skip
 _TOTALS: Final = ("records", "bytes", "checksum")
 _FIGURES: Final = ("receipt_id", *_TOTALS)
@@ -32,6 +33,8 @@ _REQUIRED: Final[dict[State, tuple[str, ...]]] = {
     State.ABORTING: (*_EPOCH, "reason"),
     State.ABORTED: (*_EPOCH, "reason"),
     State.EMPTY: (*_EPOCH, *_TOTALS, "reason"),
+    State.FAILED: (*_KEY, "reason"),
+    State.ABANDONED: (*_EPOCH, "reason"),
 }
 _OPTIONAL: Final = (*_EPOCH, *_FIGURES, "reason")
 
@@ -48,7 +51,9 @@ def check_record(record: LogRecord) -> None:
         _check_identity(record)
         _check_presence(record)
         if record.state is not State.CLAIMED:
-            _check_epoch(record)
+            _check_key(record)
+        if record.txn is not None:
+            _check_attempt(record)
             _check_figures(record)
     except (ValueError, ConfigurationError) as error:
         text = error.message if isinstance(error, ConfigurationError) else str(error)
@@ -69,10 +74,10 @@ def check_successor(previous: LogRecord | None, record: LogRecord) -> None:
         if not is_allowed(source, record.state):
             expected = ", ".join(sorted(targets(source))) or "nothing: the epoch is done"
             raise ValueError(f"after {source or 'no record'} comes {expected}")
-        if previous is None:
-            _require(record.attempt == 1, "the first attempt is number 1")
-        else:
+        if previous is not None:
             _check_same_epoch(previous, record)
+        elif record.state is State.OPEN:
+            _require(record.attempt == 1, "the first attempt is number 1")
     except ValueError as error:
         raise _broken(record, str(error)) from None
 
@@ -95,9 +100,13 @@ def _check_identity(record: LogRecord) -> None:
 
 def _check_presence(record: LogRecord) -> None:
     required = _REQUIRED[record.state]
-    if record.state is State.ABORTED and record.receipt_id is not None:
+    if record.state is State.ABANDONED and record.txn is None:
+        required = _REQUIRED[State.FAILED]  # and that is what it was before
+    if record.state in (State.ABORTED, State.ABANDONED) and record.receipt_id is not None:
         # It was PREPARED before, and carries on what that record knew.
         required = (*required, *_FIGURES)
+    if record.state is State.COMMITTED and _is_decided(record):
+        required = (*required, "reason")
     for name in _OPTIONAL:
         is_there = getattr(record, name) is not None
         if is_there != (name in required):
@@ -107,18 +116,28 @@ def _check_presence(record: LogRecord) -> None:
         raise ValueError(f"partitions {'are missing' if has_partitions else 'do not belong there'}")
 
 
-def _check_epoch(record: LogRecord) -> None:
+def _check_key(record: LogRecord) -> None:
     assert record.query_id is not None
     assert record.epoch is not None
+    check_key(record.query_id, what="query_id")
+    check_key(record.epoch)
+    if is_streaming(record.query_id):
+        epoch_number(record.query_id, record.epoch)
+    if record.state is State.ABANDONED:
+        _require(_is_decided(record), "ABANDONED by nobody: its reason is not DECIDED")
+
+
+def _is_decided(record: LogRecord) -> bool:
+    """Whether a person decided it, where nothing could be proved."""
+    return record.reason is not None and record.reason.kind is ReasonKind.DECIDED
+
+
+def _check_attempt(record: LogRecord) -> None:
     assert record.attempt is not None
     assert record.ttl_ms is not None
     assert record.txn is not None
     assert record.mark_id is not None
     assert record.mark_uuid is not None
-    check_key(record.query_id, what="query_id")
-    check_key(record.epoch)
-    if is_streaming(record.query_id):
-        epoch_number(record.query_id, record.epoch)
     _require(record.attempt >= 1, f"attempt is {record.attempt}, it counts from 1")
     # TxnID is two uint64, of which Delta's long holds the lower half; the broker counts from 0.
     _require(all(0 <= part < 2**63 for part in record.txn), f"txn {record.txn} is out of range")
@@ -163,10 +182,9 @@ def _check_partition(part: PartitionFigures) -> None:
 
 
 def _check_same_epoch(previous: LogRecord, record: LogRecord) -> None:
-    assert previous.attempt is not None
     _require(previous.sink_id == record.sink_id and previous.key == record.key, "another epoch")
     if record.state is State.OPEN:
-        expected = previous.attempt + 1
+        expected = (previous.attempt or 0) + 1
         _require(record.attempt == expected, f"attempt is {record.attempt}, not {expected}")
         _require(record.mark_uuid != previous.mark_uuid, "mark_uuid is that of the last attempt")
         return
@@ -187,7 +205,8 @@ def _check_step(previous: LogRecord, record: LogRecord) -> None:
     if record.state is State.ABORTING and kind is ReasonKind.EMPTY:
         _require(is_own, "found empty by a run that did not open the transaction")
     if previous.state is State.PREPARED and record.state is State.ABORTED:
-        _require(kind is ReasonKind.EXPIRED, "after PREPARED only EXPIRED leads to ABORTED")
+        leads = kind in (ReasonKind.EXPIRED, ReasonKind.DECIDED)
+        _require(leads, "after PREPARED only EXPIRED or a person leads to ABORTED")
     if previous.state is State.ABORTING and previous.reason:
         _require(kind is previous.reason.kind, f"the reason was {previous.reason.kind}")
     if record.state is State.ABORTED and previous.state is not State.PREPARED:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eos.errors import CommitLogError
-from eos.ids import MessageId
+from eos.ids import MessageId, TopicName
 from eos.transaction.checks import check_record, check_successor
 from eos.transaction.keys import epoch_number, is_streaming
 from eos.transaction.record import LogRecord
-from eos.transaction.states import FINAL, UNFINISHED, State
+from eos.transaction.states import FINAL, OWING, UNFINISHED, State
 
 
 class History:
@@ -24,10 +24,12 @@ class History:
         self._last: LogRecord | None = None
         self._last_claim: LogRecord | None = None
         self._last_opened: LogRecord | None = None
+        self._last_sent: LogRecord | None = None
         self._run_ids: set[str] = set()
         self._coordinators: set[int] = set()
         self._newest: dict[tuple[str, str], LogRecord] = {}
         self._unfinished: dict[tuple[str, str], LogRecord] = {}
+        self._owing: dict[tuple[str, str], LogRecord] = {}
         self._last_committed: dict[str, int] = {}
         self._streaming_queries: set[str] = set()
 
@@ -67,6 +69,13 @@ class History:
         return self._last_opened
 
     @property
+    def topic(self) -> str | None:
+        """The topic, without partition, that the newest rows were sent to; None when none were."""
+        if self._last_sent is None:
+            return None
+        return str(TopicName.parse(self._last_sent.partitions[0].topic).base)
+
+    @property
     def receipt_topic(self) -> str | None:
         """The sink's receipt topic, None before the first claim."""
         return self._last.receipt_topic if self._last else None
@@ -85,6 +94,12 @@ class History:
     def unfinished(self) -> tuple[LogRecord, ...]:
         """Newest record of each epoch that recovery has to bring to an end, by ``seq``."""
         return tuple(sorted(self._unfinished.values(), key=lambda record: record.seq))
+
+    @property
+    def owing(self) -> tuple[LogRecord, ...]:
+        """Newest record of each epoch that was attempted and is not in the topics: it failed, its
+        transaction was aborted, and nobody gave it up. By ``seq``."""
+        return tuple(sorted(self._owing.values(), key=lambda record: record.seq))
 
     def newest(self, query_id: str, epoch: str) -> LogRecord | None:
         """The newest record of an epoch: its state. None when it has none."""
@@ -170,15 +185,18 @@ class History:
     def _take_epoch(self, record: LogRecord) -> None:
         key = record.key
         assert key is not None
-        assert record.txn is not None
         query_id, epoch = key
         self._newest[key] = record
-        self._last_opened = max(self._last_opened or record, record, key=_mark)
-        self._coordinators.add(record.txn.most)
-        if record.state in UNFINISHED:
-            self._unfinished[key] = record
-        else:
-            self._unfinished.pop(key, None)
+        if record.txn is not None:
+            self._last_opened = max(self._last_opened or record, record, key=_mark)
+            self._coordinators.add(record.txn.most)
+        if record.partitions:
+            self._last_sent = record
+        for states, epochs in ((UNFINISHED, self._unfinished), (OWING, self._owing)):
+            if record.state in states:
+                epochs[key] = record
+            else:
+                epochs.pop(key, None)
         if is_streaming(query_id):
             self._streaming_queries.add(query_id)
             if record.state in FINAL:

@@ -26,6 +26,8 @@ class ReasonKind(StrEnum):
     """The broker refused or failed."""
     FAILED = "FAILED"
     """Anything else, such as an error in the user's query."""
+    DECIDED = "DECIDED"
+    """A person decided, where nothing could be proved; the detail says who, and why."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class LogRecord:
         record_version: layout of the record.
         sink_id: the sink; one table each.
         query_id: Spark's streaming query id, or ``batch``; None for CLAIMED, like all the
-            columns of an epoch below.
+            columns of an epoch below. FAILED has query_id, epoch and reason only.
         epoch: Spark's batch id as text, or a batch job's own key.
         attempt: the n-th transaction opened for this epoch, from 1.
         seq: place in the log: 1, 2, 3 without a gap, the only order; 0 before the append.
@@ -48,7 +48,8 @@ class LogRecord:
         records: sum over ``partitions``; None before it is known, 0 for EMPTY.
         bytes: sum over ``partitions``; likewise.
         checksum: sum modulo 2^64 over ``partitions``; likewise.
-        reason: why the transaction was aborted; from ABORTING on.
+        reason: why the transaction was aborted, from ABORTING on; why there was none; or who
+            decided, and why.
         written_at: the writer's clock (UTC) at the append; None before. For people: order
             comes from ``seq`` alone.
     """
@@ -120,6 +121,20 @@ class LogRecord:
             mark_uuid=mark_uuid,
         )
 
+    @classmethod
+    def failed(cls, claim: LogRecord, *, query_id: str, epoch: str, reason: Reason) -> LogRecord:
+        """The FAILED record of an epoch that got no transaction, in the run of ``claim``."""
+        return cls(
+            sink_id=claim.sink_id,
+            query_id=query_id,
+            epoch=epoch,
+            state=State.FAILED,
+            run_id=claim.run_id,
+            service_url=claim.service_url,
+            receipt_topic=claim.receipt_topic,
+            reason=reason,
+        )
+
     def advance(
         self,
         state: State,
@@ -133,7 +148,7 @@ class LogRecord:
 
         Args:
             state: PREPARED takes ``receipt_id`` and ``partitions`` (totals are computed),
-                ABORTING a ``reason``, and so does ABORTED after PREPARED.
+                ABORTING and ABANDONED a ``reason``, and so does ABORTED after PREPARED.
             claim: the newest CLAIMED: its run writes the record.
         """
         record = replace(

@@ -6,8 +6,8 @@ horizon, those that a later decision may need:
 - the record at the horizon itself, so that the log's order has a known beginning;
 - the newest claim, by which an append is judged;
 - every record of an epoch that is unfinished;
-- the newest record of an epoch that goes on above the horizon, or that was aborted and may run
-  again: its attempts go on counting;
+- the newest record of an epoch that goes on above the horizon, or that was aborted or failed and
+  may run again: its attempts go on counting, and people have to see it;
 - the final record of each batch key: a key is skipped for ever;
 - the newest final record of each streaming query: it skips everything at or below it;
 - the newest record of each streaming query, and of each coordinator: lineage, and whom to connect
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from eos.transaction.keys import epoch_number, is_streaming
 from eos.transaction.record import LogRecord
-from eos.transaction.states import FINAL, UNFINISHED, State
+from eos.transaction.states import FINAL, OWING, UNFINISHED, State
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ def _needed(
             newest_of["claim"] = record.seq
             continue
         assert record.key is not None
-        assert record.txn is not None
         query_id, epoch = record.key
-        newest_of["coordinator", record.txn.most] = record.seq
+        if record.txn is not None:
+            newest_of["coordinator", record.txn.most] = record.seq
         if is_streaming(query_id):
             newest_of["query", query_id] = record.seq
         last = newest[record.key]
@@ -87,7 +87,9 @@ def _needed(
             needed.add(record.seq)
         elif record.key in keys_above:
             newest_of["epoch", record.key] = record.seq
-        elif last.seq == record.seq and not _is_passed(query_id, epoch, record, last_final):
+        elif last.seq == record.seq and (
+            last.state in OWING or not _is_passed(query_id, epoch, record, last_final)
+        ):
             needed.add(record.seq)
     needed |= set(newest_of.values())
     # Whatever stays of an epoch, its newest record stays: an older one alone would be its state.

@@ -27,6 +27,11 @@ class State(StrEnum):
     """The transaction is aborted or proved expired; the epoch may run again in a new one."""
     EMPTY = "EMPTY"
     """The epoch had no records; its transaction is aborted. Terminal, counts as committed."""
+    FAILED = "FAILED"
+    """The epoch was asked for, and failed before a transaction was opened. It has no transaction,
+    and has to run before its query goes on."""
+    ABANDONED = "ABANDONED"
+    """A person gave the epoch's rows up: its query may go on without them."""
 
 
 FINAL: Final = frozenset({State.COMMITTED, State.EMPTY})
@@ -34,6 +39,12 @@ FINAL: Final = frozenset({State.COMMITTED, State.EMPTY})
 
 UNFINISHED: Final = frozenset({State.OPEN, State.PREPARED, State.ABORTING})
 """The transaction may still be open at the broker: recovery has to bring it to an end."""
+
+OWING: Final = frozenset({State.ABORTED, State.FAILED})
+"""Nothing of the epoch is readable, and nobody gave it up: it has to run again."""
+
+WITHOUT_TRANSACTION: Final = frozenset({State.CLAIMED, State.FAILED})
+"""Records that belong to no transaction."""
 
 
 class Transition(NamedTuple):
@@ -53,6 +64,11 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(State.ABORTING, State.ABORTED, "ended at the broker"),
     Transition(State.ABORTING, State.EMPTY, "ended, and there were no records"),
     Transition(State.ABORTED, State.OPEN, "next attempt"),
+    Transition(None, State.FAILED, "failed before a transaction was opened"),
+    Transition(State.FAILED, State.OPEN, "next attempt"),
+    Transition(State.ABORTED, State.ABANDONED, "a person gave its rows up"),
+    Transition(State.FAILED, State.ABANDONED, "a person gave its rows up"),
+    Transition(State.ABANDONED, State.OPEN, "asked for after all"),
 )
 """All steps of one (query, epoch). The log is checked against this table on write and on read."""
 

@@ -36,12 +36,17 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     """The addresses of ``pulsar://host[:port][,host[:port]...]`` (or ``pulsar+ssl://``).
 
     Raises:
-        ConfigurationError: the URL is malformed, or carries a user or password. The text of the
-            error never repeats what stands before an ``@``.
+        ConfigurationError: the URL is malformed, or carries a user, a password or a query. The
+            text of the error never repeats what stands before an ``@`` or behind a ``?``.
     """
     if "@" in url:
         raise ConfigurationError(
             "service_url must not carry a user or password: use the token options."
+        )
+    if "?" in url or "#" in url:
+        raise ConfigurationError(
+            "service_url must be pulsar://host:port, without a query: tokens go into the token "
+            "options."
         )
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:

@@ -1,9 +1,10 @@
 """One connection to a broker: requests and their answers, sends and their receipts.
 
 A reading thread takes every frame that comes: it answers PING and AUTH_CHALLENGE, hands each
-answer to the request that waits for it, and receipts to their producer. It never waits for a
-writer: a broker that reads on only after we have read would wait for ever. Nothing is ever
-repeated here: when the connection is lost, everyone who waits is told so, and decides.
+answer to the request that waits for it, receipts to their producer and entries to their reader. It
+never waits for a writer: a broker that reads on only after we have read would wait for ever.
+Nothing is ever repeated here: when the connection is lost, everyone who waits is told so, and
+decides.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from typing import Final, TypeVar
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport.address import Address
 from eos.transport.answers import CONNECT, Answers
-from eos.transport.greeting import auth_response, connect_command
-from eos.transport.listener import ProducerListener
+from eos.transport.greeting import Challenges, check_first_bytes, connect_command
+from eos.transport.listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport.security import Security
 from eos.transport.stream import Part, Stream, open_stream
 from eos.transport.writer import WITHOUT_LIMIT, Writer
 from eos.wire import commands
-from eos.wire.frames import Command, FrameDecoder, encode_frame, encode_send
+from eos.wire.consuming import CloseConsumer
+from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send
 from eos.wire.messages import Message
 
 logger = logging.getLogger(__name__)
@@ -53,12 +55,13 @@ class Connection:
         self.server_version = ""
         self._stream = stream
         self._security = security
+        self._challenges = Challenges(security)
         self._decoder = FrameDecoder()
         self._writer = Writer(stream)
         self._answers = Answers()
         self._request_ids = itertools.count(CONNECT + 1)
         self._lock = threading.Lock()
-        self._listeners: dict[int, ProducerListener] = {}
+        self._listeners = Listeners()
         self._lost: EosError | None = None
 
     @classmethod
@@ -68,11 +71,13 @@ class Connection:
         """Connect, authenticate and wait for CONNECTED.
 
         Args:
+            timeout_s: for all of it.
             proxy_to: ``host:port`` of the broker that the proxy at ``address`` shall pass us to.
 
         Raises:
             ConnectionLost, Unauthorized, ConfigurationError, ProtocolError, BrokerNotReady
         """
+        deadline = time.monotonic() + timeout_s
         connection = cls(address, open_stream(address, security, timeout_s), security)
         name = f"eos-reader-{address.host_port}"
         try:
@@ -81,7 +86,7 @@ class Connection:
             connection._stream.close()  # there is no reader to do it
             raise
         try:
-            connection._handshake(timeout_s, proxy_to)
+            connection._handshake(max(0.0, deadline - time.monotonic()), proxy_to)
         except BaseException:
             connection.close()
             raise
@@ -105,6 +110,7 @@ class Connection:
             )
         self.server_version = connected.server_version
         self.max_message_bytes = connected.max_message_size
+        self._decoder.admit_messages(connected.max_message_size)
 
     @property
     def is_alive(self) -> bool:
@@ -148,7 +154,7 @@ class Connection:
             given = future.result(max(0.0, deadline - time.monotonic()))
         except FutureTimeout:
             raise RequestTimeout(
-                f"{doing}: no answer from {self.address} within {timeout_s:g} s."
+                f"{doing}: no answer from {self.address} within {round(timeout_s, 1):g} s."
             ) from None
         finally:
             self._answers.forget(request_id)
@@ -182,14 +188,23 @@ class Connection:
         Raises:
             ConnectionLost: the connection is gone already.
         """
-        with self._lock:
-            self._check_alive()
-            self._listeners[producer_id] = listener
+        self._listeners.add_producer(producer_id, listener)
 
     def forget(self, producer_id: int) -> None:
         """The producer is closed: nothing more is told."""
-        with self._lock:
-            self._listeners.pop(producer_id, None)
+        self._listeners.forget_producer(producer_id)
+
+    def listen_to_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
+        """Tell ``listener`` all that concerns ``consumer_id``, from now on.
+
+        Raises:
+            ConnectionLost: the connection is gone already.
+        """
+        self._listeners.add_consumer(consumer_id, listener)
+
+    def forget_consumer(self, consumer_id: int) -> None:
+        """The consumer is closed: nothing more is told."""
+        self._listeners.forget_consumer(consumer_id)
 
     def close(self) -> None:
         """End the connection; whoever waits on it is told ``ConnectionLost``."""
@@ -238,6 +253,8 @@ class Connection:
                 asked = True
                 self._writer.owe(commands.Ping())
                 continue
+            if not self.max_message_bytes:  # CONNECTED has not come yet
+                check_first_bytes(data, self.address)
             if not data:
                 raise ConnectionLost(f"{self.address} closed the connection.")
             asked = False
@@ -247,28 +264,15 @@ class Connection:
     def _dispatch(self, command: Command) -> None:
         match command:
             case commands.SendReceipt() | commands.SendError() | commands.CloseProducer():
-                self._tell_producer(command)
+                self._listeners.tell(command)
+            case Delivery() | CloseConsumer():
+                self._listeners.tell(command)
             case commands.Ping():
                 self._writer.owe(commands.Pong())
             case commands.AuthChallenge():
-                self._writer.owe(auth_response(self._security))
+                self._writer.owe(self._challenges.answer())
             case Message():
                 self._answers.settle(command)
-
-    def _tell_producer(
-        self, command: commands.SendReceipt | commands.SendError | commands.CloseProducer
-    ) -> None:
-        with self._lock:
-            listener = self._listeners.get(command.producer_id)
-        if listener is None:
-            return
-        if isinstance(command, commands.SendReceipt):
-            listener.on_receipt(command)
-        elif isinstance(command, commands.SendError):
-            listener.on_send_error(command)
-        else:
-            self.forget(command.producer_id)
-            listener.on_closed(ConnectionLost("The broker closed the producer."))
 
     # --- the end ---------------------------------------------------------------------------
 
@@ -282,12 +286,6 @@ class Connection:
             if self._lost is not None:
                 return
             self._lost = lost = copy.copy(error)
-            listeners = list(self._listeners.values())
-            self._listeners.clear()
         self._stream.shutdown()
         self._answers.fail(lost)
-        for listener in listeners:
-            try:
-                listener.on_closed(copy.copy(lost))
-            except Exception:
-                logger.exception("a producer on %s", self.address)
+        self._listeners.fail(lost)

@@ -1,9 +1,14 @@
-"""What a client says about itself: in CONNECT, and when the broker asks again."""
+"""The first words of a connection: who we are, who the peer is, and what it may ask again."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
+from eos.errors import ConnectionLost, ProtocolError
+from eos.transport.address import Address
 from eos.transport.security import Security
 from eos.wire import commands
 
@@ -27,19 +32,65 @@ def connect_command(security: Security, proxy_to: str | None) -> commands.Connec
     )
 
 
-def auth_response(security: Security) -> commands.AuthResponse:
-    """The answer to AUTH_CHALLENGE, with fresh authentication data.
+CHALLENGES: Final = 10
+CHALLENGES_S: Final = 5.0
+"""A broker asks for a fresh token once a minute, or once a second at most. Each time the user's
+token function is called, so ``CHALLENGES`` within ``CHALLENGES_S`` is all that a peer gets."""
+
+
+class Challenges:
+    """Answers AUTH_CHALLENGE on one connection, as often as a broker has reason to ask."""
+
+    def __init__(self, security: Security) -> None:
+        self._security = security
+        self._asked: deque[float] = deque(maxlen=CHALLENGES)
+
+    def answer(self) -> commands.AuthResponse:
+        """AUTH_RESPONSE with fresh authentication data.
+
+        Raises:
+            Unauthorized: the token can't be had.
+            ProtocolError: the peer asks more often than any broker does.
+        """
+        now = time.monotonic()
+        if len(self._asked) == CHALLENGES and now - self._asked[0] < CHALLENGES_S:
+            raise ProtocolError(
+                f"The peer asked for authentication {CHALLENGES + 1} times in "
+                f"{CHALLENGES_S:g} s: no broker does."
+            )
+        self._asked.append(now)
+        return commands.AuthResponse(
+            client_version=_client_version(),
+            protocol_version=commands.PROTOCOL_VERSION,
+            response=commands.AuthData(
+                auth_method_name=self._security.method_name, auth_data=self._security.auth_data()
+            ),
+        )
+
+
+def check_first_bytes(data: bytes, address: Address) -> None:
+    """Tell a peer by the first bytes that it sent; ``b""``: it left without a word.
 
     Raises:
-        Unauthorized: the token can't be had.
+        ProtocolError: it speaks HTTP or TLS.
+        ConnectionLost: it left.
     """
-    return commands.AuthResponse(
-        client_version=_client_version(),
-        protocol_version=commands.PROTOCOL_VERSION,
-        response=commands.AuthData(
-            auth_method_name=security.method_name, auth_data=security.auth_data()
-        ),
-    )
+    if not data:
+        other = "pulsar://, with the plain port" if address.tls else "pulsar+ssl://, with TLS"
+        raise ConnectionLost(
+            f"{address} closed the connection before it let us in.",
+            hint=f"Check the broker's log, and the port: does it want {other}?",
+        )
+    if data.startswith(b"HTTP"):
+        raise ProtocolError(
+            f"{address} is an HTTP port.",
+            hint="The service URL needs the broker's binary port (6650); the admin API's belongs "
+            "into admin_url.",
+        )
+    if data[:2] == b"\x15\x03":  # a TLS alert: the answer to what is no TLS
+        raise ProtocolError(
+            f"{address} is a port for TLS.", hint="Use pulsar+ssl:// in the service URL."
+        )
 
 
 def _client_version() -> str:

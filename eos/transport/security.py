@@ -6,13 +6,23 @@ principal that began a transaction write in it and end it. Secrets never show in
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from eos.errors import ConfigurationError, Unauthorized
+
+_SYSTEM_BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # BSD, macOS
+)
+"""Where systems keep their authorities in one file, when OpenSSL was built to look elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,8 @@ class Security:
             is called again for every connection and whenever the broker asks for a fresh token.
             It has to return soon: what else the broker says waits behind it.
         token_file: a file that holds the token; read again each time, so it may be rotated.
-        tls_trust_certs_file: PEM file of the authorities to trust; the system's when absent.
+        tls_trust_certs_file: PEM file of the authorities to trust; when absent that of
+            ``SSL_CERT_FILE``, else the system's.
         tls_certificate_file, tls_private_key_file: the client's own certificate, for brokers
             that authenticate by TLS.
 
@@ -83,6 +94,21 @@ class Security:
             raise Unauthorized(f"What {source} gives is no token: printable ASCII is expected.")
         return token
 
+    @property
+    def trust_file(self) -> str | None:
+        """The PEM file of the authorities to trust, for everything that speaks TLS for us.
+
+        Named and not left to each library's default: pulsar-client would take another set than
+        OpenSSL. None: there is only ``SSL_CERT_DIR``, which pulsar-client does not look at, or
+        nothing at all.
+        """
+        if chosen := self.tls_trust_certs_file or os.environ.get("SSL_CERT_FILE"):
+            return chosen
+        if os.environ.get("SSL_CERT_DIR"):
+            return None
+        known = (ssl.get_default_verify_paths().cafile, *_SYSTEM_BUNDLES)
+        return next((file for file in known if file and Path(file).is_file()), None)
+
     def ssl_context(self) -> ssl.SSLContext:
         """A context that verifies the broker's certificate and host name.
 
@@ -90,7 +116,7 @@ class Security:
             ConfigurationError: a certificate or key file can't be read.
         """
         try:
-            context = ssl.create_default_context(cafile=self.tls_trust_certs_file)
+            context = ssl.create_default_context(cafile=self.trust_file)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if self.tls_certificate_file is not None:
                 # With no password given, OpenSSL would ask for one on the terminal, and wait.
@@ -100,7 +126,8 @@ class Security:
         except OSError as error:
             raise ConfigurationError(
                 f"TLS files can't be loaded: {error}.",
-                hint="tls_trust_certs_file, tls_certificate_file and tls_private_key_file have to "
-                "be PEM files; the key must not be encrypted, and fit the certificate.",
+                hint="tls_trust_certs_file (or SSL_CERT_FILE), tls_certificate_file and "
+                "tls_private_key_file have to be PEM files; the key must not be encrypted, and fit "
+                "the certificate.",
             ) from error
         return context

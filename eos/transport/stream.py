@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from eos.errors import ConfigurationError, ConnectionLost
 from eos.transport.address import Address
+from eos.transport.dial import Target, dial
 from eos.transport.security import Security
 
 _RECV_BYTES: Final = 256 * 1024
@@ -112,31 +112,6 @@ def open_stream(address: Address, security: Security, timeout_s: float) -> Strea
         ConnectionLost: no connection within ``timeout_s``.
         ConfigurationError: the broker's certificate can't be verified, or our files are wrong.
     """
+    deadline = time.monotonic() + timeout_s
     context = security.ssl_context() if address.tls else None
-    try:
-        sock = socket.create_connection((address.host, address.port), timeout=timeout_s)
-    except (OSError, UnicodeError) as error:  # a host name that can't be one is a UnicodeError
-        raise ConnectionLost(f"Can't connect to {address}: {error}.") from error
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is not None:
-            sock = context.wrap_socket(sock, server_hostname=address.host)
-        return Stream(sock)
-    except ssl.SSLCertVerificationError as error:
-        sock.close()
-        raise _unverified(address, error) from error
-    except OSError as error:
-        sock.close()
-        raise ConnectionLost(f"Can't speak TLS to {address}: {error}.") from error
-    except BaseException:
-        sock.close()
-        raise
-
-
-def _unverified(address: Address, error: ssl.SSLCertVerificationError) -> ConfigurationError:
-    hint = "Set tls_trust_certs_file to the PEM file of the authority that signed it."
-    if "mismatch" in error.verify_message:
-        hint = "Use a host name in service_url that the certificate holds."
-    return ConfigurationError(
-        f"The certificate of {address} can't be verified: {error.verify_message}.", hint=hint
-    )
+    return Stream(dial(Target.of_broker(address), context, deadline))

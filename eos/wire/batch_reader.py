@@ -1,6 +1,6 @@
 """Reads a batch payload, one message at a time, and trusts none of it.
 
-Not on the way of any write: tests, fuzzing and tools read with it what ``batch`` wrote.
+Not on the way of any write: readers, tests and tools read with it what ``batch`` wrote.
 """
 
 from __future__ import annotations
@@ -54,18 +54,27 @@ def decode_batch(payload: bytes | memoryview, num_messages: int) -> list[Decoded
     messages = []
     position = 0
     for _ in range(num_messages):
-        head = _take(data, position, 4)
-        metadata = _take(data, position + 4, int.from_bytes(head, "big"))
-        position += 4 + len(metadata)
-        message, size = _decode_message(metadata, data, position)
+        message, position = _decode_message(data, position)
         messages.append(message)
-        position += size
     if position != len(data):
         raise ProtocolError(f"batch: {len(data) - position} bytes after the last message.")
     return messages
 
 
-def _decode_message(metadata: bytes, data: bytes, position: int) -> tuple[DecodedMessage, int]:
+def decode_first(payload: bytes) -> DecodedMessage:
+    """The first message of an uncompressed batch payload; the rest is not looked at.
+
+    Raises:
+        ProtocolError: it is malformed or cut off.
+    """
+    return _decode_message(payload, 0)[0]
+
+
+def _decode_message(data: bytes, position: int) -> tuple[DecodedMessage, int]:
+    """The message at ``position``, and where it ends."""
+    head = _take(data, position, 4)
+    metadata = _take(data, position + 4, int.from_bytes(head, "big"))
+    position += 4 + len(metadata)
     properties: list[tuple[str, str]] = []
     blobs: dict[int, bytes] = {}
     numbers: dict[int, int] = {}
@@ -89,12 +98,19 @@ def _decode_message(metadata: bytes, data: bytes, position: int) -> tuple[Decode
         ordering_key=blobs.get(7),
         sequence_id=numbers.get(8),
     )
-    return message, size
+    return message, position + size
 
 
 def _decode_key(text: bytes | None, *, is_base64: bool) -> str | bytes | None:
-    if text is None:
-        return None
+    return None if text is None else decode_key(text, is_base64=is_base64)
+
+
+def decode_key(text: bytes, *, is_base64: bool) -> str | bytes:
+    """A key from its text on the wire: bytes when the writer sent it in base64.
+
+    Raises:
+        ProtocolError: it is not base64, or not UTF-8.
+    """
     if not is_base64:
         return _decode_text(text)
     try:

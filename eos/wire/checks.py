@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError, MessageTooLarge
-from eos.wire.columns import STRING_TYPES
+from eos.wire.columns import STRING_TYPES, Int64s
 from eos.wire.metadata import message_sizes
 from eos.wire.rows import Rows, map_offsets
 
@@ -24,8 +24,9 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
         MessageTooLarge: a message is larger than ``max_message_bytes``.
     """
     check_values(rows)
-    if rows.key is not None and rows.key.type in STRING_TYPES:
-        _check_utf8("key", rows.key)
+    key = rows.key
+    if key is not None and key.type in STRING_TYPES and (row := _first_not_utf8(key)) >= 0:
+        raise _not_utf8("key", row)
     if rows.event_time_ms is not None:
         negative = pc.fill_null(pc.less(rows.event_time_ms, 0), False)
         if (row := _first(negative)) >= 0:
@@ -55,21 +56,45 @@ def _check_properties(maps: pa.MapArray) -> None:
         written = np.repeat(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         entry = _first(pc.and_(items.is_null(), pa.array(written)))
         if entry >= 0:
-            row = int(np.searchsorted(offsets, first + entry, side="right")) - 1
+            row = _row_of(entry, offsets)
             raise InputError(f"column 'properties' has a value that is null in row {row}.")
     for column in (keys, items):
-        _check_utf8("properties", column)
+        if (entry := _first_not_utf8(column)) >= 0:
+            raise _not_utf8("properties", _row_of(entry, offsets))
 
 
-def _check_utf8(name: str, text: pa.Array) -> None:
+def _row_of(entry: int, offsets: Int64s) -> int:
+    """The row whose map holds the entry of this number, counted from the first map's first."""
+    return int(np.searchsorted(offsets, offsets[0] + entry, side="right")) - 1
+
+
+def _first_not_utf8(text: pa.Array) -> int:
+    """The position of the first row that is not UTF-8, or -1."""
+    if _is_utf8(text):
+        return -1
+    start, stop = 0, len(text)  # the first one is in between
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if _is_utf8(text.slice(start, middle - start)):
+            start = middle
+        else:
+            stop = middle
+    return start
+
+
+def _is_utf8(text: pa.Array) -> bool:
     try:
         text.validate(full=True)
-    except pa.ArrowInvalid:
-        # The library's text would show the data, and is not chained for the same reason.
-        raise InputError(
-            f"column {name!r} holds text that is not UTF-8.",
-            hint="Such text comes from casting binary to string; clean it, or use binary.",
-        ) from None
+    except pa.ArrowInvalid:  # its text would show the data
+        return False
+    return True
+
+
+def _not_utf8(name: str, row: int) -> InputError:
+    return InputError(
+        f"column {name!r} holds text that is not UTF-8 in row {row}.",
+        hint="Such text comes from casting binary to string; clean it, or use binary.",
+    )
 
 
 def _check_sizes(rows: Rows, max_message_bytes: int) -> None:

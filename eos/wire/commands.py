@@ -1,18 +1,17 @@
 """The commands of Pulsar's binary protocol that we speak, as typed objects.
 
-Numbers from ``pulsar-common/src/main/proto/PulsarApi.proto`` of apache/pulsar. In a BaseCommand
-each command sits in the field whose number equals its type; ``COMMANDS`` is that table. Ids:
-``request_id`` pairs a request with its answer, ``producer_id`` names a producer on one connection.
-Names of fields are ours where Pulsar's would mislead: ``ttl_ms`` is called seconds there and holds
-milliseconds.
+Numbers from ``pulsar-common/src/main/proto/PulsarApi.proto`` of apache/pulsar. What consumers need
+is in ``consuming``, the table of all of them in ``envelope``. Ids: ``request_id`` pairs a request
+with its answer, ``producer_id`` names a producer on one connection. Names of fields are ours where
+Pulsar's would mislead: ``ttl_ms`` is called seconds there and holds milliseconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import IntEnum
 from typing import Final
 
+from eos.ids import MessageId
 from eos.wire.messages import Message, field
 
 PROTOCOL_VERSION: Final = 21
@@ -45,6 +44,21 @@ class MessageIdData(Message):
     batch_index: int = field(4, "int32", default=-1)
     batch_size: int = field(6, "int32", default=0)
 
+    def message_id(self) -> MessageId:
+        """The same as others know it. Numbers are unsigned on the wire: -1 comes as 2^64 - 1."""
+        if max(self.ledger, self.entry) >= 2**63:
+            return MessageId(-1, -1)
+        return MessageId(self.ledger, self.entry, self.partition, self.batch_index)
+
+    @classmethod
+    def of_entry(cls, message_id: MessageId) -> MessageIdData:
+        """The entry that ``message_id`` is in."""
+        return cls(ledger=message_id.ledger, entry=message_id.entry)
+
+
+class EncryptionKeys(Message):
+    key: str = field(1, "string")
+
 
 class MessageMetadata(Message):
     """Goes with each entry; both halves of the transaction's id stand here *and* in SEND."""
@@ -53,13 +67,23 @@ class MessageMetadata(Message):
     sequence_id: int = field(2, "uint64")
     publish_time: int = field(3, "uint64")
     properties: tuple[KeyValue, ...] = field(4, KeyValue, default=())
+    replicated_from: str | None = field(5, "string", default=None)
     partition_key: str | None = field(6, "string", default=None)
     compression: int | None = field(8, "int32", default=None)
     uncompressed_size: int | None = field(9, "uint32", default=None)
     num_messages_in_batch: int | None = field(11, "int32", default=None)
     event_time: int | None = field(12, "uint64", default=None)
+    encryption_keys: tuple[EncryptionKeys, ...] = field(13, EncryptionKeys, default=())
+    schema_version: bytes | None = field(16, "bytes", default=None)
+    partition_key_b64_encoded: bool | None = field(17, "bool", default=None)
+    ordering_key: bytes | None = field(18, "bytes", default=None)
+    marker_type: int | None = field(20, "int32", default=None)
     txnid_least: int | None = field(22, "uint64", default=None)
     txnid_most: int | None = field(23, "uint64", default=None)
+    highest_sequence_id: int | None = field(24, "uint64", default=None)
+    null_value: bool | None = field(25, "bool", default=None)
+    num_chunks_from_msg: int | None = field(27, "int32", default=None)
+    chunk_id: int | None = field(29, "int32", default=None)
 
 
 class FeatureFlags(Message):
@@ -256,61 +280,3 @@ class TcClientConnectResponse(Message):
     request_id: int = field(1, "uint64")
     error: int | None = field(2, "int32", default=None)
     message: str = field(3, "string", default="")
-
-
-class BaseCommand(Message):
-    """The envelope: ``type``, and the command in the field whose number equals it."""
-
-    type: int = field(1, "int32")
-    connect: Connect | None = field(2, Connect, default=None)
-    connected: Connected | None = field(3, Connected, default=None)
-    producer: Producer | None = field(5, Producer, default=None)
-    send: Send | None = field(6, Send, default=None)
-    send_receipt: SendReceipt | None = field(7, SendReceipt, default=None)
-    send_error: SendError | None = field(8, SendError, default=None)
-    success: Success | None = field(13, Success, default=None)
-    error: Error | None = field(14, Error, default=None)
-    close_producer: CloseProducer | None = field(15, CloseProducer, default=None)
-    producer_success: ProducerSuccess | None = field(17, ProducerSuccess, default=None)
-    ping: Ping | None = field(18, Ping, default=None)
-    pong: Pong | None = field(19, Pong, default=None)
-    partitioned_metadata: PartitionedMetadata | None = field(21, PartitionedMetadata, default=None)
-    partitioned_metadata_response: PartitionedMetadataResponse | None = field(
-        22, PartitionedMetadataResponse, default=None
-    )
-    lookup: Lookup | None = field(23, Lookup, default=None)
-    lookup_response: LookupResponse | None = field(24, LookupResponse, default=None)
-    auth_challenge: AuthChallenge | None = field(36, AuthChallenge, default=None)
-    auth_response: AuthResponse | None = field(37, AuthResponse, default=None)
-    new_txn: NewTxn | None = field(50, NewTxn, default=None)
-    new_txn_response: NewTxnResponse | None = field(51, NewTxnResponse, default=None)
-    add_partition_to_txn: AddPartitionToTxn | None = field(52, AddPartitionToTxn, default=None)
-    add_partition_to_txn_response: AddPartitionToTxnResponse | None = field(
-        53, AddPartitionToTxnResponse, default=None
-    )
-    end_txn: EndTxn | None = field(56, EndTxn, default=None)
-    end_txn_response: EndTxnResponse | None = field(57, EndTxnResponse, default=None)
-    tc_client_connect_request: TcClientConnectRequest | None = field(
-        62, TcClientConnectRequest, default=None
-    )
-    tc_client_connect_response: TcClientConnectResponse | None = field(
-        63, TcClientConnectResponse, default=None
-    )
-
-
-FIELD_NAMES: Final[dict[type[Message], str]] = {
-    spec.metadata["kind"]: spec.name for spec in fields(BaseCommand) if spec.name != "type"
-}
-"""Command -> its field in BaseCommand."""
-
-TYPE_NUMBERS: Final[dict[type[Message], int]] = {
-    spec.metadata["kind"]: spec.metadata["number"]
-    for spec in fields(BaseCommand)
-    if spec.name != "type"
-}
-"""Command -> BaseCommand's ``type``."""
-
-COMMANDS: Final[dict[int, type[Message]]] = {
-    number: command for command, number in TYPE_NUMBERS.items()
-}
-"""BaseCommand's ``type`` -> command; a type that is not here is one that we do not speak."""

@@ -14,7 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, ProtocolError
+
+MAX_UNCOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+"""More than any writer puts in an entry (ours: 64 MiB): we allocate by what an entry says."""
 
 
 class Compression(IntEnum):
@@ -62,6 +65,53 @@ def compress(payload: memoryview, compression: Compression) -> tuple[memoryview,
     if len(smaller) >= len(payload):
         return payload, Compression.NONE
     return smaller, compression
+
+
+def decompress(payload: bytes, compression: int, uncompressed_bytes: int) -> bytes:
+    """What ``payload`` was before; ``compression`` and the length are as an entry's metadata says.
+
+    Raises:
+        ProtocolError: the codec is not known, the payload is malformed, or the length is wrong.
+    """
+    if compression == Compression.NONE:
+        return payload
+    if compression not in set(Compression):
+        raise ProtocolError(f"An entry with compression {compression}.")
+    if not 0 <= uncompressed_bytes <= MAX_UNCOMPRESSED_BYTES:
+        raise ProtocolError(f"An entry of {uncompressed_bytes} bytes, uncompressed.")
+    if compression == Compression.ZLIB:
+        data = _inflate(payload, uncompressed_bytes)
+    else:
+        data = _decode(_codec(Compression(compression)), payload, uncompressed_bytes)
+    if data is None:
+        name = Compression(compression).name
+        raise ProtocolError(f"An entry that is not {uncompressed_bytes} bytes of {name}.")
+    return data
+
+
+def _inflate(payload: bytes, size: int) -> bytes | None:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(payload, size + 1)
+    except zlib.error:
+        return None
+    return data if len(data) == size and inflater.eof else None
+
+
+def _decode(codec: pa.Codec, payload: bytes, size: int) -> bytes | None:
+    try:
+        data = codec.decompress(payload, decompressed_size=size, asbytes=True)
+    except (OSError, ValueError):  # Arrow's own errors are such
+        return None
+    if size == 0:
+        return bytes(data)
+    try:
+        # Arrow does not say how much the codec wrote: behind a shorter result stands what was in
+        # memory before. A longest one does not fit in less.
+        codec.decompress(payload, decompressed_size=size - 1, asbytes=True)
+    except (OSError, ValueError):
+        return bytes(data)
+    return None
 
 
 @lru_cache

@@ -2,7 +2,8 @@
 
 Simple: ``[total u32][command size u32][BaseCommand]``. With payload, behind that:
 ``[0x0e01][crc32c u32][metadata size u32][MessageMetadata][payload]``. Big endian; the checksum
-covers metadata size, metadata and payload. Source: Pulsar's binary protocol specification.
+covers metadata size, metadata and payload. Towards a client ``[0x0e02][size u32]
+[BrokerEntryMetadata]`` may stand before that. Source: Pulsar's binary protocol specification.
 """
 
 from __future__ import annotations
@@ -14,20 +15,19 @@ from typing import Any, Final
 
 from eos.errors import ProtocolError
 from eos.wire.checksum import crc32c
-from eos.wire.commands import (
-    COMMANDS,
-    FIELD_NAMES,
-    TYPE_NUMBERS,
-    BaseCommand,
-    MessageMetadata,
-    Send,
-)
+from eos.wire.commands import MessageMetadata, Send
+from eos.wire.consuming import Deliver
+from eos.wire.envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
 from eos.wire.messages import Message
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
-"""More than any answer takes. We receive commands only: a frame with messages never comes."""
+"""More than any answer takes that comes before the broker has told its own limit."""
+
+_ROOM_BYTES: Final = 64 * 1024
+"""What a frame may have besides a message of the broker's limit; Pulsar's own padding is 10 KiB."""
 
 _MAGIC_CRC32C: Final = 0x0E01
+_MAGIC_BROKER_METADATA: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 
 
@@ -38,7 +38,46 @@ class UnknownCommand:
     type_number: int
 
 
-Command = Message | UnknownCommand
+@dataclass(frozen=True)
+class Delivery:
+    """An entry as the broker delivers it; ``open`` says what is in it.
+
+    Not opened where frames are decoded: one that is damaged must not end a connection, which is
+    in step, for all others who use it.
+    """
+
+    command: Deliver
+    body: bytes
+
+    def open(self) -> tuple[MessageMetadata, bytes]:
+        """The metadata and the payload as they were sent.
+
+        Raises:
+            ProtocolError: the entry is malformed, has no checksum, or the checksum is wrong.
+        """
+        at = 0
+        if self._number(0, 2) == _MAGIC_BROKER_METADATA:
+            at = 6 + self._number(2, 4)
+        if self._number(at, 2) != _MAGIC_CRC32C:
+            raise ProtocolError("An entry without a checksum.")
+        covered = self.body[at + 6 :]
+        if crc32c(covered) != self._number(at + 2, 4):
+            raise ProtocolError("An entry whose checksum is wrong.")
+        start = at + 10
+        size = self._number(at + 6, 4)
+        if size > len(self.body) - start:
+            raise ProtocolError(f"Metadata of {size} bytes in an entry of {len(self.body)}.")
+        metadata = MessageMetadata.decode(self.body[start : start + size])
+        return metadata, self.body[start + size :]
+
+    def _number(self, at: int, size: int) -> int:
+        part = self.body[at : at + size]
+        if len(part) != size:
+            raise ProtocolError(f"An entry that is cut off after {len(self.body)} bytes.")
+        return int.from_bytes(part, "big")
+
+
+Command = Message | UnknownCommand | Delivery
 
 
 def encode_frame(command: Message) -> bytes:
@@ -84,6 +123,10 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._max_frame_bytes = max_frame_bytes
 
+    def admit_messages(self, max_message_bytes: int) -> None:
+        """From now on take frames that hold a message of ``max_message_bytes`` as well."""
+        self._max_frame_bytes = max(self._max_frame_bytes, max_message_bytes + _ROOM_BYTES)
+
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Command]:
         """Take more bytes and yield each command that they complete; to be drained each time.
 
@@ -104,7 +147,7 @@ class FrameDecoder:
 
 
 def _decode_frame(frame: bytes) -> Command:
-    """One command. No command that we speak carries a payload towards the client."""
+    """One command. The only one that carries a payload towards the client is MESSAGE."""
     command_size = int.from_bytes(frame[:4], "big")
     if not 0 < command_size <= len(frame) - 4:
         raise ProtocolError(f"A command of {command_size} bytes in a frame of {len(frame)}.")
@@ -117,4 +160,7 @@ def _decode_frame(frame: bytes) -> Command:
     if not base.HasField(FIELD_NAMES[kind]):
         raise ProtocolError(f"A BaseCommand of type {base.type} without its command.")
     # Only this field: what else stands in the envelope is nobody's business and costs nothing.
-    return kind.from_protobuf(getattr(base, FIELD_NAMES[kind]))
+    command = kind.from_protobuf(getattr(base, FIELD_NAMES[kind]))
+    if isinstance(command, Deliver):
+        return Delivery(command, frame[4 + command_size :])
+    return command

@@ -8,7 +8,8 @@ is imported, so there is no generated code that would tie us to one protobuf ver
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final, Self, dataclass_transform
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Self, dataclass_transform
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -46,10 +47,15 @@ class Message:
     """Base of everything that travels. Subclasses become frozen dataclasses by themselves."""
 
     _protobuf: Any = None
+    _required: tuple[str, ...] = ()
+    _converters: ClassVar[dict[str, Callable[[Any], Any]]] = {}
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         cls._protobuf = _register(cls)
+        specs = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls._required = tuple(s.name for s in specs if s.default is dataclasses.MISSING)
+        cls._converters = {spec.name: _converter(spec) for spec in specs}
 
     def encode(self) -> bytes:
         """The bytes of this message."""
@@ -99,18 +105,26 @@ class Message:
         Raises:
             ProtocolError: a required field is missing, or text is not UTF-8.
         """
-        values: dict[str, Any] = {}
-        for spec in dataclasses.fields(cls):  # type: ignore[arg-type]
-            kind, name = spec.metadata["kind"], spec.name
-            nested: type[Message] | None = kind if isinstance(kind, type) else None
-            convert = nested.from_protobuf if nested else _text if kind == "string" else _plain
-            if spec.metadata["repeated"]:
-                values[name] = tuple(convert(item) for item in getattr(message, name))
-            elif message.HasField(name):
-                values[name] = convert(getattr(message, name))
-            elif spec.default is dataclasses.MISSING:
+        converters = cls._converters
+        # Only what is there: an entry's metadata has many fields, and few of them are set.
+        values = {
+            descriptor.name: converters[descriptor.name](value)
+            for descriptor, value in message.ListFields()
+        }
+        for name in cls._required:
+            if name not in values:
                 raise ProtocolError(f"{cls.__name__} without {name}.")
         return cls(**values)
+
+
+def _converter(spec: dataclasses.Field[Any]) -> Callable[[Any], Any]:
+    """From what the protobuf library gives for a field to what stands in the dataclass."""
+    kind = spec.metadata["kind"]
+    nested: type[Message] | None = kind if isinstance(kind, type) else None
+    convert = nested.from_protobuf if nested else _text if kind == "string" else _plain
+    if spec.metadata["repeated"]:
+        return lambda items: tuple(convert(item) for item in items)
+    return convert
 
 
 def _plain(value: Any) -> Any:

@@ -152,6 +152,13 @@ def rows_from_messages(messages: Sequence[Message]) -> Rows:
     Raises:
         InputError: an object has the wrong type, or keys of type str and bytes are mixed.
     """
+    for message in messages:
+        # Arrow would take text for its UTF-8 bytes: whether that is meant is the caller's to say.
+        if not isinstance(message.value, bytes | bytearray | memoryview):
+            raise InputError(
+                f"a message's value is of type {type(message.value).__name__}: it must be bytes.",
+                hint='Encode it, for example text.encode("utf-8").',
+            )
     keys = [message.key for message in messages]
     if any(isinstance(key, str) for key in keys) and any(isinstance(key, bytes) for key in keys):
         raise InputError("the keys of messages that are sent together are all str or all bytes.")

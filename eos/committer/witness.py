@@ -1,0 +1,183 @@
+"""What can be proved about a transaction's end: from its receipt topic, and from its own data.
+
+Reading is in order and stops at the first open transaction: whoever has read mark and sentinel has
+seen every committed receipt between them. A receipt counts only at the place that PREPARED names
+and with the transaction's number in its metadata: whoever may write to the topic can write
+``receipt`` on a message, and can't put it there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from eos.client import Entry, PulsarClient
+from eos.committer.receipts import RECEIPT, ReceiptTopic
+from eos.coordinator import DataAnswer, MarkAnswer, WitnessAnswer
+from eos.errors import ConnectionLost, EosError, ProtocolError
+from eos.ids import MessageId, TopicName
+from eos.roll_call import CALL, KIND, MARK, properties_of
+from eos.summary import PartitionFigures
+from eos.transaction import LogRecord
+from eos.wire.checksum import CHECKSUM_MODULUS
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+
+
+class Witness:
+    """Asks the receipt topic, and the topics that a transaction wrote to."""
+
+    def __init__(self, client: PulsarClient, receipts: ReceiptTopic) -> None:
+        self._client = client
+        self._receipts = receipts
+
+    def find_mark(self, record: LogRecord, *, timeout_s: float) -> MarkAnswer:
+        """Read the mark of ``record`` where the log says it is, and compare its uuid."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            if not self._receipts.exists():
+                return MarkAnswer.ABSENT
+            # Something to read in any case: a topic that was made anew is empty.
+            if not _is_behind(self._receipts.send_sentinel(), record):
+                return MarkAnswer.ABSENT
+            with self._client.reader(self._receipts.name, _mark_id(record)) as reader:
+                for entry in reader.read(deadline):
+                    return MarkAnswer.FOUND if _is_mark(entry, record) else MarkAnswer.ABSENT
+        except EosError as error:
+            logger.info("the mark of transaction %s can't be read yet: %s", record.txn, error)
+        return MarkAnswer.UNKNOWN
+
+    def ask(self, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
+        """Whether the transaction of ``record``, over by now, was committed.
+
+        Only the receipt itself proves a commit. Only mark, then a sentinel sent after the
+        transaction was over, and no receipt between them, prove that there was none.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            if not self._receipts.exists():
+                return WitnessAnswer.HISTORY_GONE
+            with self._client.reader(self._receipts.name, _mark_id(record)) as reader:
+                sent = self._receipts.send_sentinel()
+                if not _is_behind(sent, record):
+                    return WitnessAnswer.HISTORY_GONE
+                is_first, sentinel = True, _place(sent)
+                for entry in reader.read(deadline):
+                    if is_first and not _is_mark(entry, record):
+                        return WitnessAnswer.HISTORY_GONE
+                    is_first = False
+                    if _is_receipt(entry, record):
+                        return WitnessAnswer.READABLE
+                    if _place(entry.id) >= sentinel:
+                        return WitnessAnswer.PROVED_ABSENT
+        except EosError as error:
+            logger.info("the witness of transaction %s is silent: %s", record.txn, error)
+        return WitnessAnswer.UNKNOWN
+
+    def commits_after(self, record: LogRecord, *, timeout_s: float) -> str | None:
+        """The first receipt behind the mark of ``record`` that is another transaction's, in words.
+
+        None: there is none, or the mark is gone, and with it the proof.
+
+        Raises:
+            ConnectionLost: no sentinel was read in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        if not self._receipts.exists():
+            return None
+        with self._client.reader(self._receipts.name, _mark_id(record)) as reader:
+            sent = self._receipts.send_sentinel()
+            if not _is_behind(sent, record):
+                return None
+            is_first, sentinel = True, _place(sent)
+            for entry in reader.read(deadline):
+                if is_first and not _is_mark(entry, record):
+                    return None
+                is_first = False
+                if _place(entry.id) >= sentinel:
+                    return None
+                properties = properties_of(entry)
+                # A plain message is nobody's receipt, whatever it calls itself.
+                is_receipt = entry.txn is not None and properties.get(KIND) == RECEIPT
+                if is_receipt and properties.get(CALL) != record.mark_uuid:
+                    return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
+        raise ConnectionLost(f"Nobody can read {self._receipts.name} to its end.")
+
+    def ask_data(self, record: LogRecord, *, timeout_s: float) -> DataAnswer:
+        """Whether every entry of the transaction is delivered, with the figures that PREPARED has.
+
+        A broker delivers them only when the transaction is committed. The numbers of transactions
+        and places begin again on another cluster; so many entries with the same checksums do not.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            whole = all(self._is_readable(record, part, deadline) for part in record.partitions)
+        except EosError as error:
+            logger.info("the data of transaction %s can't be read: %s", record.txn, error)
+            return DataAnswer.UNPROVED
+        return DataAnswer.READABLE if record.partitions and whole else DataAnswer.UNPROVED
+
+    def _is_readable(self, record: LogRecord, part: PartitionFigures, deadline: float) -> bool:
+        name, end = TopicName.parse(part.topic), _place(part.last_id)
+        # Asked first: a reader would create a topic that was deleted.
+        if (count := self._client.partition_count(str(name.base))) and (
+            name.partition_index is None or name.partition_index >= count
+        ):
+            return False
+        records = size_bytes = checksum = 0
+        with self._client.reader(part.topic, MessageId(*_place(part.first_id))) as reader:
+            last = reader.last_id(timeout_s=max(0.1, deadline - time.monotonic()))
+            if last is None or _place(last) < end:
+                return False  # what is not delivered at present would be waited for in vain
+            for entry in reader.read(deadline):
+                place = _place(entry.id)
+                if place <= end and entry.txn == record.txn:
+                    figures = entry.figures()
+                    records += figures.num_messages
+                    size_bytes += figures.value_and_key_bytes
+                    checksum = (checksum + figures.checksum) % CHECKSUM_MODULUS
+                if place >= end:
+                    break
+        return (records, size_bytes, checksum) == (part.records, part.bytes, part.checksum)
+
+
+def _mark_id(record: LogRecord) -> MessageId:
+    assert record.mark_id is not None
+    return record.mark_id
+
+
+def _is_behind(sent: MessageId, record: LogRecord) -> bool:
+    """Whether a message that was sent just now sits behind the mark of ``record``.
+
+    The numbers of ledgers only grow in a cluster. On another one, where they are lower, a reader
+    from the mark on would wait for ever.
+    """
+    return _place(sent) > _place(_mark_id(record))
+
+
+def _is_mark(entry: Entry, record: LogRecord) -> bool:
+    properties = properties_of(entry)
+    is_there = _place(entry.id) == _place(_mark_id(record))
+    return is_there and (properties.get(KIND), properties.get(CALL)) == (MARK, record.mark_uuid)
+
+
+def _epoch_in(entry: Entry) -> str:
+    """Which epoch a receipt is of, for a person; whoever wrote it may have written anything."""
+    try:
+        epoch = json.loads(entry.messages()[0].value or b"")["epoch"]
+    except (ProtocolError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return f"epoch {epoch}, " if isinstance(epoch, str) and epoch.isprintable() else ""
+
+
+def _is_receipt(entry: Entry, record: LogRecord) -> bool:
+    assert record.receipt_id is not None
+    return _place(entry.id) == _place(record.receipt_id) and entry.txn == record.txn
+
+
+def _place(message_id: MessageId) -> Place:
+    """Ledger and entry: what a receipt and a delivered message name alike."""
+    return message_id.ledger, message_id.entry

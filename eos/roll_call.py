@@ -1,0 +1,189 @@
+"""The roll call of one attempt: each run of a task answers before it sends its first row (I4).
+
+Spark may run a task more than once and not say so: attempt numbers begin again with a stage that
+runs again, and its events are dropped when a listener is slow. The receipt topic has one order for
+everybody: the mark, the answers, the closing. The driver closes the roll call when Spark has given
+it the summaries, and takes the answers between mark and closing. A run sends rows only when it has
+read the topic from the mark to its own answer, and has met neither the closing nor another run of
+its task. So whoever sends rows has answered before the closing, and is counted; and whoever comes
+later sends nothing (I3). Answers and closing are plain messages: they are readable at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from eos.errors import ProtocolError, RequestTimeout, TransactionPoisoned
+from eos.ids import MessageId
+from eos.summary import Answer
+
+if TYPE_CHECKING:
+    from eos.client import Entry, Producer, PulsarClient
+
+Place = tuple[int, int]
+"""Ledger and entry."""
+
+KIND: Final = "eos"
+"""The property that says what a message of a receipt topic is: mark, answer, closed, ..."""
+CALL: Final = "uuid"
+"""The property that names the roll call: the uuid of its mark."""
+MARK: Final = "mark"
+_ANSWER: Final = "answer"
+_CLOSED: Final = "closed"
+_RUN: Final = "run"
+_PARTITION: Final = "partition"
+
+MAX_CALLS_KEPT: Final = 8
+"""Roll calls that one worker remembers having read: those of jobs with several sinks."""
+
+
+class AnsweredBefore(TransactionPoisoned):
+    """Another run of the task has answered: its rows may be in the transaction."""
+
+
+@dataclass(frozen=True)
+class RollCall:
+    """One attempt's roll call; travels to the executors.
+
+    ``topic`` is the receipt topic, ``mark_id`` the place of the attempt's mark in it and
+    ``mark_uuid`` what the mark says.
+    """
+
+    topic: str
+    mark_id: MessageId
+    mark_uuid: str
+
+    def answer(self, client: PulsarClient, spark_partition: int, *, timeout_s: float) -> str:
+        """Answer for a run of the task of ``spark_partition``; the run's id.
+
+        Raises:
+            AnsweredBefore: another run of this task has answered.
+            TransactionPoisoned: the roll call is closed.
+            EosError: the answer could not be given: send nothing.
+        """
+        run_id = str(uuid.uuid4())
+        producer = client.producer(self.topic)
+        properties = {_RUN: run_id, _PARTITION: str(spark_partition)}
+        sent = self._send(producer, _ANSWER, properties)
+        producer.abandon()
+        progress = _progress_of(self)
+        with progress.lock:
+            if progress.place < _place(sent):
+                self._catch_up(client, progress, _place(sent), timeout_s)
+        if progress.first_run.get(spark_partition) != run_id:
+            raise AnsweredBefore(
+                "another run of the task has answered: its rows may be in the transaction"
+            )
+        if progress.closed_at is not None and progress.closed_at < _place(sent):
+            raise TransactionPoisoned("the driver has closed the roll call")
+        return run_id
+
+    def close(
+        self, client: PulsarClient, producer: Producer, *, timeout_s: float
+    ) -> tuple[Answer, ...]:
+        """Close the roll call; every answer that was given before, in order.
+
+        Raises:
+            TransactionPoisoned: the mark is not where it was.
+            EosError: it is not known who has answered.
+        """
+        closed = _place(self._send(producer, _CLOSED, {}))
+        answers = []
+        for place, properties in self._messages(client, _place(self.mark_id), closed, timeout_s):
+            if place < closed and properties.get(KIND) == _ANSWER:
+                answers.append(_answer_of(properties))
+        return tuple(answers)
+
+    def _catch_up(
+        self, client: PulsarClient, progress: _Progress, end: Place, timeout_s: float
+    ) -> None:
+        """Read on from where this process' last run stopped, to ``end`` inclusive."""
+        for place, properties in self._messages(client, progress.place, end, timeout_s):
+            progress.take(place, properties)
+
+    def _messages(
+        self, client: PulsarClient, start: Place, end: Place, timeout_s: float
+    ) -> Iterator[tuple[Place, dict[str, str]]]:
+        """The topic from ``start`` to ``end``, both inclusive; {} for what is not of this call."""
+        is_first = True
+        with client.reader(self.topic, MessageId(*start)) as reader:
+            # From here on: the first answer of a cold process may have taken all of it (measured).
+            for entry in reader.read(time.monotonic() + timeout_s):
+                place = _place(entry.id)
+                properties = properties_of(entry)
+                is_ours = properties.get(CALL) == self.mark_uuid
+                if is_first and (place != start or (place == _place(self.mark_id) and not is_ours)):
+                    raise TransactionPoisoned(f"{self.topic} has lost the roll call's beginning.")
+                is_first = False
+                yield place, properties if is_ours else {}
+                if place >= end:
+                    return
+        raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
+
+    def _send(self, producer: Producer, kind: str, properties: dict[str, str]) -> MessageId:
+        sent = producer.send(b"", properties={KIND: kind, CALL: self.mark_uuid, **properties})
+        producer.flush()
+        return sent.result()
+
+
+@dataclass
+class _Progress:
+    """How far this process has read a roll call, and what it has met there.
+
+    What was read stays true, so the next task of this process goes on from there: else each of n
+    tasks would read the answers of all before it.
+    """
+
+    place: Place
+    first_run: dict[int, str] = field(default_factory=dict)
+    closed_at: Place | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, place: Place, properties: dict[str, str]) -> None:
+        self.place = place
+        if properties.get(KIND) == _ANSWER:
+            answer = _answer_of(properties)
+            self.first_run.setdefault(answer.spark_partition, answer.run_id)
+        elif properties.get(KIND) == _CLOSED and self.closed_at is None:
+            self.closed_at = place
+
+
+_progress: dict[RollCall, _Progress] = {}
+_progress_lock = threading.Lock()
+
+
+def _progress_of(call: RollCall) -> _Progress:
+    with _progress_lock:
+        progress = _progress.pop(call, None) or _Progress(_place(call.mark_id))
+        _progress[call] = progress  # the newest one last
+        while len(_progress) > MAX_CALLS_KEPT:
+            del _progress[next(iter(_progress))]
+    return progress
+
+
+def properties_of(entry: Entry) -> dict[str, str]:
+    """The properties of a message in a receipt topic; none for what can't be one of ours.
+
+    Whoever may write to the topic may send what no reader can open; it must stop nobody.
+    """
+    try:
+        return entry.first_properties
+    except ProtocolError:
+        return {}
+
+
+def _place(message_id: MessageId) -> Place:
+    """Ledger and entry: what a receipt and a delivered message name alike."""
+    return message_id.ledger, message_id.entry
+
+
+def _answer_of(properties: dict[str, str]) -> Answer:
+    """The answer in a message. One that is malformed is nobody's, and so poisons."""
+    partition = properties.get(_PARTITION, "")
+    number = int(partition) if partition.isascii() and partition.isdecimal() else -1
+    return Answer(number, properties.get(_RUN, ""))
