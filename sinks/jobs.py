@@ -1,4 +1,4 @@
-"""What Spark's scheduler knows of the job that writes an epoch, and when its tasks have ended."""
+"""The jobs that write an epoch, told apart from all others, and when their tasks have ended."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from eos.coordinator import StageFacts
 from eos.errors import ConfigurationError
 from eos.retry import Patience
+from sinks.arguments import check_dataframe
 
 _FLUSH_MS: Final = 10_000
 _END_OF_TASKS_S: Final = 30.0
@@ -24,15 +24,10 @@ def spark_context(df: DataFrame) -> SparkContext:
     """The SparkContext behind ``df``, in a session that a sink can work in.
 
     Raises:
-        ConfigurationError: a Spark Connect session, or one with speculation.
+        ConfigurationError: no DataFrame, one of Spark Connect, or a session with speculation.
     """
-    try:
-        context = df.sparkSession.sparkContext
-    except Exception:
-        raise ConfigurationError(
-            "Spark Connect is not supported: the sink has to run in the driver's process.",
-            hint="Run the job with a classic SparkSession (spark-submit, or master(...)).",
-        ) from None
+    check_dataframe(df)
+    context = df.sparkSession.sparkContext
     # Asked in the JVM: PySpark's getConf() copies every setting over, which takes 10 ms.
     if context._jsc.sc().getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
@@ -48,25 +43,6 @@ class TaggedJobs:
 
     context: SparkContext
     tag: str
-
-    def stage_facts(self, stage_id: int | None) -> StageFacts | None:
-        """What the scheduler knows of the stage that wrote; None when that is not certain.
-
-        Args:
-            stage_id: from the summaries; None when there are none. Then only the certainty that
-                nothing ran at all makes the epoch an empty one.
-        """
-        try:
-            # The tracker learns from events: they all have to be delivered first.
-            self._scala.listenerBus().waitUntilEmpty(_FLUSH_MS)
-            if stage_id is None:
-                return None if self._stage_ids() else StageFacts(attempt_id=0, num_tasks=0)
-            info = self.context.statusTracker().getStageInfo(stage_id)
-        except Py4JError:
-            return None
-        if info is None:
-            return None
-        return StageFacts(attempt_id=info.currentAttemptId, num_tasks=info.numTasks)
 
     def await_end(self) -> None:
         """Wait, within reason, until no task of these jobs runs any more.

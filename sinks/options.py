@@ -14,8 +14,10 @@ from pydantic import (
     field_validator,
 )
 
+from eos.client.admin_http import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
 from eos.commit_log import KEEP_EPOCHS
+from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 from eos.ids import TopicName, check_sink_id
 from eos.transport.address import parse_service_url
@@ -38,7 +40,11 @@ class PulsarSinkOptions(BaseModel):
         commit_log: root folder, or URL as ``s3://bucket/prefix``, of the commit logs.
         admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
         create_topics: create an unknown topic (unpartitioned) instead of refusing it.
-        on_new_query: what to do about a new checkpoint under a known sink.
+        on_new_query: what to do about a new checkpoint under a known sink, and about an empty
+            commit log under a sink that has written before.
+        on_new_cluster: what to do about a cluster without what the commit log says was written.
+        on_gap: what to do about a restarted query that asks for an epoch which does not follow the
+            last one that the log has; ``continue`` for functions that leave epochs out.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
         max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
@@ -64,6 +70,8 @@ class PulsarSinkOptions(BaseModel):
     admin_url: Text | None = None
     create_topics: bool = False
     on_new_query: Literal["refuse", "continue"] = "refuse"
+    on_new_cluster: Literal["refuse", "continue"] = "refuse"
+    on_gap: Literal["refuse", "continue"] = "refuse"
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
     transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
@@ -105,6 +113,12 @@ class PulsarSinkOptions(BaseModel):
     def _topic(cls, value: str) -> str:
         return str(_allowed(TopicName.parse, value))
 
+    @field_validator("commit_log")
+    @classmethod
+    def _commit_log(cls, value: str) -> str:
+        _allowed(Location, value)
+        return value
+
     @field_validator("compression")
     @classmethod
     def _compression(cls, value: str) -> str:
@@ -119,8 +133,8 @@ class PulsarSinkOptions(BaseModel):
     @field_validator("admin_url")
     @classmethod
     def _admin_url(cls, value: str | None) -> str | None:
-        if value is not None and (not value.startswith(("http://", "https://")) or "@" in value):
-            raise ValueError("must be http://host:port or https://host:port, without credentials")
+        if value is not None:
+            _allowed(parse_admin_url, value)
         return value
 
     @property
@@ -154,7 +168,7 @@ def _allowed(check: Callable[[str], T], value: str) -> T:
     try:
         return check(value)
     except ConfigurationError as error:
-        raise ValueError(error.message) from None
+        raise ValueError(f"{error.message} {error.hint}".strip()) from None
 
 
 def _explain(error: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +14,20 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog, has_log
-from eos.committer import Committer, EpochResult, PulsarHalf, Written
-from eos.coordinator import check_lineage
-from eos.errors import ConfigurationError, EosError, TopicNotFound
-from eos.ids import TxnId
+from eos.committer import Begun, Committer, EpochResult, PulsarHalf, Written
+from eos.coordinator import check_lineage, lost_log, unfinished_epoch
+from eos.errors import EosError, TopicNotFound
+from eos.retry import attempts
 from eos.summary import TaskSummary
 from eos.transaction import BATCH, History
 from eos.wire.compression import Compression
+from sinks.arguments import BatchKey, batch_key, check_batch
 from sinks.columns import select_columns
+from sinks.failures import shortened
 from sinks.jobs import spark_context, tagged_jobs
 from sinks.options import PulsarSinkOptions
+from sinks.progress import log_written, warn_of_new_topic
+from sinks.streaming import is_stateful, may_rerun, run_without_writing, running_query
 from sinks.task import SUMMARY_SCHEMA, WriteTask
 
 logger = logging.getLogger(__name__)
@@ -54,6 +60,7 @@ class PulsarSink:
         self._lock = threading.Lock()
         self._half: PulsarHalf | None = None
         self._committer: Committer | None = None
+        self._failed: dict[str, tuple[str, str]] = {}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch of a streaming query, exactly once; skip it if it was written.
@@ -61,30 +68,40 @@ class PulsarSink:
         Raises:
             EosError: see ``write``; also NewLineage, for a new checkpoint under a known sink.
         """
-        context = spark_context(df)
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        if not query_id:
-            raise ConfigurationError(
-                "The sink was called outside of a streaming query.",
-                hint="Give it to foreachBatch; for a batch job use sink.write(df, epoch=key).",
-            )
-        # A query that is started again within this process runs under a new run id.
-        run_id = context.getLocalProperty("spark.jobGroup.id") or ""
-        self._run(df, context, query_id, str(batch_id), run_id)
+        try:
+            self._write_batch(df, batch_id)
+        except Exception as error:
+            failure, line = shortened(error, self._named(batch_id))
+            raise failure from line
 
-    def write(self, df: DataFrame, *, epoch: str) -> EpochResult:
+    def _write_batch(self, df: DataFrame, batch_id: int) -> None:
+        context = spark_context(df)
+        query = running_query(df)
+        result = self._reported(df, context, query.query_id, str(batch_id), query.run_id)
+        if result.status == "skipped" and is_stateful(df):
+            run_without_writing(df)
+
+    def write(self, df: DataFrame, *, epoch: BatchKey) -> EpochResult:
         """Write a batch job's rows, exactly once for each ``epoch``.
 
         A key that an earlier run has written is skipped, by the key alone: rows are not compared.
 
+        Args:
+            epoch: what names these rows: text, a whole number, a date or a datetime. A number
+                counts as its digits, a date as its ISO text: ``date(2026, 11, 20)`` and
+                ``"2026-11-20"`` are one key, ``datetime(2026, 11, 20)`` is another one.
+
         Raises:
+            ConfigurationError: ``epoch`` or ``df`` is something else; says what is allowed.
             InputError: the rows can't be written as they are; nothing of them is readable.
             DuplicateEpochCall: ``epoch`` was written by this sink object already.
             Fenced: another driver has claimed the sink.
             InDoubt: an earlier transaction's outcome can't be proved now.
             TransactionPoisoned: the epoch failed ``max_attempts`` times; the log says why.
         """
-        return self._run(df, spark_context(df), BATCH, epoch, "")
+        context = spark_context(df)
+        check_batch(df)
+        return self._reported(df, context, BATCH, batch_key(epoch), "")
 
     def close(self) -> None:
         """Free connections. The claim stays: the next driver takes it over."""
@@ -101,28 +118,53 @@ class PulsarSink:
     def __repr__(self) -> str:
         return f"PulsarSink(sink_id={self.options.sink_id!r}, topic={self.options.topic!r})"
 
+    def _named(self, epoch: object) -> str:
+        return f"epoch {epoch} of sink {self.options.sink_id}"
+
+    def _reported(
+        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, call: str
+    ) -> EpochResult:
+        started = time.monotonic()
+        result = self._run(df, context, query_id, epoch, call)
+        log_written(result, self._named(epoch), time.monotonic() - started)
+        return result
+
     def _run(
         self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, call: str
     ) -> EpochResult:
         with self._lock:
             try:
+                self._check_order(query_id, epoch)
                 committer, half = self._opened(query_id, epoch)
-                return committer.run_epoch(
+                result = committer.run_epoch(
                     query_id,
                     epoch,
-                    lambda txn: self._plan(df, context, half, txn),
+                    lambda begun: self._plan(df, context, half, begun),
                     call=call,
                     # A batch job's caller may end the process, or look at the log, right away.
                     notes_later=query_id != BATCH,
+                    may_rerun=lambda: query_id == BATCH or may_rerun(df),
                 )
-            except EosError as error:
-                error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
+            except BaseException as error:
+                self._failed.setdefault(query_id, (epoch, type(error).__name__))
+                if isinstance(error, EosError):
+                    error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
                 raise
+            self._failed.pop(query_id, None)
+            return result
+
+    def _check_order(self, query_id: str, epoch: str) -> None:
+        """The log knows of most epochs that failed; of those before a claim only this object does.
+
+        Spark asks for the same epoch again after an error, unless somebody has swallowed it.
+        """
+        left, why = self._failed.get(query_id, (epoch, ""))
+        if query_id != BATCH and left != epoch:
+            raise unfinished_epoch(query_id, epoch, left, why)
 
     def _opened(self, query_id: str, epoch: str) -> tuple[Committer, PulsarHalf]:
         options = self.options
         if self._committer is None or self._half is None:
-            self._check_log_is_there(query_id, epoch)
             half = PulsarHalf(
                 options.sink_id,
                 options.service_url,
@@ -133,12 +175,16 @@ class PulsarSink:
             )
             # A client that is left open keeps threads that may outlive the interpreter.
             weakref.finalize(self, half.close)
+            self._check_log_is_there(half, query_id, epoch)
             log = CommitLog.open(
                 options.commit_log,
                 options.sink_id,
                 storage_options=options.storage_options,
                 keep_epochs=options.keep_epochs,
             )
+            warn_of_new_topic(log.history, options.topic_name)
+            with contextlib.suppress(EosError):  # what an earlier run may have pinned
+                half.touches(self._partitions(half))
             self._half = half
             self._committer = Committer(
                 log,
@@ -147,19 +193,30 @@ class PulsarSink:
                 ttl_ms=int(options.transaction_ttl_s * 1000),
                 max_attempts=options.max_attempts,
                 deadline_s=options.resolve_timeout_s,
+                on_new_cluster=options.on_new_cluster,
+                on_gap=options.on_gap,
             )
         self._committer.check_lineage(query_id, epoch, options.on_new_query)
         return self._committer, self._half
 
-    def _check_log_is_there(self, query_id: str, epoch: str) -> None:
+    def _check_log_is_there(self, half: PulsarHalf, query_id: str, epoch: str) -> None:
         """Before an empty one is made in the place of a log that is elsewhere."""
         options = self.options
         where = (options.commit_log, options.sink_id)
-        if not has_log(*where, storage_options=options.storage_options):
-            check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
+        if has_log(*where, storage_options=options.storage_options):
+            return
+        check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
+        if options.on_new_query == "continue":
+            return
+        others: list[str] = []
+        for attempt in attempts(options.resolve_timeout_s):
+            with attempt:
+                others = half.other_receipt_topics()
+        if others:
+            raise lost_log(options.commit_log, others[-1])
 
     def _plan(
-        self, df: DataFrame, context: SparkContext, half: PulsarHalf, txn: TxnId
+        self, df: DataFrame, context: SparkContext, half: PulsarHalf, begun: Begun
     ) -> Callable[[], Written]:
         """Step 5, up to the one Spark action that sends the rows; the function runs that."""
         rows = select_columns(df)
@@ -167,7 +224,8 @@ class PulsarSink:
         half.touches(topics)
         task = WriteTask(
             client=self.options.client,
-            txn=txn,
+            txn=begun.txn,
+            call=begun.call,
             topics=topics,
             keyed="key" in df.columns,
             max_batch_bytes=self.options.max_batch_bytes,
@@ -176,21 +234,23 @@ class PulsarSink:
         writing = rows.mapInArrow(task, SUMMARY_SCHEMA)
 
         def write() -> Written:
-            with tagged_jobs(context) as jobs:
-                summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
-                stage = jobs.stage_facts(summaries[0].stage_id if summaries else None)
-            return Written(summaries, stage)
+            with tagged_jobs(context):
+                return [TaskSummary.from_json(row.summary) for row in writing.collect()]
 
         return write
 
     def _topics(self, half: PulsarHalf) -> tuple[str, ...]:
         """The exact names of the topic's partitions, fixed here for the whole epoch."""
-        name = self.options.topic_name
         try:
-            count = half.client.partition_count(str(name))
-        except TopicNotFound:
+            return self._partitions(half)
+        except TopicNotFound as error:
             if not self.options.create_topics:
+                error.hint = "Create the topic, or set create_topics=True."
                 raise
-            half.client.producer(str(name), create=True).close()
-            count = 0
+            half.client.create_unpartitioned(str(self.options.topic_name))
+            return (str(self.options.topic_name),)
+
+    def _partitions(self, half: PulsarHalf) -> tuple[str, ...]:
+        name = self.options.topic_name
+        count = half.client.partition_count(str(name))
         return tuple(str(partition) for partition in name.partitions(count))

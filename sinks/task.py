@@ -2,10 +2,13 @@
 
 Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends everything
 once or reports why not; it raises no ``EosError``, which Spark would answer with another attempt.
+It answers the roll call before its first row, and sends nothing when another run of it has answered
+(I4); without rows it neither answers nor connects.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,8 +18,9 @@ from pyspark import TaskContext
 
 from eos import failpoints
 from eos.client import Producer, PulsarClient, Transaction
-from eos.errors import EosError, TransactionPoisoned
+from eos.errors import EosError
 from eos.ids import MessageId, TxnId
+from eos.roll_call import AnsweredBefore, RollCall
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import EncodedBatch, Rows, check_rows, encode_batches
@@ -43,6 +47,7 @@ class WriteTask:
 
     client: ClientOptions
     txn: TxnId
+    call: RollCall
     topics: tuple[str, ...]
     keyed: bool
     max_batch_bytes: int
@@ -58,39 +63,57 @@ class WriteTask:
         """Send ``batches`` and yield the summary."""
         context = TaskContext.get()
         assert context is not None
-        spark_partition = context.partitionId()
+        run = _Run(self, context.partitionId())
+        yield pa.RecordBatch.from_pydict({"summary": [run.write(batches).to_json()]})
+        failpoints.reached(TaskStep.REPORT)
+
+
+@dataclass
+class _Run:
+    """One run of the task of one Spark partition."""
+
+    task: WriteTask
+    spark_partition: int
+    run_id: str = ""
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
+        """Send ``batches``, or say why not."""
         figures: tuple[PartitionFigures, ...] = ()
         registered: tuple[str, ...] = ()
         error: TaskError | None = None
+        rows = gathered(batches, self.task.gathered_bytes)
         try:
-            if context.attemptNumber() > 0:
-                raise TransactionPoisoned(
-                    f"attempt {context.attemptNumber()} of a task: the rows of an earlier attempt "
-                    "may be in the transaction"
-                )
-            figures, registered = self._write(batches, spark_partition)
+            first = next(rows, None)
+            if first is not None:
+                figures, registered = self._write(itertools.chain([first], rows))
         except EosError as failure:
+            if isinstance(failure, AnsweredBefore):
+                # The run before this one failed. What it failed of, an error in the user's code
+                # for one, comes up here again, and ends the job as what it is.
+                for _ in rows:
+                    pass
             error = TaskError(type(failure).__name__, failure.message, failure.hint)
-        summary = TaskSummary(
-            spark_partition=spark_partition,
-            stage_id=context.stageId(),
-            attempt_number=context.attemptNumber(),
+        return TaskSummary(
+            spark_partition=self.spark_partition,
+            run_id=self.run_id,
             registered=registered,
             partitions=figures,
             error=error,
         )
-        yield pa.RecordBatch.from_pydict({"summary": [summary.to_json()]})
-        failpoints.reached(TaskStep.REPORT)
 
     def _write(
-        self, batches: Iterable[pa.RecordBatch], spark_partition: int
+        self, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...]]:
-        with kept_client(self.client) as client:
-            txn = client.join(self.txn)
-            failpoints.reached(TaskStep.JOIN)
+        task = self.task
+        with kept_client(task.client) as client:
+            self.run_id = task.call.answer(
+                client, self.spark_partition, timeout_s=task.client.timeout_s
+            )
+            failpoints.reached(TaskStep.ANSWER)
+            txn = client.join(task.txn)
             writers: dict[int, _PartitionWriter] = {}
             try:
-                self._send(batches, client, txn, writers, spark_partition)
+                self._send(batches, client, txn, writers)
                 # Closed before the summary goes out: nothing of this task is under way then (I3).
                 figures = _closed([writers[index] for index in sorted(writers)])
             except BaseException:
@@ -107,25 +130,24 @@ class WriteTask:
         client: PulsarClient,
         txn: Transaction,
         writers: dict[int, _PartitionWriter],
-        spark_partition: int,
     ) -> None:
-        count = len(self.topics)
+        topics = self.task.topics
         # From epoch to epoch the tasks move on, so that no partition is always left out.
-        keyless = (self.txn.least + spark_partition) % count
-        for batch in gathered(batches, self.gathered_bytes):
-            parts = list(_split(_rows(batch), count, keyless))
+        keyless = (txn.id.least + self.spark_partition) % len(topics)
+        for batch in batches:
+            parts = list(_split(_rows(batch), len(topics), keyless))
             new = [index for index, _ in parts if index not in writers]
-            producers = client.producers([self.topics[index] for index in new], txn=txn)
+            producers = client.producers([topics[index] for index in new], txn=txn)
             failpoints.reached(TaskStep.REGISTER)
             for index, producer in zip(new, producers, strict=True):
-                writers[index] = _PartitionWriter(producer, txn, self)
+                writers[index] = _PartitionWriter(producer, txn, self.task)
             for index, rows in parts:
                 writers[index].write(rows)
             failpoints.reached(TaskStep.SEND)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator[pa.RecordBatch]:
-    """``batches``, small ones joined, in order, until they hold ``at_least_bytes``.
+    """``batches`` that have rows, small ones joined, in order, until they hold ``at_least_bytes``.
 
     Spark hands over 10,000 rows at a time; cut up by key over many partitions these would make
     tiny entries. A batch that is large enough passes as it is, without a copy.
@@ -133,6 +155,8 @@ def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
+        if not batch.num_rows:
+            continue
         held.append(batch)
         held_bytes += batch.nbytes
         if held_bytes >= at_least_bytes:
@@ -159,8 +183,6 @@ def _rows(batch: pa.RecordBatch) -> Rows:
 
 def _split(rows: Rows, partition_count: int, keyless: int) -> Iterator[tuple[int, Rows]]:
     """Rows by topic partition: those with a key by its hash, the others stay together."""
-    if not len(rows):
-        return
     if rows.key is None or partition_count == 1:
         yield keyless, rows
         return

@@ -1,0 +1,31 @@
+"""What the driver's log says of an epoch, as Spark's progress events do not count a sink's rows."""
+
+from __future__ import annotations
+
+import logging
+
+from eos.committer import EpochResult
+from eos.ids import TopicName
+from eos.transaction import History
+
+logger = logging.getLogger(__name__)
+
+
+def log_written(result: EpochResult, epoch: str, seconds: float) -> None:
+    """A line for an epoch that was written now: its rows, bytes and time."""
+    if result.status == "written" and result.records is not None and result.bytes is not None:
+        size = f"{result.records:,} rows, {result.bytes / 1e6:,.1f} MB"
+        logger.info("%s: %s, %.2f s, transaction %s", epoch, size, seconds, result.txn)
+
+
+def warn_of_new_topic(history: History, topic: TopicName) -> None:
+    """A warning, when the sink's newest rows went to another topic than ``topic``."""
+    before = history.topic
+    if before is not None and before != str(topic.base):
+        logger.warning(
+            "sink %s wrote to %s until now, and goes on with %s: epochs that were committed there "
+            "are not written again",
+            history.sink_id,
+            before,
+            topic,
+        )
