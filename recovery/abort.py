@@ -12,7 +12,7 @@ from eos.transaction import LogRecord, State
 from eos.wire.commands import TxnAction
 from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
 from recovery.report import Plan, PlanStep, Report, age_s, duration
-from recovery.resolve import Deadline, finish_one, label, open_takeover
+from recovery.resolve import ABORT, Deadline, finish_one, label, open_takeover
 from recovery.sink_view import view
 from recovery.target import Target
 
@@ -85,7 +85,7 @@ def _step(record: LogRecord) -> PlanStep:
     begin = "append ABORTING, " if record.state is State.OPEN else ""
     return PlanStep(
         what=f"{label(record.sink_id, record.query_id, record.epoch)}, {record.state.value}, "
-        f"transaction {record.txn}: {begin}find the mark, END_TXN(abort), append ABORTED.",
+        f"transaction {record.txn}: {begin}{ABORT}.",
         why="Nobody has decided to commit it. The next run of its query writes the epoch again.",
     )
 
@@ -93,7 +93,8 @@ def _step(record: LogRecord) -> PlanStep:
 def _refusal(record: LogRecord) -> str:
     return (
         f"{label(record.sink_id, record.query_id, record.epoch)} is PREPARED: to commit it is "
-        "decided, readers may have it already. `resolve` finishes it."
+        "decided, readers may have it already. `resolve` finishes it; `decide` shows the evidence "
+        "where nothing can be proved."
     )
 
 

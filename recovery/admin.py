@@ -1,21 +1,38 @@
 """What recovery asks of Pulsar's admin API, as facts with names.
 
-Sources: the paths and fields of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 answers them.
+Source: the paths of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 has them.
 """
 
 from __future__ import annotations
 
-import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from eos.client.admin import AdminClient, topic_path
-from eos.errors import ProtocolError, TopicNotFound
+from eos.errors import TopicNotFound, printable
 from eos.ids import MessageId, TopicName, TxnId
+from eos.transport.address import Address
 from eos.transport.security import Security
+from recovery.admin_shapes import (
+    COORDINATORS,
+    NAMES,
+    QUOTAS,
+    SETTINGS,
+    TRANSACTIONS,
+    BufferShape,
+    PartitionsShape,
+    PoliciesShape,
+    TopicShape,
+    shape,
+)
+
+_VERSION_CHARS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -66,35 +83,50 @@ class ReadPosition:
 
 
 class Admin:
-    """The admin API at one URL; every method is one or two requests."""
+    """The admin API at one URL; every method is one or two requests.
 
-    def __init__(self, admin_url: str, security: Security, *, timeout_s: float) -> None:
-        self._client = AdminClient(admin_url, security, timeout_s=timeout_s)
+    Args:
+        service: the addresses of the cluster's service URL, where they are known.
+
+    Raises:
+        ConfigurationError: the URL is none, or would show the token (see ``AdminClient``).
+    """
+
+    def __init__(
+        self,
+        admin_url: str,
+        security: Security,
+        *,
+        timeout_s: float,
+        service: Sequence[Address] = (),
+    ) -> None:
+        self._client = AdminClient(admin_url, security, timeout_s=timeout_s, service=service)
         self.url = admin_url
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Every transaction that is open, or being ended, on any coordinator that is loaded."""
-        answer = self._client.get("/admin/v3/transactions/slowTransactions/0")
-        found = [_transaction(text, row) for text, row in _object(answer).items()]
+        path = "/admin/v3/transactions/slowTransactions/0"
+        found = self._client.read(path, _transactions)
         return sorted(found, key=lambda open_: (open_.opened_at, open_.txn))
 
     def transaction(self, txn: TxnId) -> OpenTransaction | None:
         """A transaction that the coordinator still knows; None when it has forgotten it."""
         path = f"/admin/v3/transactions/transactionMetadata/{txn.most}/{txn.least}"
         try:
-            return _transaction(str(txn), _object(self._client.get(path)))
+            return self._client.read(path, lambda row: _transactions({str(txn): row})[0])
         except TopicNotFound:
             return None
 
     def coordinators(self) -> list[CoordinatorState]:
         """All coordinators. Answers only after a client has connected to them (measured)."""
-        answer = _object(self._client.get("/admin/v3/transactions/coordinatorStats"))
+        path = "/admin/v3/transactions/coordinatorStats"
+        answer = self._client.read(path, shape(COORDINATORS))
         return [
             CoordinatorState(
                 tc_id=int(tc_id),
-                state=str(row.get("state")),
-                low_water_mark=int(row.get("lowWaterMark", -1)),
-                open_transactions=int(row.get("ongoingTxnSize", 0)),
+                state=str(row.state),
+                low_water_mark=row.lowWaterMark,
+                open_transactions=row.ongoingTxnSize,
             )
             for tc_id, row in sorted(answer.items(), key=lambda item: int(item[0]))
         ]
@@ -106,15 +138,16 @@ class Admin:
             TopicNotFound: there is no such topic.
         """
         name = topic_path(topic)
-        buffer = _object(self._client.get(f"/admin/v3/transactions/transactionBufferStats/{name}"))
-        stats = _object(self._client.get(f"/admin/v2/persistent/{name}/internalStats"))
-        ledgers = [int(ledger["ledgerId"]) for ledger in stats.get("ledgers", [])]
+        path = f"/admin/v3/transactions/transactionBufferStats/{name}"
+        buffer = self._client.read(path, shape(TypeAdapter(BufferShape)))
+        path = f"/admin/v2/persistent/{name}/internalStats"
+        stats = self._client.read(path, shape(TypeAdapter(TopicShape)))
         return ReadPosition(
-            max_read=_position(buffer.get("maxReadPosition")),
-            last_entry=_position(stats.get("lastConfirmedEntry")),
-            first_ledger=min(ledgers, default=0),
-            open_transactions=int(buffer.get("ongoingTxnSize", 0)),
-            is_ready=buffer.get("state") in ("Ready", "NoSnapshot"),
+            max_read=_position(buffer.maxReadPosition),
+            last_entry=_position(stats.lastConfirmedEntry),
+            first_ledger=min((ledger.ledgerId for ledger in stats.ledgers), default=0),
+            open_transactions=buffer.ongoingTxnSize,
+            is_ready=buffer.state in ("Ready", "NoSnapshot"),
         )
 
     def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
@@ -126,57 +159,64 @@ class Admin:
         if topic.partition_index is not None:
             return [topic]
         path = f"/admin/v2/persistent/{topic_path(topic)}/partitions"
-        return list(topic.partitions(int(_object(self._client.get(path)).get("partitions", 0))))
+        answer = self._client.read(path, shape(TypeAdapter(PartitionsShape)))
+        return topic.partitions(answer.partitions)
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Names of a topic's durable subscriptions."""
         path = f"/admin/v2/persistent/{topic_path(topic)}/subscriptions"
-        return [str(name) for name in self._client.get(path)]
+        return self._client.read(path, shape(NAMES))
+
+    def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
+        """The backlog quotas that are set on a topic itself, by their kind."""
+        path = f"/admin/v2/persistent/{topic_path(topic)}/backlogQuotaMap?applied=false"
+        return {
+            kind: quota.model_dump()
+            for kind, quota in self._client.read(path, shape(QUOTAS)).items()
+        }
 
     def policies(self, namespace: str) -> dict[str, Any]:
         """The policies that are set on ``tenant/namespace``; unset ones are missing."""
-        return _object(self._client.get(f"/admin/v2/namespaces/{namespace}"))
+        path = f"/admin/v2/namespaces/{namespace}"
+        answer = self._client.read(path, shape(TypeAdapter(PoliciesShape)))
+        return answer.model_dump(exclude_none=True)
 
     def broker_settings(self) -> dict[str, str]:
         """The broker's configuration as it runs; needs a superuser."""
-        answer = _object(self._client.get("/admin/v2/brokers/configuration/runtime"))
-        return {name: str(value) for name, value in answer.items()}
+        answer = self._client.read("/admin/v2/brokers/configuration/runtime", shape(SETTINGS))
+        return {name: printable(str(value)) for name, value in answer.items()}
 
     def version(self) -> str:
         """The broker's version."""
-        return self._client.text("/admin/v2/brokers/version")[0]
+        return self._client.text("/admin/v2/brokers/version")[0][:_VERSION_CHARS]
 
     def clock_skew_s(self) -> float | None:
         """Seconds that the broker's clock is ahead of ours, to a second; None: it does not say."""
         before = time.time()
         _, date = self._client.text("/admin/v2/brokers/version")
-        if date is None:
-            return None
         here = (before + time.time()) / 2
+        try:
+            there = parsedate_to_datetime(date or "").timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return None
         # The header cuts off fractions: half a second is the best guess for them.
-        return round(parsedate_to_datetime(date).timestamp() + 0.5 - here, 1)
+        return round(there + 0.5 - here, 1)
 
 
-def _transaction(text: str, row: Any) -> OpenTransaction:
-    row = _object(row)
-    txn = TxnId.parse(str(row.get("txnId") or text))
-    return OpenTransaction(
-        txn=txn,
-        status=str(row.get("status")),
-        opened_at=datetime.fromtimestamp(int(row.get("openTimestamp", 0)) / 1000, UTC),
-        ttl_s=int(row.get("timeoutAt", 0)) / 1000,
-        topics=tuple(sorted(_object(row.get("producedPartitions") or {}))),
-    )
+def _transactions(answer: Any) -> list[OpenTransaction]:
+    rows = shape(TRANSACTIONS)(answer)
+    return [
+        OpenTransaction(
+            txn=TxnId.parse(row.txnId or text),
+            status=str(row.status),
+            opened_at=datetime.fromtimestamp(row.openTimestamp / 1000, UTC),
+            ttl_s=row.timeoutAt / 1000,
+            topics=tuple(sorted(row.producedPartitions or {})),
+        )
+        for text, row in rows.items()
+    ]
 
 
-def _position(text: Any) -> MessageId:
-    match = re.fullmatch(r"(-?\d+):(-?\d+)", str(text))
-    if match is None:
-        raise ProtocolError(f"The admin API gave {text!r} for a position.")
-    return MessageId(int(match[1]), int(match[2]))
-
-
-def _object(answer: Any) -> dict[str, Any]:
-    if not isinstance(answer, dict):
-        raise ProtocolError("The admin API's answer is no object.")
-    return answer
+def _position(text: str) -> MessageId:
+    ledger, entry = text.split(":")
+    return MessageId(int(ledger), int(entry))

@@ -1,21 +1,23 @@
-"""Counting again what the log says was committed, entry by entry, as any reader sees it.
+"""Counting again what the log says was committed, entry by entry, as the broker delivers them.
 
-A partition's checksum is a sum over its entries, so an entry is the smallest thing that can be
-told apart: messages of one ``ledger:entry`` belong together. Messages are attributed to an
-attempt by their producer's name, which the broker gave and gives to nobody else.
+An entry belongs to an attempt by three things: the transaction that it carries, its producer's
+name, which the broker gave and gives to nobody else, and its place. One that carries a transaction
+of the log and is not counted there is a stray: rows of a second run, or of an aborted attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from eos.client import Entry
 from eos.ids import MessageId
 from eos.summary import PartitionFigures
-from eos.transaction import LogRecord
-from eos.wire.checksum import CHECKSUM_MODULUS, crc32c
+from eos.transaction import LogRecord, State
+from recovery.attempts import NEVER_READABLE, Attempts
+from recovery.counting import Counted, Place, is_counted, place_of
 from recovery.report import Facts
+from recovery.sink_view import is_decided
 
 
 class Finding(Facts):
@@ -30,111 +32,123 @@ class Finding(Facts):
 
 
 @dataclass
-class Counted:
-    """What was read of one attempt in one partition."""
+class Stray:
+    """Messages of one of the log's transactions that the log does not count, in one partition."""
 
+    record: LogRecord
+    topic: str
+    first: MessageId
     records: int = 0
-    bytes: int = 0
-    checksum: int = 0
-    first: MessageId | None = None
+    is_certain: bool = False
+    """Its place and producer are in the log, too: its number is no other cluster's."""
 
-
-@dataclass
-class _Entry:
-    """The entry that is being read: values are taken in at once, keys when it is over."""
-
-    at: MessageId
-    producer: str
-    crc: int = 0
-    keys: list[bytes] = field(default_factory=list)
-    records: int = 0
-    bytes: int = 0
+    def finding(self) -> Finding:
+        """The same, in words."""
+        record, count = self.record, f"{self.records:,} messages"
+        if record.state is State.COMMITTED:
+            what = f"{count} of its transaction {record.txn} that no task has counted"
+        else:
+            what = f"{count} of attempt {record.attempt}, which is aborted, are readable"
+        if is_decided(record):
+            what += f"; {record.state.value} was decided by a person ({record.reason})"
+        return finding_of(record, self.topic, what, self.first)
 
 
 class PartitionAudit:
-    """The messages of one exact topic, against the figures of the epochs in it.
+    """The entries of one exact topic, against the figures of the epochs in it.
 
     Args:
-        committed: records that say COMMITTED, each with figures of this topic.
-        never: records of attempts that must not be readable.
+        committed: records that say COMMITTED, each with figures of this topic, to be compared.
+        others: more records with figures of this topic; what they count is passed over.
+        attempts: every attempt of the sink.
     """
 
     def __init__(
-        self, topic: str, committed: Iterable[LogRecord], never: Iterable[LogRecord]
+        self,
+        topic: str,
+        committed: Sequence[LogRecord],
+        others: Iterable[LogRecord],
+        attempts: Attempts,
     ) -> None:
         self.topic = topic
-        self._figures: dict[str, tuple[LogRecord, PartitionFigures]] = {}
-        self._never: dict[str, LogRecord] = {}
-        self._counted: dict[str, Counted] = {}
-        self._entry: _Entry | None = None
+        self._committed = [(record, figures_of(record, topic)) for record in committed]
+        self._others = [(record, figures_of(record, topic)) for record in others]
+        self._attempts = attempts
+        self._known: dict[str, list[tuple[LogRecord, PartitionFigures]]] = {}
+        for known in (*self._committed, *self._others):
+            for producer in known[1].producers:
+                self._known.setdefault(producer, []).append(known)
+        self._counted = {_name(record): Counted() for record in committed}
+        self._strays: dict[str, Stray] = {}
         self.findings: list[Finding] = []
+        self.seen: set[int] = set()
+        """The generations of which something was read that the log counts."""
         self.others = 0
-        """Messages of producers that no record names: somebody else's, or plain writes."""
-        self.records = 0
-        self.bytes = 0
-        """What was read of the epochs."""
-        for record in committed:
-            part = figures_of(record, topic)
-            for producer in part.producers:
-                self._figures[producer] = (record, part)
-            self._counted[_name(record)] = Counted()
-        for record in never:
-            for producer in figures_of(record, topic).producers:
-                self._never[producer] = record
+        """Messages in between that are of no transaction of the log."""
 
     @property
-    def start(self) -> MessageId:
-        """Where to begin to read."""
-        return min(part.first_id for _, part in self._figures.values())
+    def start(self) -> MessageId | None:
+        """Where to begin to read: behind the epoch before, so that what came before the first
+        message that was counted is seen. None: at the beginning."""
+        first = min((part.first_id for _, part in self._committed), default=None)
+        before = max(
+            (p.last_id for r, p in self._others if r.state is State.COMMITTED), default=None
+        )
+        if first is None or before is None:
+            # Without an epoch before: not all that anybody ever wrote, the same ledger is enough.
+            return before if first is None else MessageId(first.ledger, 0)
+        return min(first, before)
 
     @property
-    def end(self) -> MessageId:
-        """The last message that has to be read."""
-        return max(part.last_id for _, part in self._figures.values())
+    def end(self) -> Place:
+        """The last entry that has to be read; (-1, -1) when there is none."""
+        return max((place_of(part.last_id) for _, part in self._committed), default=(-1, -1))
 
-    def take(self, message: Any, at: MessageId) -> None:
-        """Count one message (of ``pulsar-client``), which sits at ``at``."""
-        place = MessageId(at.ledger, at.entry)
-        if self._entry is None or self._entry.at != place:
-            self._close_entry()
-            self._entry = _Entry(place, message.producer_name())
-            self._check_place(self._entry, at)
-        entry = self._entry
-        value: bytes = message.data()
-        key: str = message.partition_key() or ""
-        entry.crc = crc32c(value, entry.crc)
-        if key:
-            entry.keys.append(key.encode())
-        entry.records += 1
-        entry.bytes += len(value) + len(key.encode())
+    @property
+    def records(self) -> int:
+        """How many messages of the epochs were read."""
+        return sum(counted.records for counted in self._counted.values())
 
-    def _check_place(self, entry: _Entry, at: MessageId) -> None:
-        wrong = self._never.get(entry.producer)
-        if wrong is not None:
-            self._find(wrong, f"a message of attempt {wrong.attempt}, which is aborted", at)
-        known = self._figures.get(entry.producer)
-        if known is None:
-            return
-        record, part = known
-        if not _entry_of(part.first_id) <= entry.at <= _entry_of(part.last_id):
-            self._find(record, "a message outside of what the epoch sent", at)
+    @property
+    def bytes(self) -> int:
+        """How many bytes of the epochs were read."""
+        return sum(counted.bytes for counted in self._counted.values())
 
-    def _close_entry(self) -> None:
-        entry, self._entry = self._entry, None
-        if entry is None:
+    @property
+    def strays(self) -> list[Stray]:
+        """What was read of the log's transactions and is not counted there."""
+        return list(self._strays.values())
+
+    def take(self, entry: Entry) -> None:
+        """Count one entry.
+
+        Raises:
+            ProtocolError: it is one of an epoch, and malformed.
+        """
+        for record, part in self._known.get(entry.metadata.producer_name, ()):
+            if not is_counted(entry, record, part):
+                continue
+            if record.state in NEVER_READABLE:
+                self._stray(record, entry).is_certain = True
+                return
+            self.seen.add(self._attempts.generation(record))
+            if _name(record) in self._counted:
+                self._counted[_name(record)].add(entry)
             return
-        known = self._figures.get(entry.producer)
-        if known is None:
-            if entry.producer not in self._never:
-                self.others += entry.records
-            return
-        counted = self._counted[_name(known[0])]
-        self.records += entry.records
-        self.bytes += entry.bytes
-        counted.records += entry.records
-        counted.bytes += entry.bytes
-        counted.checksum += crc32c(b"".join(entry.keys), entry.crc)
-        counted.first = counted.first or entry.at
+        owner = self._attempts.of(entry.txn)
+        if owner is not None and (owner.state is State.COMMITTED or owner.state in NEVER_READABLE):
+            self._stray(owner, entry)
+        elif owner is None and self._is_between(entry):
+            self.others += entry.num_messages
+
+    def _stray(self, record: LogRecord, entry: Entry) -> Stray:
+        stray = self._strays.setdefault(_name(record), Stray(record, self.topic, entry.id))
+        stray.records += entry.num_messages
+        return stray
+
+    def _is_between(self, entry: Entry) -> bool:
+        first = min((place_of(p.first_id) for _, p in self._committed), default=None)
+        return first is not None and first <= place_of(entry.id) <= self.end
 
     def close(self, first_ledger: int | None) -> list[LogRecord]:
         """Compare. Returns the records that can't be compared: trimmed away, wholly or partly.
@@ -143,44 +157,54 @@ class PartitionAudit:
             first_ledger: the oldest ledger that the topic still has; None when nobody could be
                 asked, then an epoch of which nothing is there counts as trimmed too.
         """
-        self._close_entry()
         trimmed: list[LogRecord] = []
-        for record in self._records():
-            part, counted = figures_of(record, self.topic), self._counted[_name(record)]
+        for record, part in self._committed:
+            counted = self._counted[_name(record)]
+            if counted.is_equal(part):
+                continue
             gone = (
                 counted.records == 0
                 if first_ledger is None
                 else (part.first_id.ledger < first_ledger)
             )
-            if _is_equal(counted, part):
-                continue
             if gone:
                 trimmed.append(record)
                 continue
-            self._find(record, _difference(counted, part), counted.first or part.first_id)
+            what = counted.difference(part)
+            if is_decided(record):
+                what += f"; {record.state.value} was decided by a person ({record.reason})"
+            first = counted.first or part.first_id
+            self.findings.append(finding_of(record, self.topic, what, first))
         return trimmed
+
+    @property
+    def parts(self) -> int:
+        """How many committed epochs have messages in this topic."""
+        return len(self._committed)
 
     def all_gone(self) -> list[Finding]:
         """The findings when the topic does not exist any more."""
-        for record in self._records():
-            gone = figures_of(record, self.topic)
-            self._find(record, f"the topic is gone, and {gone.records:,} messages with it", None)
-        return self.findings
-
-    def _records(self) -> list[LogRecord]:
-        return list({_name(record): record for record, _ in self._figures.values()}.values())
-
-    def _find(self, record: LogRecord, what: str, at: MessageId | None) -> None:
-        self.findings.append(
-            Finding(
-                sink_id=record.sink_id,
-                query_id=record.query_id,
-                epoch=record.epoch,
-                topic=self.topic,
-                what=what,
-                message_id=str(at) if at else None,
+        return [
+            finding_of(
+                record,
+                self.topic,
+                f"the topic is gone, and {part.records:,} messages with it",
+                None,
             )
-        )
+            for record, part in self._committed
+        ]
+
+
+def finding_of(record: LogRecord, topic: str, what: str, at: MessageId | None) -> Finding:
+    """A finding about an attempt."""
+    return Finding(
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        topic=topic,
+        what=what,
+        message_id=str(at) if at else None,
+    )
 
 
 def figures_of(record: LogRecord, topic: str) -> PartitionFigures:
@@ -198,24 +222,4 @@ def by_topic(records: Iterable[LogRecord]) -> Mapping[str, list[LogRecord]]:
 
 
 def _name(record: LogRecord) -> str:
-    return f"{record.txn}/{record.mark_uuid}"
-
-
-def _entry_of(message_id: MessageId) -> MessageId:
-    return MessageId(message_id.ledger, message_id.entry)
-
-
-def _is_equal(counted: Counted, part: PartitionFigures) -> bool:
-    return (counted.records, counted.bytes, counted.checksum % CHECKSUM_MODULUS) == (
-        part.records,
-        part.bytes,
-        part.checksum,
-    )
-
-
-def _difference(counted: Counted, part: PartitionFigures) -> str:
-    if counted.records != part.records:
-        return f"{counted.records:,} of its {part.records:,} messages are readable"
-    if counted.bytes != part.bytes:
-        return f"its {part.records:,} messages hold {counted.bytes:,} bytes, not {part.bytes:,}"
-    return f"its {part.records:,} messages have another checksum than those that were sent"
+    return str(record.mark_uuid)

@@ -12,10 +12,12 @@ from rich.console import Console
 from eos.errors import EosError
 from recovery import log as log_verbs
 from recovery.abort import abort
+from recovery.decide import decide_verb
 from recovery.doctor import doctor
 from recovery.exits import Exit, exit_of
 from recovery.heal import heal
 from recovery.orphans import orphans
+from recovery.repair import repair
 from recovery.report import escape
 from recovery.resolve import resolve_verb
 from recovery.show import show
@@ -26,8 +28,9 @@ from recovery.verify import verify
 _TYPER_USAGE: Final = 2
 _HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.
 
-Start with `status`. Verbs that change something (resolve, abort, heal, log compact) show a plan;
---apply does it. What the log and the witness can't prove is called unknown, never guessed.
+Start with `status`. Verbs that change something (resolve, abort, decide, heal, log compact, log
+repair) show a plan; --apply does it. What the log and the witness can't prove is called unknown,
+never guessed: a person may `decide` it.
 
 Options may come from the environment: EOS_COMMIT_LOG, EOS_SERVICE_URL, EOS_ADMIN_URL,
 EOS_TOKEN_FILE (or EOS_TOKEN), EOS_TLS_TRUST_CERTS_FILE.
@@ -48,12 +51,14 @@ app.command("status")(verb(status))
 app.command("show")(verb(show))
 app.command("resolve")(verb(resolve_verb))
 app.command("abort")(verb(abort))
+app.command("decide")(verb(decide_verb))
 app.command("verify")(verb(verify))
 app.command("orphans")(verb(orphans))
 app.command("heal")(verb(heal))
 app.command("doctor")(verb(doctor))
 log_verbs.log_app.command("compact")(verb(log_verbs.compact))
 log_verbs.log_app.command("export")(verb(log_verbs.export))
+log_verbs.log_app.command("repair")(verb(repair))
 app.add_typer(log_verbs.log_app, name="log")
 
 

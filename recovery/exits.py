@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from eos.errors import ConfigurationError, EosError, Indeterminate, Retriable, Unauthorized
+from eos.errors import (
+    ConfigurationError,
+    EosError,
+    Indeterminate,
+    ProtocolError,
+    Retriable,
+    Unauthorized,
+)
 
 
 class Exit(IntEnum):
@@ -19,12 +26,12 @@ class Exit(IntEnum):
 def exit_of(error: EosError) -> Exit:
     """The exit code of a verb that ended with ``error``.
 
-    What could not be reached, or not be seen with these permissions, is unknown: no news is not
-    good news, and not bad news either.
+    What could not be reached, or not be seen with these permissions, or was answered with what
+    nobody understands, is unknown: no news is not good news, and not bad news either.
     """
     if isinstance(error, ConfigurationError):
         return Exit.USAGE
-    if isinstance(error, Retriable | Indeterminate | Unauthorized):
+    if isinstance(error, Retriable | Indeterminate | Unauthorized | ProtocolError):
         return Exit.UNKNOWN
     return Exit.NEEDS_ACTION
 

@@ -8,6 +8,7 @@ from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.transaction import LogRecord
 from recovery.checks import Check, failed, of_error, ok, unknown, warning
+from recovery.properties import parse_properties
 from recovery.report import age_s, duration
 from recovery.target import Target
 
@@ -77,13 +78,14 @@ def check_spark(conf_dir: str | None) -> Check:
         return ok(name, "not looked at (no --spark-conf); the sink refuses speculation at start")
     path = Path(conf_dir) / "spark-defaults.conf"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        settings = parse_properties(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ok(name, f"there is no {path}: defaults, without speculation")
     except OSError as error:
         return unknown(name, f"{path}: {error.strerror}")
-    settings = dict(_setting(line) for line in lines if line.strip() and not _is_comment(line))
-    if settings.get("spark.speculation", "false").lower() == "true":
+    except ValueError as error:
+        return unknown(name, f"{path}: {error}", "Spark can't read it either.")
+    if settings.get("spark.speculation", "false").strip().lower() == "true":
         return failed(
             name,
             f"spark.speculation is true in {path}",
@@ -91,13 +93,3 @@ def check_spark(conf_dir: str | None) -> Check:
             "transaction, and the sink refuses to start.",
         )
     return ok(name, f"no speculation in {path}")
-
-
-def _is_comment(line: str) -> bool:
-    return line.lstrip().startswith("#")
-
-
-def _setting(line: str) -> tuple[str, str]:
-    # Java properties: a name ends at the first white space, "=" or ":".
-    name, _, value = line.strip().replace("=", " ", 1).partition(" ")
-    return name, value.strip()

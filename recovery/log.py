@@ -1,4 +1,4 @@
-"""``eos-recovery log``: keep a commit log small, or take a copy of it elsewhere."""
+"""``eos-recovery log``: keep a commit log small, or take a copy of it elsewhere; see ``repair``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from eos.commit_log import SCHEMA, to_row
-from eos.errors import CommitLogError, ConfigurationError
+from eos.errors import ConfigurationError, EosError
 from eos.transaction import LogRecord
 from recovery.change import Apply, Progress, Yes, carry_out
 from recovery.exits import Exit
@@ -22,7 +22,8 @@ from recovery.report import Plan, PlanStep, Report, escape
 from recovery.target import Target
 
 log_app = typer.Typer(
-    no_args_is_help=True, help="Keep a commit log small, or copy it: compact, export."
+    no_args_is_help=True,
+    help="Keep a commit log small, copy it, or mend it: compact, export, repair.",
 )
 
 
@@ -47,8 +48,9 @@ def compact(
 
         eos-recovery log compact --commit-log /data/eos --apply
 
-    Exit codes: 0 done, or nothing to do; 1 a plan with steps, or a step failed; 2 the log could
-    not be reached; 64 wrong options.
+    Goes on with the other logs when one can't be compacted now. Exit codes: 0 done, or nothing to
+    do; 1 a plan with steps, or a log is broken; 2 a log could not be reached, or somebody else
+    keeps house in it: repeat; 64 wrong options.
     """
     names = target.sinks(sink)
     plan = Plan(
@@ -66,7 +68,7 @@ def compact(
             progress.doing(f"compacting the log of {name}")
             try:
                 done = target.writable_log(name).compact(keep_epochs=keep_epochs)
-            except CommitLogError as error:
+            except EosError as error:  # the others have nothing to do with it
                 progress.went_wrong(name, error)
                 continue
             progress.done(

@@ -7,7 +7,7 @@ subscription itself and deletion by an administrator still remove them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from eos.committer.receipts import SUBSCRIPTION
 from eos.errors import EosError, TopicNotFound
@@ -15,6 +15,10 @@ from eos.ids import TopicName
 from eos.transaction import LogRecord
 from recovery.admin import Admin
 from recovery.checks import Check, failed, of_error, ok, unknown, warning
+
+MESSAGE_AGE: Final = "message_age"
+REFUSING: Final = ("producer_request_hold", "producer_exception")
+"""The policies of a backlog quota that turn producers away."""
 
 
 def check_receipt_topics(admin: Admin | None, newest: list[LogRecord]) -> list[Check]:
@@ -33,8 +37,13 @@ def check_receipt_topics(admin: Admin | None, newest: list[LogRecord]) -> list[C
             checks += check_policies(namespace, policies, settings)
             checks.append(check_retention(namespace, policies, settings))
         except EosError as error:
+            policies = {}
             checks.append(of_error(f"namespace {namespace}", error))
-    return checks + [_check_topic(admin, topic) for topic in topics]
+        mine = [topic for topic in topics if topic.namespace_name == namespace]
+        checks += [
+            check for topic in mine for check in _check_topic(admin, topic, policies, settings)
+        ]
+    return checks
 
 
 def _broker_settings(admin: Admin) -> dict[str, str]:
@@ -61,9 +70,46 @@ def check_policies(
     ]
     risks = [risk for risk in found if risk is not None]
     name = f"namespace {namespace}"
-    if not risks:
-        return [ok(name, "nothing in its policies removes receipts")]
-    return [failed(name, what, hint) for what, hint in risks]
+    checks = [failed(name, what, hint) for what, hint in risks]
+    if (age := _age_quota(policies, settings)) is not None:
+        whose, seconds = age
+        command = (
+            f"pulsar-admin namespaces remove-backlog-quota --type message_age {namespace}"
+            if whose == "namespace"
+            else f"pulsar-admin namespaces set-backlog-quota {namespace} --type message_age "
+            f"--limitTime 0 --policy {REFUSING[0]}"
+        )
+        checks.append(_refused_by_age(name, f"the {whose}'s", seconds, command))
+    return checks or [ok(name, "nothing in its policies removes receipts")]
+
+
+def _age_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, int] | None:
+    """Whose quota refuses producers once a message is too old, and when; None: nobody's does."""
+    own = (policies.get("backlog_quota_map") or {}).get(MESSAGE_AGE)
+    if own is not None:
+        seconds = _refusing_after(own)
+        return ("namespace", seconds) if seconds else None
+    by_default = {
+        "policy": settings.get("backlogQuotaDefaultRetentionPolicy"),
+        "limitTime": _first_int(settings.get("backlogQuotaDefaultLimitSecond")),
+    }
+    seconds = _refusing_after(by_default)
+    return ("broker", seconds) if seconds else None
+
+
+def _refusing_after(quota: dict[str, Any]) -> int:
+    """After how many seconds a quota of the kind ``message_age`` refuses producers; 0: never."""
+    seconds = _first_int(quota.get("limitTime"))
+    return seconds if quota.get("policy") in REFUSING and seconds > 0 else 0
+
+
+def _refused_by_age(name: str, whose: str, seconds: int, command: str) -> Check:
+    return warning(
+        name,
+        f"{whose} backlog quota refuses producers once a message has waited for {seconds} s",
+        "A sink that is idle for longer leaves its last receipt unacknowledged, and can't open a "
+        f"producer on its receipt topic then. {command}",
+    )
 
 
 def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str, str]) -> Check:
@@ -159,22 +205,53 @@ def _first_int(*values: object) -> int:
     return 0
 
 
-def _check_topic(admin: Admin, topic: TopicName) -> Check:
+def _check_topic(
+    admin: Admin, topic: TopicName, policies: dict[str, Any], settings: dict[str, str]
+) -> list[Check]:
     name = f"receipts {topic.local.removeprefix('__eos-receipts-')[:40]}"
     try:
         subscriptions = admin.subscriptions(topic)
     except TopicNotFound:
-        return warning(
-            name,
-            f"{topic} does not exist",
-            "It is made at the next claim. An epoch that is PREPARED now stays in doubt.",
-        )
+        found = f"{topic} does not exist"
+        hint = "An epoch that is PREPARED now stays in doubt."
+        if (obstacle := _creation_obstacle(policies, settings)) is None:
+            return [warning(name, found, f"It is made at the next claim. {hint}")]
+        return [
+            warning(
+                name,
+                f"{found}, and {obstacle}",
+                f"No driver can make it. {hint} pulsar-admin topics create {topic}",
+            )
+        ]
     except EosError as error:
-        return of_error(name, error)
+        return [of_error(name, error)]
     if SUBSCRIPTION not in subscriptions:
-        return failed(
-            name,
-            f"{topic} has no subscription {SUBSCRIPTION}: the broker trims it, and deletes it",
-            "Start the sink's query again: the claim makes the subscription.",
-        )
-    return ok(name, f"the topic and its subscription {SUBSCRIPTION} are there")
+        checks = [
+            failed(
+                name,
+                f"{topic} has no subscription {SUBSCRIPTION}: the broker trims it, and deletes it",
+                "Start the sink's query again: the claim makes the subscription.",
+            )
+        ]
+    else:
+        checks = [ok(name, f"the topic and its subscription {SUBSCRIPTION} are there")]
+    try:
+        seconds = _refusing_after(admin.backlog_quotas(topic).get(MESSAGE_AGE) or {})
+    except EosError:
+        return checks  # topic policies may be off, or not ours to see
+    if seconds:
+        command = f"pulsar-admin topicPolicies remove-backlog-quota --type message_age {topic}"
+        checks.append(_refused_by_age(name, "the topic's", seconds, command))
+    return checks
+
+
+def _creation_obstacle(policies: dict[str, Any], settings: dict[str, str]) -> str | None:
+    """Why a client can't make a receipt topic, which has to be unpartitioned; None: it can."""
+    own = policies.get("autoTopicCreationOverride") or {}
+    allowed = own.get("allowAutoTopicCreation", settings.get("allowAutoTopicCreation", "true"))
+    kind = own.get("topicType") or settings.get("allowAutoTopicCreationType")
+    if str(allowed).lower() == "false":
+        return "clients may not create topics here (allowAutoTopicCreation=false)"
+    if kind == "partitioned":
+        return "what clients create here is partitioned (allowAutoTopicCreationType=partitioned)"
+    return None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 from rich.console import Console
+from rich.table import Table
 
+from eos.errors import printable
 from recovery.exits import Exit
 
 
@@ -104,7 +107,18 @@ def escape(text: Any) -> str:
     """Text from outside, so that rich shows it instead of obeying it."""
     from rich.markup import escape as rich_escape
 
-    return rich_escape(str(text))
+    return rich_escape(printable(str(text)))
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what is said of them, below a heading; reads in a narrow terminal, too."""
+    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
+    table.add_column(width=1)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row("", escape(name), escape(text))
+    return table
 
 
 def now() -> datetime:

@@ -22,20 +22,24 @@ Deadline = Annotated[
     typer.Option(min=1, max=3600, help="Of each wait for a mark, an END_TXN or the witness."),
 ]
 
+ABORT: Final = (
+    "find the mark, END_TXN(abort) (without its mark nothing is sent: the transaction expires by "
+    "itself), append ABORTED"
+)
+"""How a transaction ends that nobody decided to commit."""
 _WILL: Final = {
     State.OPEN: (
-        "append ABORTING, find the mark, END_TXN(abort), append ABORTED",
+        f"append ABORTING, {ABORT}",
         "The log holds no decision to commit, so none can have been carried out. The epoch is "
         "written by the next run of its query.",
     ),
-    State.ABORTING: (
-        "find the mark, END_TXN(abort), append ABORTED",
-        "The log has decided to abort; this finishes it.",
-    ),
+    State.ABORTING: (ABORT, "The log has decided to abort; this finishes it."),
     State.PREPARED: (
         "find the mark, END_TXN(commit); if the broker has forgotten the transaction, ask the "
-        "witness; append COMMITTED, or ABORTED if it is proved expired",
-        "The log has decided to commit; this finishes it, or proves that the broker never did.",
+        "witness; if the mark is gone, read the epoch's own messages; append COMMITTED, or ABORTED "
+        "if it is proved expired",
+        "The log has decided to commit; this finishes it, or proves what became of it. Where "
+        "nothing proves it, it stays in doubt: `decide` shows the evidence.",
     ),
 }
 
@@ -118,7 +122,9 @@ def resolve_verb(
     """Finish what the log decided: commit, or abort, or prove by the witness what happened.
 
     Shows a plan; --apply does it, step by step. It may be broken off and repeated at any time.
-    What can't be proved now stays in doubt: nothing is guessed.
+    What can't be proved now stays in doubt: nothing is guessed; a person may `decide` it. What was
+    never PREPARED always ends, as ABORTED, even without its receipt topic: nothing is ended by its
+    number then, its transaction expires by itself.
 
         eos-recovery resolve orders --commit-log /data/eos
 

@@ -11,10 +11,17 @@ from rich.table import Table
 
 from eos.errors import ConfigurationError
 from eos.steps import Step
-from eos.transaction import FINAL, UNFINISHED, LogRecord, State
+from eos.transaction import UNFINISHED, LogRecord, State
 from recovery.exits import Exit
-from recovery.report import Facts, Report, duration, escape
-from recovery.sink_view import meaning_of, query_label
+from recovery.report import Facts, Report, duration, escape, facts_table
+from recovery.sink_view import (
+    Owing,
+    is_decided,
+    meaning_of,
+    owing_of,
+    query_label,
+    topic_of,
+)
 from recovery.target import Target
 
 _SAYS: Final = {
@@ -25,6 +32,8 @@ _SAYS: Final = {
     State.COMMITTED: (Step.FINISH, "committed: readers have it, whole"),
     State.ABORTED: (Step.FINISH, "aborted: nothing of this attempt is readable"),
     State.EMPTY: (Step.FINISH, "there were no rows; done"),
+    State.FAILED: (Step.DECIDE, "failed before a transaction was opened: nothing was written"),
+    State.ABANDONED: (Step.FINISH, "a person gave its rows up: its query may go on without them"),
 }
 
 
@@ -45,6 +54,7 @@ class Moment(Facts):
     records: int | None
     bytes: int | None
     partitions: int
+    topic: str | None
     reason: str | None
 
 
@@ -56,30 +66,36 @@ class ShowReport(Report):
     moments: list[Moment]
     verdict: str
     is_unfinished: bool
+    """An epoch that is shown has a transaction to be ended, or is not written."""
 
     @property
     def exit(self) -> Exit:
-        """Unfinished: action."""
+        """Unfinished, or attempted and not written: action."""
         return Exit.NEEDS_ACTION if self.is_unfinished else Exit.CLEAN
 
     def render(self, console: Console) -> None:
         """One line for each record."""
         what = f"epoch {self.epoch}" if self.epoch is not None else "the newest records"
-        table = Table(title=f"{escape(self.sink_id)}: {escape(what)}", title_justify="left")
-        for name in ("seq", "query", "epoch", "at (UTC)", "after", "state", "what happened"):
-            table.add_column(name, overflow="fold")
-        for moment in self.moments:
-            table.add_row(
-                str(moment.seq),
-                query_label(moment.query_id) if moment.query_id else "-",
-                escape(moment.epoch or "-") + (f" #{moment.attempt}" if moment.attempt else ""),
-                f"{moment.at:%Y-%m-%d %H:%M:%S}" if moment.at else "-",
-                duration(moment.after_s),
-                moment.state.value,
-                escape(_story(moment)),
-            )
-        console.print(table)
+        console.print(f"[bold]{escape(self.sink_id)}[/]: {escape(what)}")
+        console.print(moments_table(self.moments))
         console.print(escape(self.verdict))
+
+
+def moments_table(moments: list[Moment]) -> Table:
+    """Two lines for each record: when, and what it says."""
+    return facts_table((f"seq {m.seq}", f"{_when(m)}\n{_story(m)}") for m in moments)
+
+
+def _when(moment: Moment) -> str:
+    parts = [moment.state.value]
+    if moment.at:
+        parts.append(f"{moment.at:%Y-%m-%d %H:%M:%S} UTC")
+    if moment.after_s is not None:
+        parts.append(f"{duration(moment.after_s)} later")
+    if moment.query_id and moment.epoch:
+        attempt = "" if moment.attempt is None else f" #{moment.attempt}"
+        parts.append(f"epoch {moment.epoch}{attempt} of {query_label(moment.query_id)}")
+    return ", ".join(parts)
 
 
 def _story(moment: Moment) -> str:
@@ -87,7 +103,8 @@ def _story(moment: Moment) -> str:
     if moment.txn:
         parts.append(f"transaction {moment.txn}")
     if moment.records is not None and moment.state in (State.PREPARED, State.COMMITTED):
-        parts.append(f"{moment.records:,} rows in {moment.partitions} partitions")
+        where = f"{moment.partitions} partitions of {moment.topic}"
+        parts.append(f"{moment.records:,} rows in {where}")
     if moment.reason:
         parts.append(moment.reason)
     if moment.state is State.CLAIMED:
@@ -112,30 +129,39 @@ def show(
 
         eos-recovery show orders --epoch 17 --commit-log /data/eos
 
-    Exit codes: 0 what is shown is finished; 1 an epoch shown is not; 2 the log could not be
-    reached; 64 wrong options, or no such epoch.
+    Exit codes: 0 what is shown is finished; 1 an epoch shown is not, or not written; 2 the log
+    could not be reached; 64 wrong options, or no such epoch.
     """
     target.sinks(sink)
-    records = target.log(sink).records()
-    if query is not None:
-        records = [r for r in records if r.query_id is not None and r.query_id.startswith(query)]
+    log = target.log(sink)
+    records = log.records()
     if epoch is None:
-        chosen = records[-last:]
+        chosen = [record for record in records if _is_of(record, query)][-last:]
     else:
-        chosen = [record for record in records if record.epoch == epoch]
-        _check_one_query(sink, epoch, chosen)
+        chosen = life_of(sink, records, epoch, query)
     newest = {record.key: record for record in chosen if record.key is not None}
     waiting = [record for record in newest.values() if record.state in UNFINISHED]
+    owing = [one for one in owing_of(log.history) if (one.query_id, one.epoch) in newest]
     return ShowReport(
         sink_id=sink,
         epoch=epoch,
-        moments=_moments(chosen),
-        verdict=_verdict(epoch, chosen, waiting),
-        is_unfinished=bool(waiting),
+        moments=moments_of(chosen),
+        verdict=_verdict(epoch, chosen, waiting, owing),
+        is_unfinished=bool(waiting or owing),
     )
 
 
-def _check_one_query(sink: str, epoch: str, chosen: list[LogRecord]) -> None:
+def _is_of(record: LogRecord, query: str | None) -> bool:
+    return query is None or (record.query_id is not None and record.query_id.startswith(query))
+
+
+def life_of(sink: str, records: list[LogRecord], epoch: str, query: str | None) -> list[LogRecord]:
+    """The records of one epoch of one query; ``query`` may be the head of its id.
+
+    Raises:
+        ConfigurationError: there are none, or several queries have such an epoch.
+    """
+    chosen = [record for record in records if record.epoch == epoch and _is_of(record, query)]
     if not chosen:
         raise ConfigurationError(
             f"The log of {sink} holds no epoch {epoch}.",
@@ -147,9 +173,11 @@ def _check_one_query(sink: str, epoch: str, chosen: list[LogRecord]) -> None:
         raise ConfigurationError(
             f"Several queries have an epoch {epoch}.", hint=f"Add --query: {', '.join(queries)}."
         )
+    return chosen
 
 
-def _moments(records: list[LogRecord]) -> list[Moment]:
+def moments_of(records: list[LogRecord]) -> list[Moment]:
+    """One moment for each record."""
     moments = []
     before: datetime | None = None
     for record in records:
@@ -174,21 +202,32 @@ def _moments(records: list[LogRecord]) -> list[Moment]:
                 records=record.records,
                 bytes=record.bytes,
                 partitions=len(record.partitions),
+                topic=topic_of(record),
                 reason=str(record.reason) if record.reason else None,
             )
         )
     return moments
 
 
-def _verdict(epoch: str | None, chosen: list[LogRecord], waiting: list[LogRecord]) -> str:
-    if waiting:
+def _verdict(
+    epoch: str | None, chosen: list[LogRecord], waiting: list[LogRecord], owing: list[Owing]
+) -> str:
+    if waiting or owing:
         return " ".join(
-            f"Epoch {one.epoch} is {one.state.value}. {meaning_of(one.state, is_over=False)}."
-            for one in waiting
+            [
+                *(
+                    f"Epoch {one.epoch} is {one.state.value}. "
+                    f"{meaning_of(one.state, is_over=False)}."
+                    for one in waiting
+                ),
+                *(
+                    f"Epoch {one.epoch} is {one.state.value}. {one.meaning}. {one.way_out}."
+                    for one in owing
+                ),
+            ]
         )
     if epoch is None:
         return "Everything shown is finished." if chosen else "The log is empty."
     last = chosen[-1]
-    if last.state in FINAL:
-        return f"Epoch {epoch} is done: {_SAYS[last.state][1]}."
-    return f"Epoch {epoch} was aborted {last.attempt} times; the next run of its query writes it."
+    by = f" {last.reason}." if is_decided(last) else ""
+    return f"Epoch {epoch} is done: {_SAYS[last.state][1]}.{by}"

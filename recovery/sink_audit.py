@@ -1,25 +1,27 @@
-"""The audit of one sink: every partition and the receipts, read as any consumer reads them."""
+"""The audit of one sink: every partition and the receipts, read as the broker delivers them."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eos.client import PulsarClient
-from eos.committer.reading import Reading, read_until
-from eos.errors import EosError, TopicNotFound
-from eos.ids import MessageId, TopicName
+from eos.client import Entry, PulsarClient, Reader
+from eos.committer.receipts import RECEIPT
+from eos.errors import EosError, ProtocolError, TopicNotFound
+from eos.ids import TopicName
+from eos.roll_call import CALL, KIND, properties_of
 from eos.transaction import LogRecord, State
-from eos.wire.commands import MessageIdData
-from recovery.audit import Finding, PartitionAudit, by_topic
+from recovery.attempts import Attempts
+from recovery.audit import Finding, PartitionAudit, Stray, by_topic, finding_of
+from recovery.counting import Place, place_of
 from recovery.report import Facts
-from recovery.sink_view import Unfinished, view
+from recovery.sink_view import Decided, Owing, Unfinished, view
 from recovery.target import Target
 
-_EARLIEST = MessageId(-1, -1)
+_NOWHERE: Place = (-1, -1)
 
 
 class AuditedSink(Facts):
@@ -36,6 +38,8 @@ class AuditedSink(Facts):
     others: int = 0
     """Messages of other producers in between."""
     unfinished: tuple[Unfinished, ...] = ()
+    owing: tuple[Owing, ...] = ()
+    decided: tuple[Decided, ...] = ()
 
 
 class SinkAudit:
@@ -56,6 +60,8 @@ class SinkAudit:
         self._target = target
         self._last = last
         self._silence_s = silence_s
+        self._strays: list[Stray] = []
+        self._seen: set[int] = set()
 
     def run(self) -> Iterator[str]:
         """Check everything; yields what it is at."""
@@ -66,55 +72,79 @@ class SinkAudit:
         except EosError as error:
             self.unknown.append(f"the log of sink {sink_id}: {error}")
             return
-        self._count(unfinished=tuple(view(log.history, records).unfinished))
+        seen = view(log.history, records)
+        self._count(
+            unfinished=tuple(seen.unfinished), owing=tuple(seen.owing), decided=tuple(seen.decided)
+        )
         if not records:
             return
-        target, url = self._target, records[-1].service_url
-        reading = Reading(target.service_url_of(url), target.security, timeout_s=target.timeout_s)
+        attempts = Attempts(records)
         try:
-            with target.client(url) as client:
+            with self._target.client(records[-1].service_url) as client:
                 client.coordinators.count()  # one complaint, not one for each partition
-                yield from self._check_topics(client, reading, records)
+                yield from self._check_topics(client, attempts)
                 yield f"{sink_id}: receipts"
                 with self._unknown_on_error(records[-1].receipt_topic):
-                    self._check_receipts(client, reading, records)
+                    self._check_receipts(client, records[-1].receipt_topic, attempts)
         except EosError as error:
             self.unknown.append(f"the topics of sink {sink_id}: {error}")
-        finally:
-            reading.close()
+        # A number alone may be another cluster's: what the log counts has to be there as well.
+        self.findings += [
+            stray.finding()
+            for stray in self._strays
+            if stray.is_certain or attempts.generation(stray.record) in self._seen
+        ]
 
-    def _check_topics(
-        self, client: PulsarClient, reading: Reading, records: list[LogRecord]
-    ) -> Iterator[str]:
-        committed = [record for record in records if record.state is State.COMMITTED]
+    def _check_topics(self, client: PulsarClient, attempts: Attempts) -> Iterator[str]:
+        named = [record for record in attempts.newest if record.partitions]
+        committed = [record for record in named if record.state is State.COMMITTED]
         committed = committed[-(self._last or 0) :]
-        dead = by_topic(r for r in records if r.state is State.ABORTED)
         self._count(epochs=len(committed))
-        for topic, mine in sorted(by_topic(committed).items()):
+        chosen = by_topic(committed)
+        uuids = {record.mark_uuid for record in committed}
+        others = by_topic(record for record in named if record.mark_uuid not in uuids)
+        for topic in self._partitions({*chosen, *others}, client):
             yield f"{self.facts.sink_id}: {topic}"
             with self._unknown_on_error(topic):
-                audit = PartitionAudit(topic, mine, dead.get(topic, []))
+                mine = chosen.get(topic, [])
+                audit = PartitionAudit(topic, mine, others.get(topic, []), attempts)
                 # A reader would create a topic that was deleted.
                 if exists(client, TopicName.parse(topic)):
-                    self._check_topic(reading, audit)
+                    self._check_topic(client, audit)
                 else:
                     self.findings += audit.all_gone()
 
-    def _check_topic(self, reading: Reading, audit: PartitionAudit) -> None:
-        with reading.reader(audit.topic, audit.start) as reader:
-            is_whole = self._read_to_end(reader, audit)
+    def _partitions(self, named: Iterable[str], client: PulsarClient) -> list[str]:
+        """Every exact topic that the log names, and the other partitions of the same topics:
+        a second run may have written where the one that counts had no rows."""
+        found = set(named)
+        for base in {TopicName.parse(name).base for name in found}:
+            try:
+                count = client.partition_count(str(base))
+            except EosError:
+                continue  # those that are named are asked for, and complained of, one by one
+            found |= {str(name) for name in base.partitions(count)}
+        return sorted(found)
+
+    def _check_topic(self, client: PulsarClient, audit: PartitionAudit) -> None:
+        with client.reader(audit.topic, audit.start) as reader:
+            missed = self._read_to_end(reader, audit)
+        self._strays += audit.strays
+        self._seen |= audit.seen
         oldest = self._oldest_ledger(audit.topic)
-        if not is_whole and not (oldest is not None and audit.end.ledger < oldest):
+        if missed is not None and not (oldest is not None and missed[0] < oldest):
             self.unknown.append(
-                f"{audit.topic}: readers do not get to {audit.end}, nothing came for "
-                f"{self._silence_s:g} s; `orphans` tells whether it is pinned."
+                f"{audit.topic}: readers do not get to {missed[0]}:{missed[1]}, nothing came "
+                f"for {self._silence_s:g} s; `orphans` tells whether it is pinned."
             )
             return
         trimmed = audit.close(oldest)
-        if trimmed and oldest is None:
+        if trimmed and (oldest is None or len(trimmed) == audit.parts):
+            # A topic that was deleted and made again looks like one whose retention took it all.
+            hint = "; --admin-url can tell more" if oldest is None else ""
             self.unknown.append(
-                f"{audit.topic}: nothing is there any more of {len(trimmed)} epochs, trimmed or "
-                "lost; --admin-url can tell."
+                f"{audit.topic}: nothing is there any more of {len(trimmed)} epochs: trimmed, or "
+                f"lost with a topic that was deleted and made again{hint}."
             )
         self.findings += audit.findings
         facts = self.facts
@@ -126,75 +156,73 @@ class SinkAudit:
             others=facts.others + audit.others,
         )
 
-    def _read_to_end(self, reader: Any, audit: PartitionAudit) -> bool:
-        """Whether the last message that the log names was reached, or one behind it."""
-        end = (audit.end.ledger, audit.end.entry)
-        for message in self._messages(reader):
-            at = id_of(message)
-            if (at.ledger, at.entry) > end:
-                return True
-            audit.take(message, at)
-            if (at.ledger, at.entry) == end and _is_last_of_entry(message):
-                return True
-        return False
+    def _read_to_end(self, reader: Reader, audit: PartitionAudit) -> Place | None:
+        """Read what the log names, and all that is readable now; the place that is not got to."""
+        last = reader.last_id(self._target.timeout_s)
+        end = max(audit.end, _NOWHERE if last is None else place_of(last))
+        at = _NOWHERE if audit.start is None else place_of(audit.start)
+        for entry in self._entries(reader) if at <= end else ():
+            at = place_of(entry.id)
+            if at <= end:
+                audit.take(entry)
+            if at >= end:
+                return None
+        return None if end == _NOWHERE or at > end else end
 
-    def _messages(self, reader: Any) -> Iterator[Any]:
-        # Each message buys the next one a whole silence.
-        while message := next(read_until(reader, time.monotonic() + self._silence_s), None):
-            yield message
+    def _entries(self, reader: Reader) -> Iterator[Entry]:
+        # Each entry buys the next one a whole silence.
+        while entry := next(reader.read(time.monotonic() + self._silence_s), None):
+            yield entry
 
     def _oldest_ledger(self, topic: str) -> int | None:
         """The oldest ledger that the topic still has; None: nobody can be asked."""
         admin = self._target.maybe_admin()
         return admin.read_position(TopicName.parse(topic)).first_ledger if admin else None
 
-    def _check_receipts(
-        self, client: PulsarClient, reading: Reading, records: list[LogRecord]
-    ) -> None:
-        newest = {record.mark_uuid: record for record in records if record.mark_uuid}
-        committed = [r.receipt_id for r in records if r.state is State.COMMITTED and r.receipt_id]
-        if not committed:
+    def _check_receipts(self, client: PulsarClient, topic: str, attempts: Attempts) -> None:
+        by_uuid = {record.mark_uuid: record for record in attempts.newest}
+        ends = [
+            place_of(record.receipt_id)
+            for record in attempts.newest
+            if record.state is State.COMMITTED
+            and record.receipt_id
+            and attempts.is_newest_cluster(record)
+        ]
+        if not ends:
             return
-        topic, end = records[-1].receipt_topic, max(committed)
+        end = max(ends)
         if not exists(client, TopicName.parse(topic)):
             self.unknown.append(f"{topic}: the receipt topic does not exist any more.")
             return
         oldest = self._oldest_ledger(topic)
-        if oldest is not None and end.ledger < oldest:
+        if oldest is not None and end[0] < oldest:
             return  # all acknowledged, and trimmed since
         count = 0
-        with reading.reader(topic, _EARLIEST) as reader:
-            for message in self._messages(reader):
-                properties = message.properties()
-                if properties.get("eos") == "receipt":
+        with client.reader(topic) as reader:
+            for entry in self._entries(reader):
+                properties = properties_of(entry)
+                record = by_uuid.get(properties.get(CALL))
+                # A plain message is nobody's receipt, whatever it calls itself.
+                if entry.txn is not None and properties.get(KIND) == RECEIPT:
                     count += 1
-                    self._check_receipt(newest.get(properties.get("uuid")), message, topic)
-                at = id_of(message)
-                if (at.ledger, at.entry) >= (end.ledger, end.entry):
+                    if record is not None and record.txn == entry.txn:
+                        self._check_receipt(record, entry, topic)
+                if place_of(entry.id) >= end:
                     break
             else:
-                self.unknown.append(f"{topic}: its readers do not get to {end}.")
+                self.unknown.append(f"{topic}: its readers do not get to {end[0]}:{end[1]}.")
         self._count(receipts=count)
 
-    def _check_receipt(self, record: LogRecord | None, message: Any, topic: str) -> None:
-        if record is None or record.state is State.PREPARED:
-            return  # older than what the log keeps, or in doubt, which is said elsewhere
+    def _check_receipt(self, record: LogRecord, entry: Entry, topic: str) -> None:
+        if record.state is State.PREPARED:
+            return  # in doubt, which is said elsewhere
         if record.state is not State.COMMITTED:
             what = f"a receipt is readable, but the log says {record.state.value}"
-        elif _body(message) != (record.records, record.checksum):
+        elif _body(entry) != (record.records, record.checksum):
             what = "the receipt has other figures than the log"
         else:
             return
-        self.findings.append(
-            Finding(
-                sink_id=record.sink_id,
-                query_id=record.query_id,
-                epoch=record.epoch,
-                topic=topic,
-                what=what,
-                message_id=str(id_of(message)),
-            )
-        )
+        self.findings.append(finding_of(record, topic, what, entry.id))
 
     def _count(self, **figures: Any) -> None:
         self.facts = self.facts.model_copy(update=figures)
@@ -220,21 +248,9 @@ def exists(client: PulsarClient, topic: TopicName) -> bool:
     return topic.partition_index is None or topic.partition_index < count
 
 
-def id_of(message: Any) -> MessageId:
-    """The id of a message of ``pulsar-client``."""
-    found = message.message_id()
-    return MessageId(found.ledger_id(), found.entry_id(), found.partition(), found.batch_index())
-
-
-def _is_last_of_entry(message: Any) -> bool:
-    # The size of its batch is in the id's wire form only.
-    data = MessageIdData.decode(message.message_id().serialize())
-    return data.batch_index + 1 >= data.batch_size
-
-
-def _body(message: Any) -> tuple[Any, Any] | None:
+def _body(entry: Entry) -> tuple[Any, Any] | None:
     try:
-        body = json.loads(message.data())
+        body = json.loads(entry.messages()[0].value or b"")
         return body["records"], body["checksum"]
-    except (ValueError, KeyError, TypeError):
+    except (ProtocolError, ValueError, LookupError, TypeError, RecursionError):
         return None

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from eos.ids import TxnId
-from eos.transaction import BATCH, FINAL, History, LogRecord, State, is_streaming
+from eos.ids import TopicName
+from eos.transaction import (
+    BATCH,
+    FINAL,
+    History,
+    LogRecord,
+    ReasonKind,
+    State,
+    epoch_number,
+    is_streaming,
+)
 from recovery.report import Facts, age_s
 
 
@@ -47,6 +56,31 @@ class Unfinished(Facts):
     meaning: str
 
 
+class Owing(Facts):
+    """An epoch that was attempted, is not in the topics, and was not given up."""
+
+    query_id: str
+    epoch: str
+    state: State
+    reason: str
+    written_age_s: float
+    """Since its newest record."""
+    is_passed: bool
+    """A later epoch of its query was written: no run of the query writes this one any more."""
+    meaning: str
+    way_out: str
+
+
+class Decided(Facts):
+    """What a person decided, where nothing could be proved; ``reason`` says who, and why."""
+
+    query_id: str
+    epoch: str
+    state: State
+    reason: str
+    written_at: datetime | None
+
+
 class SinkView(Facts):
     """One sink. ``last_record_age_s``: how fresh the log is; a live driver keeps it so."""
 
@@ -56,16 +90,22 @@ class SinkView(Facts):
     last_record_age_s: float | None
     service_url: str | None
     receipt_topic: str | None
+    topics: list[str]
+    """Where rows were sent, the newest last; several: the sink's topic was changed."""
     progress: list[Progress]
     unfinished: list[Unfinished]
+    owing: list[Owing]
+    decided: list[Decided]
     meaning: str
 
 
 def view(history: History, records: Iterable[LogRecord]) -> SinkView:
     """The view of a log; ``records`` in the order of ``seq``."""
+    records = list(records)
     claim = history.last_claim
     last = history.last
     unfinished = [_unfinished(record) for record in history.unfinished]
+    owing = owing_of(history)
     return SinkView(
         sink_id=history.sink_id,
         claim=_claim(claim) if claim else None,
@@ -73,10 +113,28 @@ def view(history: History, records: Iterable[LogRecord]) -> SinkView:
         last_record_age_s=age_s(last.written_at) if last else None,
         service_url=last.service_url if last else None,
         receipt_topic=history.receipt_topic,
+        topics=_topics(records),
         progress=_progress(records),
         unfinished=unfinished,
-        meaning=_meaning(claim is not None, unfinished),
+        owing=owing,
+        decided=_decided(records),
+        meaning=_meaning(claim is not None, unfinished, owing),
     )
+
+
+def _topics(records: Iterable[LogRecord]) -> list[str]:
+    found: dict[str, None] = {}
+    for topic in filter(None, map(topic_of, records)):
+        found.pop(topic, None)  # a topic that was gone back to is the newest one again
+        found[topic] = None
+    return list(found)
+
+
+def topic_of(record: LogRecord) -> str | None:
+    """The topic, without partition, that an epoch's rows went to; None when none did."""
+    if not record.partitions:
+        return None
+    return str(TopicName.parse(record.partitions[0].topic).base)
 
 
 def _claim(record: LogRecord) -> Claim:
@@ -120,7 +178,7 @@ def _unfinished(record: LogRecord) -> Unfinished:
         epoch=record.epoch,
         attempt=record.attempt,
         state=record.state,
-        txn=str(txn_of(record)),
+        txn=str(record.txn),
         opened_at=record.opened_at,
         age_s=age,
         ttl_left_s=left,
@@ -129,10 +187,64 @@ def _unfinished(record: LogRecord) -> Unfinished:
     )
 
 
-def txn_of(record: LogRecord) -> TxnId:
-    """The transaction of an epoch's record."""
-    assert record.txn is not None
-    return record.txn
+def owing_of(history: History) -> list[Owing]:
+    """What a sink still owes, with what it means and the way out."""
+    return [_owing(history, record) for record in history.owing]
+
+
+def _owing(history: History, record: LogRecord) -> Owing:
+    assert record.query_id is not None
+    assert record.epoch is not None
+    query_id, epoch = record.query_id, record.epoch
+    give_up = (
+        f"`eos-recovery decide {record.sink_id} --query {query_id} --epoch {epoch} "
+        "--as abandoned --because TEXT`"
+    )
+    is_passed = False
+    if is_streaming(query_id):
+        last = history.last_committed_epoch(query_id)
+        is_passed = last is not None and last > epoch_number(query_id, epoch)
+        meaning = "Nothing of it is readable, and no later epoch may be written before it"
+        way_out = (
+            f"Start the query again: it writes it. If Spark goes on behind it, set the checkpoint "
+            f"back (docs/recovery.md); to go on without its rows: {give_up}"
+        )
+        if is_passed:
+            meaning = f"Its rows are missing: epoch {last} was written without them"
+            way_out = f"Write them with a batch key of their own; then, or to do without: {give_up}"
+    else:
+        meaning = "Not written: nothing of this key is readable"
+        way_out = f"Run its job again with the same key; to do without its rows: {give_up}"
+    return Owing(
+        query_id=query_id,
+        epoch=epoch,
+        state=record.state,
+        reason=str(record.reason),
+        written_age_s=age_s(record.written_at) or 0.0,
+        is_passed=is_passed,
+        meaning=meaning,
+        way_out=way_out,
+    )
+
+
+def _decided(records: Iterable[LogRecord]) -> list[Decided]:
+    newest = {record.key: record for record in records if record.key is not None}
+    return [
+        Decided(
+            query_id=str(record.query_id),
+            epoch=str(record.epoch),
+            state=record.state,
+            reason=str(record.reason),
+            written_at=record.written_at,
+        )
+        for record in newest.values()
+        if is_decided(record)
+    ]
+
+
+def is_decided(record: LogRecord) -> bool:
+    """Whether a person decided what it says."""
+    return record.reason is not None and record.reason.kind is ReasonKind.DECIDED
 
 
 def meaning_of(state: State, *, is_over: bool) -> str:
@@ -149,9 +261,11 @@ def meaning_of(state: State, *, is_over: bool) -> str:
     return state.value
 
 
-def _meaning(is_claimed: bool, unfinished: list[Unfinished]) -> str:
+def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[Owing]) -> str:
     if not is_claimed:
         return "No driver has ever used it"
+    if not unfinished and owing:
+        return "What was attempted is not all in the topics; nothing is in doubt"
     if not unfinished:
         return "Everything is decided and done"
     states = {one.state for one in unfinished}

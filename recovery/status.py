@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from eos.errors import CommitLogError, EosError
 from eos.ids import TxnId
+from eos.transaction import BATCH
 from recovery.admin import Admin
 from recovery.exits import Exit, worst
-from recovery.report import Facts, Report, duration, escape
-from recovery.sink_view import SinkView, Unfinished, query_label, view
+from recovery.report import Facts, Report, duration, escape, facts_table
+from recovery.sink_view import Decided, Owing, SinkView, Unfinished, query_label, view
 from recovery.target import Target
 
 
@@ -38,51 +38,66 @@ class StatusReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Unfinished for longer than the grace, or broken: action. Not reached: unknown."""
-        late = any(
-            one.written_age_s >= self.grace_s for sink in self.sinks for one in sink.unfinished
-        )
+        """Unfinished or not written for longer than the grace, or broken: action. Not reached:
+        unknown."""
+        ages = [
+            *(one.written_age_s for sink in self.sinks for one in sink.unfinished),
+            *(one.written_age_s for sink in self.sinks for one in sink.owing),
+        ]
+        late = any(age >= self.grace_s for age in ages)
         return worst(
             Exit.NEEDS_ACTION if late or any(b.is_broken for b in self.broken) else Exit.CLEAN,
             Exit.UNKNOWN if self.problems or self.broken else Exit.CLEAN,
         )
 
     def render(self, console: Console) -> None:
-        """A table of sinks, then what is unfinished, one paragraph each."""
-        table = Table(title=f"Commit logs below {escape(self.commit_log)}", title_justify="left")
-        for name in ("sink", "query", "last committed", "unfinished", "claim", "what it means"):
-            table.add_column(name, overflow="fold")
+        """A paragraph for each sink, then what is unfinished, one paragraph each."""
+        console.print(f"Commit logs below {escape(self.commit_log)}")
         for sink in self.sinks:
-            for row in _rows(sink):
-                table.add_row(*map(escape, row))
+            console.print(f"\n[bold]{escape(sink.sink_id)}[/]: {escape(sink.meaning)}")
+            console.print(facts_table(_rows(sink)))
         for lost in self.broken:
-            table.add_row(escape(lost.sink_id), "-", "-", "-", "-", "[red]can't be read[/]")
-        console.print(table)
+            console.print(f"\n[bold]{escape(lost.sink_id)}[/]: [red]can't be read[/]")
+            console.print(facts_table([("error", lost.error)]))
+        if any(sink.unfinished or sink.owing or sink.decided for sink in self.sinks):
+            console.print()
         for sink in self.sinks:
             for one in sink.unfinished:
                 _render_unfinished(console, sink.sink_id, one)
-        for lost in self.broken:
-            console.print(f"[red]{escape(lost.sink_id)}:[/] {escape(lost.error)}")
+            render_owing(console, sink.sink_id, sink.owing)
+            for decided in sink.decided:
+                console.print(
+                    f"[bold]{escape(sink.sink_id)}[/], {_epoch(decided)}: {decided.state.value}, "
+                    f"as a person decided. {escape(decided.reason)}"
+                )
         for problem in self.problems:
             console.print(f"[yellow]Not known:[/] {escape(problem)}")
 
 
-def _rows(sink: SinkView) -> list[tuple[str, ...]]:
-    claim = (
-        f"run {sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "none"
-    )
-    # A query that has not finished an epoch yet stands there too, by its unfinished one.
+def _rows(sink: SinkView) -> list[tuple[str, str]]:
+    """What each line about the sink is of, and what it says."""
     rows = []
+    # A query that has not finished an epoch yet stands there too, by its unfinished one.
     for progress in sink.progress:
         mine = [one for one in sink.unfinished if one.query_id == progress.query_id]
-        last = "nothing yet"
+        last = "no epoch finished yet"
         if progress.epoch is not None:
-            last = f"{progress.epoch}, {duration(progress.age_s)} ago"
-        waiting = ", ".join(f"{one.epoch} {one.state.value}" for one in mine) or "none"
-        rows.append((sink.sink_id, query_label(progress.query_id), last, waiting, claim))
-    if not rows:
-        rows.append((sink.sink_id, "-", "nothing yet", "none", claim))
-    return [(*row, sink.meaning if n == 0 else "") for n, row in enumerate(rows)]
+            last = f"last committed {progress.epoch}, {duration(progress.age_s)} ago"
+        waiting = ", ".join(f"{one.epoch} {one.state.value}" for one in mine)
+        owing = ", ".join(o.epoch for o in sink.owing if o.query_id == progress.query_id)
+        label = query_label(progress.query_id)
+        name = "batch jobs" if label == BATCH else f"query {label}"
+        rest = [
+            f"unfinished: {waiting}" if waiting else "",
+            f"not written: {owing}" if owing else "",
+        ]
+        rows.append((name, "; ".join(filter(None, (last, *rest)))))
+    if sink.topics:
+        *before, topic = sink.topics
+        rows.append(("topic", f"{topic}; before: {', '.join(before)}" if before else topic))
+    if sink.claim:
+        rows.append(("claim", f"run {sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago"))
+    return rows
 
 
 def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
@@ -91,11 +106,24 @@ def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
     )
     at_broker = f"; at the broker: {one.at_broker}" if one.at_broker else ""
     console.print(
-        f"[bold]{escape(sink_id)}[/], epoch {escape(one.epoch)} of "
-        f"{escape(query_label(one.query_id))}: [yellow]{one.state.value}[/], attempt "
+        f"[bold]{escape(sink_id)}[/], {_epoch(one)}: [yellow]{one.state.value}[/], attempt "
         f"{one.attempt}, transaction {one.txn}, opened {duration(one.age_s)} ago, {left}"
         f"{escape(at_broker)}.\n   {escape(one.meaning)}."
     )
+
+
+def render_owing(console: Console, sink_id: str, owing: list[Owing]) -> None:
+    """A paragraph for each epoch that was attempted and is not in the topics."""
+    for one in owing:
+        console.print(
+            f"[bold]{escape(sink_id)}[/], {_epoch(one)}: [yellow]{one.state.value}[/] "
+            f"({escape(one.reason)}), {duration(one.written_age_s)} ago.\n   "
+            f"{escape(one.meaning)}. {escape(one.way_out)}."
+        )
+
+
+def _epoch(one: Unfinished | Owing | Decided) -> str:
+    return f"epoch {escape(one.epoch)} of {escape(query_label(one.query_id))}"
 
 
 def status(
@@ -106,11 +134,11 @@ def status(
         typer.Option(
             min=0,
             help="Call an epoch that is under way clean, while its newest record is younger than "
-            "this. For monitors of running queries; 0 calls nothing clean that is unfinished.",
+            "this. For monitors of running queries; 0 calls nothing clean that is not done.",
         ),
     ] = 0.0,
 ) -> StatusReport:
-    """Every sink and query: last committed epoch, what is in doubt, who holds the claim.
+    """Every sink and query: last committed epoch, what is in doubt or not written, the claim.
 
     Reads the commit logs only. With --admin-url it also asks the broker about transactions that
     are not finished.
@@ -119,8 +147,8 @@ def status(
 
         eos-recovery status orders --commit-log s3://bucket/eos --json
 
-    Exit codes: 0 everything is decided and done; 1 something is unfinished, or a log is broken;
-    2 something could not be reached; 64 wrong options.
+    Exit codes: 0 everything is decided and done; 1 something is unfinished, was attempted and not
+    written, or a log is broken; 2 something could not be reached; 64 wrong options.
     """
     views: list[SinkView] = []
     broken: list[BrokenSink] = []

@@ -11,7 +11,7 @@ from eos.commit_log import CommitLog
 from eos.committer import Hold, PulsarHalf
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
-from eos.transaction import LogRecord
+from eos.transaction import History, LogRecord, Reason, State
 from eos.transport.security import Security
 
 
@@ -55,7 +55,14 @@ class Takeover:
             admin_url=admin_url,
             timeout_s=timeout_s,
         )
-        self._hold = Hold(self._log, self._half, service_url=url, deadline_s=deadline_s)
+        # A person is looking, and has to get out where a driver stops: no mark, no END_TXN.
+        self._hold = Hold(
+            self._log,
+            self._half,
+            service_url=url,
+            deadline_s=deadline_s,
+            on_new_cluster="continue",
+        )
 
     @property
     def unfinished(self) -> tuple[LogRecord, ...]:
@@ -74,6 +81,28 @@ class Takeover:
             Fenced: a driver claimed the sink at the same moment, or took it back.
         """
         return self._hold.finish(record)
+
+    def claim(self) -> History:
+        """Take the claim, the first time; what the log says then.
+
+        Raises:
+            Fenced: a driver claimed the sink at the same moment.
+        """
+        self._hold.take_claim()
+        return self._log.history
+
+    def decide(self, record: LogRecord, state: State, reason: Reason) -> LogRecord:
+        """Append what a person decided about ``record``'s epoch. Ends nothing at the broker.
+
+        Raises:
+            Fenced: a driver claimed the sink at the same moment, or took it back.
+            CommitLogError: no such record may follow.
+        """
+        claim = self._hold.take_claim()
+        last = self._log.append(record.advance(state, claim=claim, reason=reason))
+        if last.txn is not None:
+            self._hold.clean_up(last)
+        return last
 
     def close(self) -> None:
         """Free connections. The claim stays: the next driver takes it over."""

@@ -6,6 +6,7 @@ sets the exit code.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -20,7 +21,8 @@ from rich.console import Console
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog, sinks
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, EosError
+from eos.transport.address import Address, parse_service_url
 from eos.transport.security import Security
 from recovery import options
 from recovery.admin import Admin
@@ -106,14 +108,29 @@ class Target:
         """The admin API.
 
         Raises:
-            ConfigurationError: no admin URL was given.
+            ConfigurationError: no admin URL was given, or it would show the token.
         """
         if not self.admin_url:
             raise ConfigurationError(
                 "This needs the admin API.",
                 hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL.",
             )
-        return Admin(self.admin_url, self.security, timeout_s=self.timeout_s)
+        return Admin(
+            self.admin_url, self.security, timeout_s=self.timeout_s, service=self._service()
+        )
+
+    def _service(self) -> tuple[Address, ...]:
+        """The addresses of the service URL that was given, else of those that the logs recorded."""
+        if self.service_url:
+            return parse_service_url(self.service_url)
+        if not self.commit_log or self.security.method_name != "token":
+            return ()  # nothing that a wrong admin URL could show
+        found: list[Address] = []
+        for name in sinks(self.root, storage_options=self.storage_options):
+            with contextlib.suppress(EosError):  # the verb tells what is wrong with a log
+                last = self.log(name).history.last
+                found += parse_service_url(last.service_url) if last else ()
+        return tuple(found)
 
     def maybe_admin(self) -> Admin | None:
         """The admin API, None when no admin URL was given."""

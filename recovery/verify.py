@@ -14,6 +14,7 @@ from recovery.exits import Exit, worst
 from recovery.report import Report, escape
 from recovery.sink_audit import AuditedSink, SinkAudit
 from recovery.sink_view import query_label
+from recovery.status import render_owing
 from recovery.target import Target
 
 
@@ -26,8 +27,9 @@ class VerifyReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Findings and unfinished epochs need action; what was not checked is unknown."""
-        unfinished = any(sink.unfinished for sink in self.sinks)
+        """Findings and epochs that are unfinished or not written need action; what was not
+        checked is unknown."""
+        unfinished = any(sink.unfinished or sink.owing for sink in self.sinks)
         return worst(
             Exit.NEEDS_ACTION if self.findings or unfinished else Exit.CLEAN,
             Exit.UNKNOWN if self.unknown else Exit.CLEAN,
@@ -39,13 +41,23 @@ class VerifyReport(Report):
             console.print(
                 f"[bold]{escape(sink.sink_id)}[/]: {sink.epochs} committed epochs, "
                 f"{sink.records:,} messages, {sink.bytes:,} bytes, {sink.receipts} receipts"
-                + (f"; {sink.trimmed} parts trimmed away since" if sink.trimmed else "")
+                + (
+                    f"; {sink.trimmed} parts are gone since: trimmed, or lost with their topic"
+                    if sink.trimmed
+                    else ""
+                )
                 + (f"; {sink.others:,} messages of others" if sink.others else "")
             )
             for one in sink.unfinished:
                 console.print(
                     f"   [yellow]epoch {escape(one.epoch)} {one.state.value}[/]: "
                     f"{escape(one.meaning)}. `resolve` ends it."
+                )
+            render_owing(console, sink.sink_id, list(sink.owing))
+            for by in sink.decided:
+                console.print(
+                    f"   epoch {escape(by.epoch)} {by.state.value}, as a person decided. "
+                    f"{escape(by.reason)}"
                 )
         for finding in self.findings:
             at = f" First: {finding.message_id}." if finding.message_id else ""
@@ -57,7 +69,9 @@ class VerifyReport(Report):
         for text in self.unknown:
             console.print(f"[yellow]Not checked:[/] {escape(text)}")
         verdict = {
-            Exit.CLEAN: "[green]Every committed epoch is there, whole, once.[/]",
+            Exit.CLEAN: "[green]Every committed epoch is there, whole, once.[/]"
+            if not any(sink.trimmed for sink in self.sinks)
+            else "[green]Of what the topics still hold, every committed epoch is whole, once.[/]",
             Exit.UNKNOWN: "[yellow]Nothing wrong was found, but not everything was checked.[/]",
         }
         console.print(verdict.get(self.exit, "[red]Something needs action.[/]"))
@@ -75,14 +89,15 @@ def verify(
 ) -> VerifyReport:
     """Audit: every committed epoch complete by count and checksum, and nothing of another.
 
-    Reads the topics as any consumer does, and the receipts, and compares them with the log. With
-    --admin-url it can tell messages that retention has removed from messages that were lost.
-    Changes nothing.
+    Reads the topics, all their partitions, and the receipts, as readers get them, and compares
+    them with the log. Each entry carries its transaction: rows of a second run in a committed
+    one are found, and rows of an aborted one. With --admin-url it can tell messages that retention
+    has removed from messages that were lost. Changes nothing.
 
         eos-recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
 
-    Exit codes: 0 everything is there, whole, once; 1 something is wrong or unfinished; 2 not
-    everything could be checked; 64 wrong options.
+    Exit codes: 0 everything is there, whole, once; 1 something is wrong, unfinished or not
+    written; 2 not everything could be checked; 64 wrong options.
     """
     audits: list[AuditedSink] = []
     findings: list[Finding] = []

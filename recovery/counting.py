@@ -1,0 +1,66 @@
+"""Counting the entries of a transaction again, as its writers counted them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eos.client import Entry
+from eos.ids import MessageId
+from eos.summary import PartitionFigures
+from eos.transaction import LogRecord
+from eos.wire.checksum import CHECKSUM_MODULUS
+
+Place = tuple[int, int]
+"""Ledger and entry: what a receipt and a delivered message name alike."""
+
+
+@dataclass
+class Counted:
+    """What was read of one attempt in one partition."""
+
+    records: int = 0
+    bytes: int = 0
+    checksum: int = 0
+    first: MessageId | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Count one entry.
+
+        Raises:
+            ProtocolError: its payload is malformed.
+        """
+        figures = entry.figures()
+        self.records += figures.num_messages
+        self.bytes += figures.value_and_key_bytes
+        self.checksum = (self.checksum + figures.checksum) % CHECKSUM_MODULUS
+        self.first = self.first or entry.id
+
+    def is_equal(self, part: PartitionFigures) -> bool:
+        """Whether it is what was sent."""
+        return (self.records, self.bytes, self.checksum) == (
+            part.records,
+            part.bytes,
+            part.checksum,
+        )
+
+    def difference(self, part: PartitionFigures) -> str:
+        """In words, when it is not."""
+        if self.records != part.records:
+            return f"{self.records:,} of its {part.records:,} messages are readable"
+        if self.bytes != part.bytes:
+            return f"its {part.records:,} messages hold {self.bytes:,} bytes, not {part.bytes:,}"
+        return f"its {part.records:,} messages have another checksum than those that were sent"
+
+
+def is_counted(entry: Entry, record: LogRecord, part: PartitionFigures) -> bool:
+    """Whether ``part``, of ``record``, counts ``entry``: by transaction, producer and place."""
+    return (
+        entry.txn == record.txn
+        and entry.metadata.producer_name in part.producers
+        and place_of(part.first_id) <= place_of(entry.id) <= place_of(part.last_id)
+    )
+
+
+def place_of(message_id: MessageId) -> Place:
+    """Where an entry sits."""
+    return message_id.ledger, message_id.entry

@@ -1,0 +1,72 @@
+"""``eos-recovery log repair``: mend a commit log where what it said before is beyond doubt."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eos.commit_log import Mendable, examine, mend
+from eos.errors import CommitLogError, EosError
+from recovery.change import Apply, Progress, Yes, carry_out
+from recovery.report import Plan, PlanStep, Report
+from recovery.target import Target
+
+
+def repair(
+    target: Target,
+    sink: Annotated[str, typer.Argument(help="The sink.")],
+    apply: Apply = False,
+    yes: Yes = False,
+) -> Report:
+    """Mend a log that Delta can't open, or that holds records twice.
+
+    Mended is what is provably the same afterwards: records that stand in the table twice, equal
+    in every column (two compactions at once, by an older release or by hand), are written once;
+    a `_last_checkpoint` that names a missing file is deleted when every commit is whole. Anything
+    else is refused with the finding, and nothing is changed: restore the folder from a copy that
+    holds everything up to the last driver's stop. Takes no claim: a driver that is alive goes on.
+
+        eos-recovery log repair orders --commit-log /data/eos            # what is wrong
+        eos-recovery log repair orders --commit-log /data/eos --apply    # mend it
+
+    Exit codes: 0 nothing to mend, or mended; 1 a plan with steps, or refused; 2 it could not be
+    reached, or somebody else keeps house in it: repeat; 64 wrong options.
+    """
+    target.sinks(sink)
+    try:
+        found = examine(target.root, sink, storage_options=target.storage_options)
+    except CommitLogError as error:
+        return Plan(steps=[], refused=[str(error)])
+
+    def do(progress: Progress) -> None:
+        progress.doing(f"mending the log of {sink}")
+        try:
+            mended = mend(target.root, sink, storage_options=target.storage_options)
+        except EosError as error:
+            progress.went_wrong(sink, error)
+            return
+        for step in _steps(sink, mended):
+            progress.done(step.what)
+
+    return carry_out(target, Plan(steps=_steps(sink, found)), do, apply=apply, yes=yes)
+
+
+def _steps(sink: str, found: Mendable) -> list[PlanStep]:
+    steps = []
+    if found.lost_checkpoint is not None:
+        steps.append(
+            PlanStep(
+                what=f"{sink}: delete _last_checkpoint, which names {found.lost_checkpoint}.",
+                why="That file is not there, and every commit is: Delta reads the log without it. "
+                "Then look for records that stand there twice.",
+            )
+        )
+    if found.doubled:
+        steps.append(
+            PlanStep(
+                what=f"{sink}: write {found.doubled} records once that stand in the table twice.",
+                why="Each is equal to the other in every column: nothing that was decided changes.",
+            )
+        )
+    return steps
