@@ -12,6 +12,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
+from chaos.conditions import CONDITIONS
 from chaos.driver_log import logs_in
 from chaos.faults import DRAWN, FAULTS
 from chaos.outcome import Outcome, outcome_of, schedule_of
@@ -28,12 +29,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Entry:
-    """One schedule of a campaign. ``words``: what makes ``eos-chaos run`` run just this one."""
+    """One schedule of a campaign. ``words``: what makes ``eos-chaos run`` run just this one.
+    ``is_alone``: it is there for one fault, which has to happen."""
 
     name: str
     schedule: Schedule
     words: tuple[str, ...]
     minutes: float | None = None
+    is_alone: bool = False
 
 
 def of_soak(seed: int, minutes: float) -> Iterator[Entry]:
@@ -53,8 +56,9 @@ def of_seeds(seeds: Sequence[int], faults: Sequence[str], epochs: int) -> Iterat
 def of_singles(faults: Sequence[str]) -> Iterator[Entry]:
     """Each fault alone."""
     for name in faults:
-        schedule = only(name, keyed=not FAULTS[name].needs_keyless)
-        yield Entry(f"only-{name}", schedule, ("--singles", "--faults", name))
+        keyed = name not in FAULTS or not FAULTS[name].needs_keyless
+        words = ("--singles", "--faults", name)
+        yield Entry(f"only-{name}", only(name, keyed=keyed), words, is_alone=True)
 
 
 def of_pairs(faults: Sequence[str]) -> Iterator[Entry]:
@@ -65,7 +69,7 @@ def of_pairs(faults: Sequence[str]) -> Iterator[Entry]:
 
 
 def _choice(faults: Sequence[str]) -> tuple[str, ...]:
-    return () if list(faults) == DRAWN else ("--faults", ",".join(faults))
+    return () if list(faults) == [*DRAWN, *CONDITIONS] else ("--faults", ",".join(faults))
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,8 @@ def _run_entry(plan: Plan, entry: Entry, brokers: _Brokers, scratch: Path, tell:
     )
     for found in outcome.anomalies:
         tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
-    if len(schedule.faults) == 1 and outcome.is_good and not outcome.fired:
-        missed = f"{schedule.faults[0].fault} hit nothing, which proves nothing"
+    if entry.is_alone and outcome.is_good and outcome.missed:
+        missed = f"{'; '.join(outcome.missed)}, which proves nothing"
         outcome = outcome.model_copy(update={"failure": missed})
     can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
     if can_shrink and not outcome.is_good:

@@ -19,6 +19,7 @@ from rich.table import Table
 from chaos import options, spark_archive
 from chaos.anomalies import Kind
 from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, of_soak, run_all
+from chaos.conditions import CONDITIONS
 from chaos.faults import FAULTS
 from chaos.job import load
 from chaos.outcome import Outcome
@@ -77,7 +78,7 @@ def run(
             "pyspark is not installed.", hint="Try: pip install 'eos[spark,chaos]'"
         )
     load(workload)
-    names = options.parse_faults(faults, singles=singles)
+    names = options.for_workload(options.parse_faults(faults, singles=singles), workload)
     part, parts = options.parse_shard(shard)
     entries: Iterator[Entry]
     if soak_minutes is not None:
@@ -121,6 +122,8 @@ def list_faults() -> None:
     table = Table("fault", "befalls", "what it does", box=None)
     for fault in FAULTS.values():
         table.add_row(fault.name, fault.part, fault.summary)
+    for one in CONDITIONS.values():
+        table.add_row(one.name, one.part, one.summary)
     Console().print(table)
 
 

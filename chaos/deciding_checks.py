@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 from chaos.history import Decision, Reader
 from chaos.view import Place, View, place_of
-from eos.transaction import BATCH, FINAL, State, is_allowed
-
-_ENDED = (State.ABORTED, State.COMMITTED, State.EMPTY)
+from eos.transaction import BATCH, FINAL, UNFINISHED, State, is_allowed
 
 
 def decision_flips(view: View) -> Iterator[str]:
@@ -77,7 +75,7 @@ def stuck(view: View) -> Iterator[str]:
     """14: as it was found; and transactions that the log leaves unfinished."""
     yield from view.history.stuck
     for decisions in view.by_epoch.values():
-        if decisions[-1].state not in _ENDED:
+        if decisions[-1].state in UNFINISHED:
             yield f"{_short(decisions[-1])} is the last word, although all is quiet"
 
 

@@ -46,14 +46,17 @@ def _await_end(stop: Callable[[], object]) -> None:
 
 def _session(job: Job) -> SparkSession:
     builder = local_cluster(f"chaos-{job.sink_id}", job.scratch_dir, rows_per_step=100)
-    session = (
+    builder = (
         builder.config("spark.sql.shuffle.partitions", str(job.tasks))
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
         # Compiling small queries costs each of many short lives three seconds (measured).
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .getOrCreate()
     )
+    for name, value in job.spark_conf.items():
+        builder = builder.config(name, value)
+        print(f"chaos: {name}={value}", flush=True)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 

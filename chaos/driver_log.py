@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,16 +31,20 @@ class DriverLog:
 
     def line_with(self, text: str) -> str:
         """The first line that has ``text``, cut short; "" when there is none."""
+        found = (line for line in self._lines() if text in line)
+        return next(found, "").strip()[:_SHOWN]
+
+    def find_all(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        """Where ``pattern`` is found, in whole lines, the first of each."""
+        return list(filter(None, map(pattern.search, self._lines())))
+
+    def _lines(self) -> Iterator[str]:
         for path in logs_in(self._folder):
             with path.open("rb") as file:
                 file.seek(self._starts.get(path, 0))
-                lines = file.read().decode(errors="replace").splitlines()
-            for line in lines:
-                if text in line:
-                    return line.strip()[:_SHOWN]
-        return ""
+                yield from file.read().decode(errors="replace").splitlines()
 
-    def await_line(self, text: str, *, timeout_s: float = 60.0) -> str:
+    def await_line(self, text: str, *, timeout_s: float = 120.0) -> str:
         """The same, as soon as there is one; "" when there is none in time."""
         deadline = time.monotonic() + timeout_s
         while not (line := self.line_with(text)) and time.monotonic() < deadline:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from eos.errors import ConfigurationError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Workload = Callable[[SparkSession, "Job"], StreamingQuery]
 
+Shape = Literal["stream", "stateful", "notebook"]
 INPUT_SCHEMA = "value string, key string, slot int"
 
 
@@ -37,13 +38,17 @@ class Job:
     Attributes:
         workload: ``module:function``.
         service_url: the broker, through the fault proxy.
-        admin_url: its admin API, past the proxy.
+        admin_url: its admin API, past the proxy; "" where a sink may not use it.
         topic: where the records have to arrive.
         sink_id, commit_log: for a sink of eos.
         checkpoint: for the query; the same after a restart.
         input_dir: the harness puts the inputs here, a file each.
         scratch_dir: for everything temporary of this driver.
         tasks: how many Spark tasks write an epoch.
+        on_new_cluster: what the operator says to a driver that finds another cluster.
+        shape: what kind of query it is, for the harness's own workload.
+        habits: what its user's code does, for the same (``chaos.habits``).
+        spark_conf: more settings of Spark.
     """
 
     workload: str
@@ -56,6 +61,10 @@ class Job:
     input_dir: str
     scratch_dir: str
     tasks: int = 2
+    on_new_cluster: str = "refuse"
+    shape: Shape = "stream"
+    habits: tuple[str, ...] = ()
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def input(self, spark: SparkSession) -> DataFrame:
         """The records as a stream, an input each micro-batch: ``value``, ``key``.

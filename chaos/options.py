@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from chaos.conditions import CONDITIONS
 from chaos.faults import DRAWN, FAULTS
 from chaos.planning import FEWEST_EPOCHS
+from chaos.workloads import OWN
 from eos.errors import ConfigurationError
 
 Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")]
@@ -68,20 +70,27 @@ def parse_faults(text: str, *, singles: bool) -> list[str]:
         ConfigurationError: there is no such fault, or it has to be alone.
     """
     if text == "all":
-        return list(FAULTS) if singles else DRAWN
+        return [*(FAULTS if singles else DRAWN), *CONDITIONS]
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in FAULTS]
+    known = [*FAULTS, *CONDITIONS]
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise ConfigurationError(
             f"--faults: there is no {', '.join(unknown) or 'name'}.",
-            hint=f"Choose from {', '.join(FAULTS)}.",
+            hint=f"Choose from {', '.join(known)}.",
         )
-    alone = [name for name in names if name not in DRAWN]
+    alone = [name for name in names if name in FAULTS and name not in DRAWN]
     if alone and not singles:
         raise ConfigurationError(
             f"--faults: nothing can come after {', '.join(alone)}.", hint="Add --singles."
         )
     return names
+
+
+def for_workload(names: list[str], workload: str) -> list[str]:
+    """Without what only the harness's own workload knows, for another one."""
+    known = FAULTS | CONDITIONS
+    return [name for name in names if workload == OWN or not known[name].needs_own]
 
 
 def parse_keep(text: str) -> list[int] | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from chaos.anomalies import Anomaly, Kind
+from chaos.history import RunHistory
 from chaos.resources import Sample, grown
 from chaos.run import Result
 from chaos.schedule import Schedule
+from chaos.view import View
 from eos.errors import ConfigurationError
 
 
@@ -20,8 +22,8 @@ class _Kept(BaseModel):
 
 
 class FaultOutcome(_Kept):
-    """One fault that was due. ``hit``: what it befell, "" when it did not happen; ``error``: why
-    it did not. Times in seconds from the schedule's start."""
+    """One fault, or condition, that was due. ``hit``: what it befell, "" when it did not happen;
+    ``error``: why it did not. Times in seconds from the schedule's start."""
 
     name: str
     epoch: int
@@ -132,7 +134,9 @@ class Outcome(_Kept):
             for fault in self.faults
             if not fault.hit
         ]
-        later = schedule_of(self).faults[len(self.faults) :]
+        schedule = schedule_of(self)
+        came = sum(fault.name not in schedule.conditions for fault in self.faults)
+        later = schedule.faults[came:]
         # A soak ends by the clock: what comes after its last epoch was not due.
         passed = [one.fault for one in later if one.epoch < self.epochs_done]
         return begun + [f"{name}: the job went on before it began" for name in passed]
@@ -186,15 +190,13 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         anomalies=_found(result.anomalies),
         left=_found(result.left),
         faults=[
-            FaultOutcome(
-                name=one.planned.fault,
-                epoch=one.planned.epoch,
-                began_s=one.began_at - start,
-                healed_s=one.healed_at - start,
-                hit=one.hit,
-                error=one.error,
-            )
-            for one in result.happened
+            *(
+                FaultOutcome(
+                    name=name, epoch=0, began_s=0.0, healed_s=result.ended_at - start, hit=hit
+                )
+                for name, hit in result.met.items()
+            ),
+            *_happened(result),
         ],
         operations=[
             OperationOutcome(
@@ -210,7 +212,7 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         views=_views(result),
         records_in=len(history.records) if history else 0,
         records_out=len(history.fresh.sights) if history else 0,
-        epochs_done=len(history.noted or ()) if history else 0,
+        epochs_done=_epochs_done(history) if history else 0,
         control_lost=len(history.control.lost) if history else 0,
         control_unknown=len(history.control.unknown) if history else 0,
         driver_restart_s=result.timing.driver_restart_s,
@@ -218,6 +220,23 @@ def outcome_of(result: Result, workload: str) -> Outcome:
         reader_stall_s=result.timing.reader_stall_s,
         samples=result.samples,
     )
+
+
+def _epochs_done(history: RunHistory) -> int:
+    """By Spark's word; a batch job's by the log's."""
+    return len(View(history).done if history.noted is None else history.noted)
+
+
+def _happened(result: Result) -> Iterator[FaultOutcome]:
+    for one in result.happened:
+        yield FaultOutcome(
+            name=one.planned.fault,
+            epoch=one.planned.epoch,
+            began_s=one.began_at - result.began_at,
+            healed_s=one.healed_at - result.began_at,
+            hit=one.hit,
+            error=one.error,
+        )
 
 
 def _found(anomalies: Sequence[Anomaly]) -> list[AnomalyOutcome]:
@@ -235,7 +254,7 @@ def _found(anomalies: Sequence[Anomaly]) -> list[AnomalyOutcome]:
 def _attempts(result: Result) -> list[AttemptOutcome]:
     newest: dict[tuple[str, int], AttemptOutcome] = {}
     for record in result.records:
-        if record.key is None or record.written_at is None:
+        if record.txn is None or record.written_at is None:  # FAILED: it got no transaction
             continue
         at = record.written_at.timestamp() - result.began_at
         key = (f"{record.query_id} {record.epoch}", record.attempt or 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from chaos.conditions import CONDITIONS
 from chaos.faults import FAULTS
 from chaos.outcome import Outcome
 from chaos.plots import recovery_times, resources, timeline
@@ -99,7 +100,8 @@ def _failure(outcome: Outcome) -> str:
 
 
 def _fault_row(name: str, count: int) -> str:
-    text = FAULTS[name].summary.replace("`", "") if name in FAULTS else ""
+    known = FAULTS.get(name) or CONDITIONS.get(name)
+    text = known.summary.replace("`", "") if known is not None else ""
     return f"<tr><td>{escape(name)}</td><td>{escape(text)}</td><td class='n'>{count}</td></tr>"
 
 

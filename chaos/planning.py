@@ -6,7 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.faults import FAULTS
+from chaos.conditions import CONDITIONS
+from chaos.faults import FAULTS, Fault
+from chaos.job import Shape
 from chaos.schedule import Planned, Schedule
 
 FEWEST_FAULTS: Final = 3
@@ -18,6 +20,9 @@ GAP_EPOCHS: Final = 4
 _SOAK_GAP_EPOCHS: Final = 40
 _SOAK_EPOCHS_PER_S: Final = 4
 _MANY_PARTITIONS: Final = 16
+CONDITION_SHARE: Final = 0.35
+"""So often one of a group of conditions holds."""
+_BESIDE: Final = "driver-kill"
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
@@ -25,10 +30,12 @@ def draw(seed: int, names: Sequence[str], *, epochs: int = 24) -> Schedule:
     """The schedule of a seed: different kinds of faults, in the order of their times.
 
     Args:
-        names: what there is to choose from; their order counts.
+        names: of faults and conditions to choose from; their order counts.
         epochs: at least ``FEWEST_EPOCHS``; fewer than 22 leave no room for five faults.
     """
     rng = random.Random(seed)
+    conditions = _conditions(seed, names)
+    names = [name for name in names if name in FAULTS and fits(FAULTS[name], conditions)]
     room = (epochs - QUIET_EPOCHS) // GAP_EPOCHS
     count = min(len(names), room, rng.randint(FEWEST_FAULTS, MOST_FAULTS))
     spare = epochs - QUIET_EPOCHS - count * GAP_EPOCHS
@@ -51,7 +58,30 @@ def draw(seed: int, names: Sequence[str], *, epochs: int = 24) -> Schedule:
         partitions=rng.choice([1, 2, 4]),
         keyed=rng.random() < 0.7,
         faults=tuple(faults),
+        conditions=conditions,
     )
+
+
+def _conditions(seed: int, names: Sequence[str]) -> tuple[str, ...]:
+    """One of each group, sometimes; on a die of its own."""
+    rng = random.Random(f"conditions of {seed}")
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if name in CONDITIONS:
+            groups.setdefault(CONDITIONS[name].group, []).append(name)
+    return tuple(rng.choice(group) for group in groups.values() if rng.random() < CONDITION_SHARE)
+
+
+def fits(fault: Fault, conditions: Sequence[str]) -> bool:
+    """Whether there is something for the fault to hit, as the job is."""
+    shape = shape_of(conditions)
+    return not fault.shapes or shape in fault.shapes
+
+
+def shape_of(conditions: Sequence[str]) -> Shape:
+    """Of the job's query."""
+    shapes: list[Shape] = [CONDITIONS[name].shape for name in conditions]
+    return next((shape for shape in shapes if shape != "stream"), "stream")
 
 
 def _choice(rng: random.Random, names: Sequence[str], count: int) -> list[str]:
@@ -70,9 +100,18 @@ def _choice(rng: random.Random, names: Sequence[str], count: int) -> list[str]:
 def only(*names: str, keyed: bool = True) -> Schedule:
     """These faults one after the other, each when its epoch begins; all else is always the same.
 
+    A condition holds all the time, and alone it meets a driver that is killed.
+
     Args:
         keyed: False: no keys, and so many partitions that some stay unwritten for long.
     """
+    conditions = tuple(name for name in names if name in CONDITIONS)
+    names = tuple(name for name in names if name in FAULTS)
+    if conditions and not names:
+        names = (_BESIDE,)
+    for name in names:  # a fault of one shape brings it along
+        if not fits(FAULTS[name], conditions):
+            conditions += tuple(n for n in FAULTS[name].shapes if n in CONDITIONS)
     faults = tuple(
         Planned(name, QUIET_EPOCHS + n * GAP_EPOCHS, 0.0, 2.0) for n, name in enumerate(names)
     )
@@ -85,6 +124,7 @@ def only(*names: str, keyed: bool = True) -> Schedule:
         partitions=2 if keyed else _MANY_PARTITIONS,
         keyed=keyed,
         faults=faults,
+        conditions=conditions,
     )
 
 

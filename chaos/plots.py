@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from chaos.conditions import CONDITIONS
 from chaos.outcome import Outcome
 from chaos.report import DURATIONS, Percentiles
 
@@ -80,7 +81,7 @@ def _draw_epochs(axes: Any, outcome: Outcome) -> None:
         row = int(view.epoch) + 0.28
         axes.plot([view.first_s, view.last_s], [row, row], color=_READER, linewidth=2.5)
         axes.plot([view.last_s], [row], ".", color=_READER, markersize=4)
-    for fault in outcome.fired:
+    for fault in (one for one in outcome.fired if one.name not in CONDITIONS):
         axes.axvspan(fault.began_s, fault.healed_s, color=_FAULT, alpha=0.07, linewidth=0)
     axes.set_ylabel("epoch")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -17,7 +17,7 @@ from chaos.schedule import Schedule
 
 _KEYS = 20
 _FIRST_MTIME_S = 1_700_000_000
-_EMPTY_EVERY = 13
+_EMPTY_EVERY = 5
 
 
 def records_of(schedule: Schedule, topic: str) -> list[list[Record]]:

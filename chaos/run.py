@@ -15,12 +15,14 @@ from typing import Final
 from chaos.anomalies import Anomaly
 from chaos.checker import check
 from chaos.checkpoint import Checkpoint
+from chaos.conditions import CONDITIONS, operators
 from chaos.faults import FAULTS
 from chaos.feed import EPOCH_TIMEOUT_S, Feed
 from chaos.history import Control, Decision, Record, RunHistory, decisions_of
 from chaos.job import Job, prepare
 from chaos.nemesis import Happened, Nemesis
 from chaos.observers import Observers
+from chaos.planning import shape_of
 from chaos.proxy import FaultProxy
 from chaos.records import records_of
 from chaos.resources import Sample, Sampler
@@ -46,7 +48,8 @@ class Result:
 
     ``failure`` is "" unless the run itself did not come to its end; then nothing is proved.
     ``ended_by``: the error with which the job had to end; "" when it had to go on. ``left``: what
-    the faults themselves did to the topic, which no sink can help.
+    the faults themselves did to the topic, which no sink can help. ``met``: where each condition
+    was met; "" when it was not.
     """
 
     schedule: Schedule
@@ -54,6 +57,7 @@ class Result:
     anomalies: list[Anomaly] = field(default_factory=list)
     left: list[Anomaly] = field(default_factory=list)
     happened: list[Happened] = field(default_factory=list)
+    met: dict[str, str] = field(default_factory=dict)
     records: list[LogRecord] = field(default_factory=list)
     timing: Timing = field(default_factory=Timing)
     samples: list[Sample] = field(default_factory=list)
@@ -97,7 +101,10 @@ class Run:
         self._folder = folder
         self._tell = tell
         name = f"chaos-{schedule.seed}-{uuid.uuid4().hex[:8]}"
-        topic = f"persistent://public/default/{name}"
+        self._conditions = [CONDITIONS[one] for one in schedule.conditions]
+        self._namespace = f"public/{name}" if self._policies else "public/default"
+        topic = f"persistent://{self._namespace}/{name}"
+        self._control_topic = f"persistent://public/default/{name}-control"
         self._topics = [f"{topic}-partition-{n}" for n in range(schedule.partitions)]
         self._inputs = records_of(schedule, topic)
         planned = [FAULTS[one.fault] for one in schedule.faults]
@@ -106,7 +113,7 @@ class Run:
         self._job = Job(
             workload=workload,
             service_url=broker.service_url,
-            admin_url=broker.admin_url,
+            admin_url=broker.admin_url if all(c.has_admin_url for c in self._conditions) else "",
             topic=topic,
             sink_id=name,
             commit_log=str(folder / "commit-log"),
@@ -114,6 +121,9 @@ class Run:
             input_dir=str(folder / "input"),
             scratch_dir=str(folder / "scratch"),
             tasks=schedule.tasks,
+            shape=shape_of(schedule.conditions),
+            habits=tuple(habit for one in self._conditions for habit in one.habits),
+            spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
         )
         self._checkpoint = Checkpoint(self._job.checkpoint)
 
@@ -145,11 +155,14 @@ class Run:
                 in_vain=_REFUSALS if self._refusals else IN_VAIN,
             )
             target = Target(self._broker, proxy, supervisor, job, self._topics)
+            self._create_namespace(target)
             target.create_topic(self._schedule.partitions)
             observers = stack.enter_context(
-                Observers(self._broker.service_url, self._topics, f"{job.topic}-control")
+                Observers(self._broker.service_url, self._topics, self._control_topic)
             )
+            log = target.driver_log()
             stack.enter_context(supervisor)
+            stack.enter_context(operators(self._conditions, target))
             sampler = stack.enter_context(Sampler(supervisor))
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             # The lists themselves: they are there also for a run that breaks off.
@@ -158,6 +171,7 @@ class Run:
             result.ended_by = self._feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
+            result.met = {one.name: one.hit(target, log) for one in self._conditions}
             operations = (*supervisor.operations, *nemesis.operations())
             settled = self._settled(result, target, observers, feed)
         history = self._without_own_losses(replace(settled, operations=operations))
@@ -166,7 +180,7 @@ class Run:
         known = {kind for fault in self._refusals for kind in fault.leaves}
         for found in check(history):
             (result.left if found.kind in known else result.anomalies).append(found)
-        if not history.noted and not result.ended_by:
+        if not self._checkpoint.noted() and not result.ended_by:
             raise RuntimeError("no epoch was written, which proves nothing")
 
     def _without_own_losses(self, history: RunHistory) -> RunHistory:
@@ -206,8 +220,9 @@ class Run:
             records=tuple(self._input(feed.given)),
             fresh=fresh,
             readers=observers.watched(fresh),
-            noted=frozenset(map(str, self._checkpoint.noted())),
+            noted=self._noted(),
             earlier=tuple(self._earlier.values()),
+            keeps_order=self._job.shape != "stateful",
             is_whole=not result.ended_by,
         )
         if records is not None:
@@ -223,6 +238,24 @@ class Run:
             )
         stuck += observers.stuck
         return replace(history, stuck=tuple(stuck), control=observers.control())
+
+    def _noted(self) -> frozenset[str] | None:
+        """What Spark says is done; of batch calls it says nothing."""
+        if self._job.shape == "notebook":
+            return None
+        return frozenset(map(str, self._checkpoint.noted()))
+
+    @property
+    def _policies(self) -> dict[str, object]:
+        return {name: what for one in self._conditions for name, what in one.policies.items()}
+
+    def _create_namespace(self, target: Target) -> None:
+        """One of the run's own, where it has to be special."""
+        path = f"/v2/namespaces/{self._namespace}"
+        if self._policies:
+            target.broker.admin("PUT", path)
+        for name, what in self._policies.items():
+            target.broker.admin("POST", f"{path}/{name}", what)
 
     def _input(self, given: int) -> Iterator[Record]:
         """What was given out, with the epochs that Spark made of it."""

@@ -30,6 +30,7 @@ class Schedule:
         tasks: Spark tasks that write an epoch.
         partitions: of the topic.
         keyed: whether records have keys.
+        conditions: what holds all the time (``chaos.conditions``), by name.
     """
 
     seed: int
@@ -40,6 +41,7 @@ class Schedule:
     partitions: int
     keyed: bool
     faults: tuple[Planned, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> set[str]:

@@ -6,7 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from chaos.driver_log import log_of
 from chaos.history import Operation
@@ -110,6 +112,11 @@ class Supervisor:
         """The environment of the next life, and of those after it: for failpoints."""
         with self._lock:
             self._envs = [dict(env) for env in envs]
+
+    def change_job(self, **values: Any) -> None:
+        """What the operator changes, from the next life on; fields of ``Job``."""
+        with self._lock:
+            self._job = replace(self._job, **values)
 
     def await_life(self, number: int) -> Life:
         """The life of this number, or a later one, as soon as it has begun.

@@ -74,7 +74,7 @@ class Target:
             time.sleep(_POLL_S)
         raise TimeoutError(f"the driver has no {what}")
 
-    def await_claim(self, rival: Life, *, timeout_s: float = 60.0) -> str:
+    def await_claim(self, rival: Life, *, timeout_s: float = 180.0) -> str:
         """Wait until somebody claims the sink afresh; what happened, "" when nobody did.
 
         A workload without a commit log gets the time that a driver needs to start. A ``rival``
@@ -142,13 +142,21 @@ class Target:
     def recovery(self, *args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """``eos-recovery`` with these arguments, past the proxy, as a process of its own."""
         return subprocess.run(
-            [
-                *(sys.executable, "-m", "recovery", *args),
-                *("--commit-log", self.job.commit_log),
-                *("--service-url", self.broker.service_url),
-                *("--admin-url", self.broker.admin_url),
-            ],
+            self._recovery_command(*args),
             capture_output=True,
             text=True,
             timeout=timeout_s,
         )
+
+    def start_recovery(self, *args: str) -> subprocess.Popen[bytes]:
+        """The same, and nobody waits for it."""
+        devnull = subprocess.DEVNULL
+        return subprocess.Popen(self._recovery_command(*args), stdout=devnull, stderr=devnull)
+
+    def _recovery_command(self, *args: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "recovery", *args),
+            *("--commit-log", self.job.commit_log),
+            *("--service-url", self.broker.service_url),
+            *("--admin-url", self.broker.admin_url),
+        ]

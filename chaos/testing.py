@@ -6,9 +6,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.faults import DRAWN
 from chaos.job import load
-from chaos.options import parse_faults
+from chaos.options import for_workload, parse_faults
 from chaos.planning import draw
 from chaos.run import Result, Run
 from chaos.schedule import Schedule
@@ -52,7 +51,8 @@ class ChaosCluster:
         Raises:
             ConfigurationError: there is no such workload or fault.
         """
-        names = DRAWN if faults is None else parse_faults(",".join(faults), singles=False)
+        text = "all" if faults is None else ",".join(faults)
+        names = for_workload(parse_faults(text, singles=False), workload)
         return self.run_schedule(draw(seed, names, epochs=epochs), workload)
 
     def run_schedule(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from chaos.habits import with_habits
+from chaos.notebook import Notebook
 from chaos.records import java_hash
 
 if TYPE_CHECKING:
@@ -14,8 +16,12 @@ if TYPE_CHECKING:
     from chaos.job import Job
 
 
-def stream(spark: SparkSession, job: Job) -> StreamingQuery:
-    """``PulsarSink``: one transaction for each epoch."""
+OWN: Final = "chaos.workloads:stream"
+"""The workload that knows all shapes and habits."""
+
+
+def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
+    """``PulsarSink``: one transaction for each epoch; of any shape, with any habits."""
     from sinks import PulsarSink
 
     sink = PulsarSink(
@@ -23,13 +29,19 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery:
         service_url=job.service_url,
         topic=job.topic,
         commit_log=job.commit_log,
-        admin_url=job.admin_url,
+        admin_url=job.admin_url or None,
+        on_new_cluster=job.on_new_cluster,
         # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
         request_timeout_s=5,
         transaction_ttl_s=20,
         resolve_timeout_s=30,
     )
-    writer = job.input(spark).writeStream.foreachBatch(sink)
+    if job.shape == "notebook":
+        return Notebook(spark, job, sink)
+    rows = job.input(spark)
+    if job.shape == "stateful":
+        rows = rows.dropDuplicates(["value"])  # each comes in two inputs: the state tells
+    writer = rows.writeStream.foreachBatch(with_habits(job.habits, spark, sink))
     return writer.option("checkpointLocation", job.checkpoint).start()
 
 

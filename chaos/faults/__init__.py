@@ -15,8 +15,10 @@ from chaos.faults import (
     rows,
     spark,
     steps,
+    strangers,
     topic,
     transactions,
+    user,
 )
 from chaos.faults.fault import Fault, Part, Proof
 
@@ -35,6 +37,8 @@ FAULTS: Final[dict[str, Fault]] = {
         spark,
         moments,
         steps,
+        user,
+        strangers,
     )
     for fault in room.FAULTS
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,7 +16,7 @@ from eos.steps import Place
 
 Action = Literal["kill", "stop", "error"]
 
-_REACHED_WITHIN_S: Final = 60.0
+_REACHED_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.05
 
 
@@ -26,6 +27,7 @@ class Armed:
         count: act when the process is there for the n-th time.
         behind: the next driver dies behind this first, and only the one after it is armed.
         then: more settings for the same driver.
+        env: more of its environment.
     """
 
     def __init__(
@@ -37,12 +39,13 @@ class Armed:
         count: int = 1,
         behind: Place | None = None,
         then: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="fired-", dir=target.job.scratch_dir))
         self._folder, self._place = folder, place
         fired = {"EOS_FAILPOINTS_FIRED": str(folder)}
         setting = f"{place.label}={action}@{count}"
-        envs = [{"EOS_FAILPOINTS": f"{setting},{then}", **fired}]
+        envs = [{"EOS_FAILPOINTS": f"{setting},{then}", **fired, **(env or {})}]
         if behind is not None:  # in mid-stream: the second time
             envs.insert(0, {"EOS_FAILPOINTS": f"{behind.label}=kill@2"})
         target.supervisor.arm(*envs)

@@ -14,9 +14,21 @@ from typing import Literal
 import psutil
 
 from chaos.anomalies import Kind
+from chaos.job import Shape
 from chaos.target import Target
 
-Part = Literal["driver", "executor", "network", "broker", "log", "rival", "topic", "input"]
+Part = Literal[
+    "driver",
+    "executor",
+    "network",
+    "broker",
+    "log",
+    "rival",
+    "topic",
+    "input",
+    "user",
+    "stranger",
+]
 
 
 @dataclass
@@ -45,6 +57,8 @@ class Fault:
         leaves: what the fault itself does to the topic, and no sink can help.
         wipes_all: what others wrote to the cluster is gone, too.
         needs_keyless: it needs a topic with partitions that no key leads to.
+        shapes: of the jobs that it can befall; empty: all.
+        needs_own: only the harness's own workload has what it takes.
     """
 
     name: str
@@ -56,6 +70,8 @@ class Fault:
     leaves: frozenset[Kind] = frozenset()
     wipes_all: bool = False
     needs_keyless: bool = False
+    shapes: frozenset[Shape] = frozenset()
+    needs_own: bool = False
 
     @property
     def summary(self) -> str:

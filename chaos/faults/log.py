@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,17 @@ import psutil
 
 from chaos.faults.fault import Fault, Proof
 from chaos.faults.refusal import refused
+from chaos.processes import stopped
 from chaos.target import Target
+from recovery.exits import Exit
 
 _NEWER_RECORDS: Final = 6
 """So many the older copy lacks at least: two epochs."""
-_WRITES_WITHIN_S: Final = 60.0
+_WRITES_WITHIN_S: Final = 180.0
 _POLL_S: Final = 0.1
+_ROUNDS: Final = 3
+_BESIDE_S: Final = 5.0
+_TIGHT_S: Final = 0.001
 _NOTICED: Final = "CommitLogError"
 """What a driver says when it can't read or write its log."""
 
@@ -115,7 +121,45 @@ def _record_missing(target: Target) -> Iterator[Proof]:
     )
 
 
+@contextmanager
+def _two_housekeepers(target: Target) -> Iterator[Proof]:
+    """One falls asleep somewhere in its work, another does all of it meanwhile."""
+    compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
+    ends = []
+    for _ in range(_ROUNDS):
+        records = len(target.log_records() or [])
+        sleeper = target.start_recovery(*compact)
+        if not _is_at_work(sleeper, _table(target)):
+            continue
+        with stopped([psutil.Process(sleeper.pid)]):
+            other = target.recovery(*compact)
+            # The driver too, if it has anything to write.
+            deadline = time.monotonic() + _BESIDE_S
+            while len(target.log_records() or []) == records and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        ends.append((other.returncode, sleeper.wait(timeout=_WRITES_WITHIN_S)))
+        if not {*ends[-1]} <= {Exit.CLEAN, Exit.UNKNOWN}:
+            raise RuntimeError(f"housekeeping ended with {ends[-1]}: {other.stdout}{other.stderr}")
+    yield Proof(f"{len(ends)} times one slept beside another; exit codes {ends}" if ends else "")
+
+
+def _is_at_work(housekeeper: subprocess.Popen[bytes], table: Path) -> bool:
+    """As soon as there is a new file, mostly its own, and not committed yet."""
+    known = set(table.glob("*.parquet"))
+    while housekeeper.poll() is None:
+        if not known.issuperset(table.glob("*.parquet")):
+            return True
+        time.sleep(_TIGHT_S)
+    return False
+
+
 FAULTS: Final = (
+    Fault(
+        "two-housekeepers",
+        "log",
+        "a housekeeper of the log sleeps while another, and a driver, are at work",
+        _two_housekeepers,
+    ),
     Fault("log-away", "log", "the commit log is gone for a while", _log_away),
     Fault("log-cut", "log", "a driver finds the newest commit of the log cut in half", _log_cut),
     Fault("log-rolled-back", "log", "a driver finds an older copy of the log", _rolled_back),

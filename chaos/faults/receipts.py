@@ -1,7 +1,11 @@
 """Faults of what recovery asks: the receipt topic is cut, deleted, or all of the cluster is gone.
 
-Each befalls a transaction whose driver has died behind PREPARED: nobody can say any more whether
-it was committed, and nobody may guess.
+Each befalls a transaction whose driver has died. Of one that was never PREPARED the log alone says
+that nobody has committed it; one that was committed is proved by its data; and of one in doubt
+between the two nobody can say anything any more, and nobody may guess.
+
+Where the topic itself is gone, a driver takes the cluster for another one and refuses it. That is
+right, and the operator's answer is documented: ``on_new_cluster="continue"``, once.
 """
 
 from __future__ import annotations
@@ -10,13 +14,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import pulsar
 
 from chaos.anomalies import Kind
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
+from chaos.faults.refusal import error_of_life
 from chaos.readers import open_client
 from chaos.target import Target, path_of
 from eos.client import PulsarClient
@@ -27,12 +32,22 @@ _STRANGER_S: Final = 300.0
 _NEW: Final = b"in a new ledger"
 
 
-def _delete(target: Target, topic: str) -> None:
+class _Damage(NamedTuple):
+    """What happens to a receipt topic. ``is_gone``: a driver finds none of that name."""
+
+    name: str
+    text: str
+    do: Callable[[Target, str], None]
+    is_gone: bool = False
+
+
+def delete(target: Target, topic: str) -> None:
+    """Delete a topic, with all that was in it and whoever uses it."""
     target.broker.admin("DELETE", f"{path_of(topic)}?force=true")
 
 
 def _recreate(target: Target, topic: str) -> None:
-    _delete(target, topic)
+    delete(target, topic)
     target.broker.admin("PUT", path_of(topic))
 
 
@@ -58,7 +73,14 @@ def _trim(target: Target, topic: str) -> None:
     raise TimeoutError("the receipt topic was not trimmed")
 
 
-def _befalls(damage: Callable[[Target, str], None]) -> Act:
+_DAMAGES: Final = (
+    _Damage("deleted", "the receipt topic is deleted", delete, is_gone=True),
+    _Damage("recreated", "the receipt topic is deleted and created again", _recreate),
+    _Damage("trimmed", "the receipt topic is trimmed", _trim),
+)
+
+
+def _in_doubt(damage: _Damage) -> Act:
     @contextmanager
     def act(target: Target) -> Iterator[Proof]:
         armed = Armed(target, Step.PREPARE, "kill", count=2)
@@ -66,8 +88,29 @@ def _befalls(damage: Callable[[Target, str], None]) -> Act:
             if not armed.await_fired():
                 yield Proof()
                 return
-            damage(target, target.receipt_topic())
+            damage.do(target, target.receipt_topic())
         yield Proof(f"the receipts of {target.newest_txn()}, which was PREPARED")
+
+    return act
+
+
+def _got_over(damage: _Damage, step: Step) -> Act:
+    """Behind ``step`` the log, or the data, knows what the receipts would have said."""
+
+    @contextmanager
+    def act(target: Target) -> Iterator[Proof]:
+        armed = Armed(target, step, "kill", count=2)
+        with target.supervisor.paused():
+            if not armed.await_fired():
+                yield Proof()
+                return
+            damage.do(target, target.receipt_topic())
+        hit = f"the receipts of {target.newest_txn()}, its driver dead behind step {step.number}"
+        if damage.is_gone:
+            refused = error_of_life(target, armed.life.number + 1, "NewCluster")
+            target.supervisor.change_job(on_new_cluster="continue")
+            hit = refused and f"{hit}; {refused[:80]}; then told to continue"
+        yield Proof(hit)
 
     return act
 
@@ -98,27 +141,41 @@ def _wiped(target: Target) -> Iterator[Proof]:
     proof.hit = f"nothing was left, and {stranger} was a stranger's and stayed open"
 
 
-def _fault(name: str, text: str, damage: Callable[[Target, str], None]) -> Fault:
+def _ending(damage: _Damage) -> Fault:
     return Fault(
-        name,
+        f"receipts-{damage.name}",
         "broker",
-        f"{text}, with a transaction in doubt",
-        _befalls(damage),
-        ends_with="InDoubt",
+        f"{damage.text}, with a transaction in doubt",
+        _in_doubt(damage),
+        ends_with="NewCluster" if damage.is_gone else "InDoubt",
         leaves=frozenset({Kind.STUCK}),
     )
 
 
+def _survived(damage: _Damage) -> Iterator[Fault]:
+    told = "; its driver is told to continue" if damage.is_gone else ""
+    for step, which in (
+        (Step.OPEN, "one that is open"),
+        (Step.END, "one that is committed, which the log does not know yet"),
+    ):
+        yield Fault(
+            f"receipts-{damage.name}-at-{step.label}",
+            "broker",
+            f"{damage.text}, with a dead driver's transaction: {which}{told}",
+            _got_over(damage, step),
+            needs_own=damage.is_gone,
+        )
+
+
 FAULTS: Final = (
-    _fault("receipts-deleted", "the receipt topic is deleted", _delete),
-    _fault("receipts-recreated", "the receipt topic is deleted and created again", _recreate),
-    _fault("receipts-trimmed", "the receipt topic is trimmed", _trim),
+    *(_ending(damage) for damage in _DAMAGES),
+    *(fault for damage in _DAMAGES for fault in _survived(damage)),
     Fault(
         "cluster-wiped",
         "broker",
         "the cluster is replaced by an empty one, with a transaction in doubt",
         _wiped,
-        ends_with="InDoubt",
+        ends_with="NewCluster",
         leaves=frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.STUCK}),
         wipes_all=True,
     ),

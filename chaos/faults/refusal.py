@@ -7,7 +7,7 @@ from typing import Final
 
 from chaos.target import Target
 
-_ENDS_WITHIN_S: Final = 60.0
+_ENDS_WITHIN_S: Final = 240.0
 
 
 def refused(

@@ -10,11 +10,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from chaos.faults.fault import Fault, Proof
-from chaos.faults.refusal import error_of_life, refused
-from chaos.target import Target
+import psutil
 
-_FAILS_WITHIN_S: Final = 60.0
+from chaos.faults.armed import Armed
+from chaos.faults.fault import Fault, Proof, pids
+from chaos.faults.refusal import error_of_life, refused
+from chaos.habits import HABITS_ENV
+from chaos.processes import stopped
+from chaos.target import Target
+from eos.steps import TaskStep
+from eos.transaction import State
+
+_FAILS_WITHIN_S: Final = 240.0
+_POLL_S: Final = 0.1
+_QUEUE: Final = "spark.scheduler.listenerbus.eventqueue.capacity"
+_FEW_EVENTS: Final = 10
+_DROPPED: Final = "Dropping event from queue"
+_IMPATIENT: Final = (
+    "--conf spark.network.timeout=10s --conf spark.executor.heartbeatInterval=2s "
+    "--conf spark.network.timeoutInterval=2s"
+)
 
 
 @contextmanager
@@ -44,6 +59,24 @@ def _checkpoint_away(target: Target) -> Iterator[Proof]:
 @contextmanager
 def _shuffle_lost(target: Target) -> Iterator[Proof]:
     """Shuffle files vanish as soon as they are written, until a stage has run again for it."""
+    yield Proof(_lose_shuffles(target))
+
+
+@contextmanager
+def _unheard(target: Target) -> Iterator[Proof]:
+    """Spark says so on its event bus, and drops what its listeners have no time for."""
+    args = f"--conf {_QUEUE}={_FEW_EVENTS} pyspark-shell"
+    target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, HABITS_ENV: "listens-slowly"})
+    log = target.driver_log()
+    number = target.supervisor.kill().number
+    target.supervisor.await_life(number + 1)
+    dropped = log.await_line(_DROPPED)
+    hit = _lose_shuffles(target)
+    yield Proof(f"{hit}; {dropped}" if hit and dropped else "")
+
+
+def _lose_shuffles(target: Target) -> str:
+    """What the driver says of it; "" when it has not noticed."""
     scratch = Path(target.job.scratch_dir)
     log = target.driver_log()
     deadline = time.monotonic() + _FAILS_WITHIN_S
@@ -53,7 +86,37 @@ def _shuffle_lost(target: Target) -> Iterator[Proof]:
             with contextlib.suppress(FileNotFoundError):
                 file.unlink()
         hit = log.line_with("FetchFailed")
-    yield Proof(hit)
+    return hit
+
+
+@contextmanager
+def _oversleeps(target: Target) -> Iterator[Proof]:
+    """A worker has answered the roll call and sleeps, and Spark takes its executor for dead; it
+    wakes up when the epoch is committed without it."""
+    env = {"PYSPARK_SUBMIT_ARGS": f"{_IMPATIENT} pyspark-shell"}
+    asleep = Armed(target, TaskStep.ANSWER, "stop", count=2, env=env).await_asleep()
+    txn = target.newest_txn()
+    executor = asleep and _executor_of(asleep)
+    if asleep is None or executor is None or txn is None:
+        yield Proof()
+        return
+    before = _committed(target)
+    deadline = time.monotonic() + _FAILS_WITHIN_S
+    with stopped([executor, asleep]):
+        while _committed(target) == before and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        over = _committed(target) > before
+        yield Proof(f"{pids([executor, asleep])} slept from {txn} on" if over else "")
+
+
+def _executor_of(worker: psutil.Process) -> psutil.Process | None:
+    """The JVM behind a Python worker and its daemon."""
+    daemon = worker.parent()
+    return daemon.parent() if daemon is not None else None
+
+
+def _committed(target: Target) -> int:
+    return sum(record.state is State.COMMITTED for record in target.log_records() or [])
 
 
 FAULTS: Final = (
@@ -63,5 +126,18 @@ FAULTS: Final = (
     ),
     Fault(
         "shuffle-lost", "executor", "shuffle files vanish, and a stage runs again", _shuffle_lost
+    ),
+    Fault(
+        "shuffle-lost-unheard",
+        "executor",
+        "a stage runs again, and Spark drops events of it",
+        _unheard,
+        needs_own=True,
+    ),
+    Fault(
+        "worker-oversleeps",
+        "executor",
+        "a worker sleeps behind its answer until its epoch is committed without it",
+        _oversleeps,
     ),
 )

@@ -30,14 +30,15 @@ def _expires(step: Step) -> Act:
             return
         try:
             txn = target.newest_txn()
-            yield Proof(f"transaction {txn} expired" if txn and _is_over(target, txn) else "")
+            yield Proof(f"transaction {txn} expired" if txn and is_over(target, txn) else "")
         finally:
             asleep.resume()
 
     return act
 
 
-def _is_over(target: Target, txn: TxnId) -> bool:
+def is_over(target: Target, txn: TxnId) -> bool:
+    """Wait until the broker has ended ``txn``, and whether it has."""
     path = f"/v3/transactions/transactionMetadata/{txn.most}/{txn.least}"
     deadline = time.monotonic() + _EXPIRES_WITHIN_S
     while time.monotonic() < deadline:

@@ -1,0 +1,198 @@
+"""What holds from a run's first moment to its last: the user's code, Spark's settings, a namespace.
+
+A schedule has some of them beside its faults. Like a fault, each has to be proved: one that nobody
+has met was not there.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import urllib.error
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from chaos.driver_log import DriverLog
+from chaos.habits import HABITS, said
+from chaos.job import Shape
+from chaos.target import Target, path_of
+from eos.ids import TopicName
+
+Group = Literal["query", "user", "spark", "namespace"]
+
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_HDFS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+_CREATION: Final = "autoTopicCreation"
+_STATE: Final = "spark.sql.streaming.stateStore"
+_CREATE: Final = re.compile(r"Create it: pulsar-admin topics create (\S+)")
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One of them; at most one of each ``group`` holds.
+
+    Attributes:
+        proof: what a driver says when it has met it; "": that its namespace was so is enough.
+        shape, habits, spark_conf: of the ``Job``.
+        policies: of the topic's namespace, each with what is sent to the admin API.
+        has_admin_url: whether the sink is told of the admin API.
+        operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
+        needs_own: only the harness's own workload can be so.
+    """
+
+    name: str
+    group: Group
+    text: str
+    proof: str = ""
+    shape: Shape = "stream"
+    habits: tuple[str, ...] = ()
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    policies: Mapping[str, object] = field(default_factory=dict)
+    has_admin_url: bool = True
+    operator: Callable[[Target, DriverLog, threading.Event], None] | None = None
+    needs_own: bool = True
+
+    @property
+    def part(self) -> str:
+        """What it befalls, as of a fault."""
+        return self.group
+
+    @property
+    def summary(self) -> str:
+        """What it is, for lists of faults."""
+        return self.text
+
+    def hit(self, target: Target, log: DriverLog) -> str:
+        """Where a driver met it; "" when none did."""
+        if self.proof:
+            return log.line_with(self.proof)
+        namespace = TopicName.parse(target.job.topic).namespace_name
+        there = target.broker.admin("GET", f"/v2/namespaces/{namespace}/{_CREATION}")
+        return f"{target.receipt_topic()} in a namespace with {there}"
+
+
+def _create_what_is_asked_for(target: Target, log: DriverLog, over: threading.Event) -> None:
+    """The command that the sink's error names, each time that it does, and nothing else."""
+    read = 0
+    while not over.wait(_POLL_S):
+        asked = log.find_all(_CREATE)
+        for topic in {found[1] for found in asked[read:]}:
+            with suppress(urllib.error.HTTPError):  # it is there by now
+                target.broker.admin("PUT", path_of(topic))
+        read = len(asked)
+
+
+def _habit(name: str, text: str) -> Condition:
+    assert name in HABITS
+    return Condition(name, "user", text, said(name), habits=(name,))
+
+
+def _stateful(provider: str, version: int) -> Condition:
+    conf = {
+        f"{_STATE}.providerClass": _ROCKSDB if provider == "rocksdb" else _HDFS,
+        f"{_STATE}.checkpointFormatVersion": str(version),
+    }
+    return Condition(
+        f"stateful-{provider}-{version}",
+        "query",
+        f"the query keeps state ({provider}, checkpoint format {version}), and each record comes "
+        "in two inputs",
+        f"{_STATE}.checkpointFormatVersion={version}",
+        shape="stateful",
+        spark_conf=conf,
+    )
+
+
+CONDITIONS: Final[dict[str, Condition]] = {
+    condition.name: condition
+    for condition in (
+        Condition(
+            "notebook",
+            "query",
+            "no stream, but one batch call after the other in one process",
+            "chaos: notebook:",
+            shape="notebook",
+        ),
+        _stateful("hdfs", 1),
+        _stateful("rocksdb", 1),
+        _stateful("rocksdb", 2),
+        _habit("sets-job-groups", "the foreachBatch function sets another job group each time"),
+        _habit("caches", "the foreachBatch function caches and counts the DataFrame"),
+        _habit("shuffles", "the foreachBatch function repartitions, also what has no rows"),
+        _habit("listens-slowly", "a StreamingQueryListener takes seconds for each event"),
+        Condition(
+            "forgotten-stages",
+            "spark",
+            "Spark keeps nothing of stages and jobs that have ended",
+            "spark.ui.retainedStages=0",
+            spark_conf={
+                "spark.ui.retainedStages": "0",
+                "spark.ui.retainedJobs": "0",
+                "spark.ui.retainedTasks": "0",
+            },
+            needs_own=False,
+        ),
+        Condition(
+            "adaptive",
+            "spark",
+            "adaptive execution, which leaves out what has no rows",
+            "spark.sql.adaptive.enabled=true",
+            spark_conf={
+                "spark.sql.adaptive.enabled": "true",
+                "spark.sql.adaptive.coalescePartitions.enabled": "true",
+            },
+            needs_own=False,
+        ),
+        Condition(
+            "no-topic-creation",
+            "namespace",
+            "clients may create no topics; the sink uses the admin API",
+            policies={_CREATION: {"allowAutoTopicCreation": False}},
+        ),
+        Condition(
+            "no-admin",
+            "namespace",
+            "clients may create no topics, nor use the admin API; an operator runs the command "
+            "that the error names",
+            "Create it: pulsar-admin",
+            policies={_CREATION: {"allowAutoTopicCreation": False}},
+            has_admin_url=False,
+            operator=_create_what_is_asked_for,
+        ),
+        Condition(
+            "partitioned-topics",
+            "namespace",
+            "topics that clients create are partitioned",
+            policies={
+                _CREATION: {
+                    "allowAutoTopicCreation": True,
+                    "topicType": "partitioned",
+                    "defaultNumPartitions": 2,
+                }
+            },
+        ),
+    )
+}
+
+
+@contextmanager
+def operators(conditions: Sequence[Condition], target: Target) -> Iterator[None]:
+    """What persons do while the conditions hold."""
+    over = threading.Event()
+    log = target.driver_log()
+    threads = [
+        threading.Thread(target=one.operator, args=(target, log, over), name=one.name, daemon=True)
+        for one in conditions
+        if one.operator is not None
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(timeout=30)

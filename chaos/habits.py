@@ -1,0 +1,145 @@
+"""What users' code does around a sink, for the harness's own workload; each habit says so aloud.
+
+The lines that begin with ``chaos:`` are the proof that a habit was there, and are looked for in the
+driver's log.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from eos.errors import DuplicateEpochCall
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    Write = Callable[[DataFrame, int], None]
+    Habit = Callable[[SparkSession, Write], Write]
+
+HABITS_ENV: Final = "EOS_CHAOS_HABITS"
+"""Habits of one life of the driver, besides those of the whole job; separated by commas."""
+SLOW_S: Final = 4.0
+"""How long the slow listener takes for each epoch."""
+_SECOND_CALL: Final = 2
+
+
+def said(habit: str) -> str:
+    """What stands in a driver's log when it has shown ``habit``."""
+    return f"chaos: {habit}:"
+
+
+def say(habit: str, what: object) -> None:
+    """Tell the driver's log."""
+    print(said(habit), what, flush=True)
+
+
+def with_habits(names: Iterable[str], spark: SparkSession, write: Write) -> Write:
+    """``write`` as users with these habits, and those of this life, call it."""
+    mine = os.environ.get(HABITS_ENV, "")
+    for name in (*names, *filter(None, mine.split(","))):
+        write = HABITS[name](spark, write)
+    return write
+
+
+def _swallows(_: SparkSession, write: Write) -> Write:
+    """Catches the first error, and lets Spark take the epoch for done."""
+    is_over = False
+
+    def call(df: DataFrame, epoch: int) -> None:
+        nonlocal is_over
+        try:
+            write(df, epoch)
+        except Exception as error:
+            if is_over:
+                raise
+            is_over = True
+            say("swallows", f"epoch {epoch}: {type(error).__name__}")
+
+    return call
+
+
+def _calls_twice(spark: SparkSession, write: Write) -> Write:
+    """In its second epoch, and under another job group the second time."""
+    calls = 0
+
+    def call(df: DataFrame, epoch: int) -> None:
+        nonlocal calls
+        write(df, epoch)
+        calls += 1
+        if calls != _SECOND_CALL:
+            return
+        spark.sparkContext.setJobGroup("chaos-again", "another part of the same epoch")
+        try:
+            write(df, epoch)
+        except DuplicateEpochCall as error:
+            say("calls-twice", f"epoch {epoch}, refused: {error.message}")
+            raise
+        say("calls-twice", f"epoch {epoch}, not refused")
+
+    return call
+
+
+def _sets_job_groups(spark: SparkSession, write: Write) -> Write:
+    def call(df: DataFrame, epoch: int) -> None:
+        spark.sparkContext.setJobGroup(f"chaos-{epoch}", "the user's own", interruptOnCancel=True)
+        write(df, epoch)
+        say("sets-job-groups", f"epoch {epoch}")
+
+    return call
+
+
+def _caches(_: SparkSession, write: Write) -> Write:
+    def call(df: DataFrame, epoch: int) -> None:
+        kept = df.persist()
+        try:
+            count = kept.count()
+            write(kept, epoch)
+        finally:
+            kept.unpersist()
+        say("caches", f"epoch {epoch}, {count} rows")
+
+    return call
+
+
+def _shuffles(_: SparkSession, write: Write) -> Write:
+    """Once more, right before the sink, and adaptively: no rows leave no partitions."""
+
+    def call(df: DataFrame, epoch: int) -> None:
+        write(df.repartition("key"), epoch)
+        say("shuffles", f"epoch {epoch}")
+
+    return call
+
+
+def _listens_slowly(spark: SparkSession, write: Write) -> Write:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Slow(StreamingQueryListener):
+        def onQueryStarted(self, event: object) -> None:  # noqa: N802
+            pass
+
+        def onQueryProgress(self, event: object) -> None:  # noqa: ARG002, N802
+            time.sleep(SLOW_S)
+            say("listens-slowly", f"{SLOW_S} s")
+
+        def onQueryIdle(self, event: object) -> None:  # noqa: N802
+            pass
+
+        def onQueryTerminated(self, event: object) -> None:  # noqa: N802
+            pass
+
+    spark.streams.addListener(Slow())
+    return write
+
+
+HABITS: Final[dict[str, Habit]] = {
+    "swallows": _swallows,
+    "calls-twice": _calls_twice,
+    "sets-job-groups": _sets_job_groups,
+    "caches": _caches,
+    "shuffles": _shuffles,
+    "listens-slowly": _listens_slowly,
+}
