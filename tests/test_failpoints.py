@@ -32,7 +32,7 @@ def test_off_nothing_happens_and_armed_only_the_step_named(monkeypatch):
 
 @pytest.mark.parametrize("text", ["nowhere=kill", "open=explode", "open=kill@x"])
 def test_a_wrong_setting_is_refused_with_the_list_of_steps(text):
-    with pytest.raises(ConfigurationError, match=r"claim, .*task-join.*ending-mark.*log-append"):
+    with pytest.raises(ConfigurationError, match=r"claim, .*task-answer.*ending-mark.*log-append"):
         failpoints._arm_from_environment(text)
 
 

@@ -5,43 +5,25 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.judge import drain
-
-ROOT = Path(__file__).parent.parent
+from tests.support.wheel import ROOT, build_wheel, installed_environment
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """The built wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder)]
-    subprocess.run([*command, str(ROOT)], check=True, capture_output=True, timeout=120)
-    (built,) = folder.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def scripts(wheel, tmp_path_factory) -> Path:
-    """Where the programs are of an environment with the wheel in it, and not this checkout.
-
-    The packages that it depends on are those of this environment: they are not loaded again.
-    """
-    home = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    python = home / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "-q"]
-    subprocess.run([*pip, "--no-index", str(wheel)], check=True, timeout=120)
-    # Not read recursively: what points to the checkout from there stays behind.
-    (site,) = home.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
-    return home / "bin"
+    """Where the programs are of an environment with the wheel in it, and not this checkout."""
+    return installed_environment(tmp_path_factory.mktemp("environment"), wheel)
 
 
 def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):

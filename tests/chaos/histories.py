@@ -60,6 +60,9 @@ def clean(seed: int) -> RunHistory:
             records.append(Record(record_id, str(epoch), epoch * rows + n, key, known))
             at = Position(7, epoch, n)
             seen.append(Sight(0.0, topic, at, record_id, key, f"p-{epoch}-{index}"))
+        if rng.random() < 0.2:  # it failed once before it got a transaction
+            failed = Decision(0, QUERY, str(epoch), 0, str(None), State.FAILED, epoch * 10.0)
+            draft.append(failed)
         producers = frozenset((sight.topic, sight.producer) for sight in seen)
         draft += decisions(epoch, producers, attempts=rng.randint(1, 3))
         committed.append((draft[-1].at, seen))

@@ -186,6 +186,10 @@ def _emptied(draft: list[Decision]) -> None:
 _EMPTIED = (State.ABORTING, State.EMPTY)
 
 
+def _without_transaction(epoch: int, state: State) -> Decision:
+    return Decision(0, QUERY, str(epoch), 0, str(None), state, 0.5 + epoch * 10)
+
+
 NAIVE = with_(decisions=None, decisions_again=None)
 """A sink without a log: Spark's word is all there is."""
 
@@ -327,6 +331,28 @@ DECIDING = [
         K.DECISION_FLIP,
         "a committed epoch that the log forgot",
         lambda h: replace(uncommitted(0)(h), earlier=h.decisions or (), noted=h.noted),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "failed without a transaction, when it has one",
+        log(lambda draft: draft.insert(1, _without_transaction(0, State.FAILED))),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
+        "given up, when it is committed",
+        append(state=State.ABANDONED),
+        {K.GAP},
+    ),
+    Planted(
+        K.GAP,
+        "an epoch that failed behind one that is done, and never ran",
+        both(
+            uncommitted(1),
+            log(lambda draft: draft.append(_without_transaction(1, State.FAILED))),
+            readers(lose(*EPOCH_1)),
+        ),
         set(),
     ),
     Planted(K.GAP, "an epoch left out", both(uncommitted(1), readers(lose(*EPOCH_1))), set()),

@@ -9,6 +9,7 @@ import pytest
 
 from chaos.anomalies import Anomaly, Kind
 from chaos.campaign import Plan, of_pairs, of_seeds, of_singles, run_all
+from chaos.conditions import CONDITIONS
 from chaos.faults import DRAWN
 from chaos.history import Operation
 from chaos.nemesis import Happened
@@ -22,6 +23,7 @@ from chaos.timing import Timing
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small
 
+DEFAULT = [*DRAWN, *CONDITIONS]
 WORKLOAD = "chaos.workloads:stream"
 
 
@@ -34,7 +36,7 @@ def kept(made: Result) -> Outcome:
 
 
 def result(seed: int = 1, **values) -> Result:
-    schedule = draw(seed, DRAWN)
+    schedule = draw(seed, DEFAULT)
     life = Operation("driver life 1", 100.0, 110.0, "unknown", "killed")
     history = small()
     history = type(history)(**{**vars(history), "operations": (life,)})
@@ -60,7 +62,7 @@ def test_what_is_kept_comes_back(outcome, tmp_path):
     outcome.write(path)
     again = Outcome.read(path)
     assert again.model_dump_json() == outcome.model_dump_json()
-    assert schedule_of(again) == draw(int(outcome.name[5:]), NAMES)
+    assert schedule_of(again) == draw(int(outcome.name[5:]), DEFAULT)
     assert [p.name for p in tmp_path.iterdir()] == ["1.json"]
 
 
@@ -175,7 +177,7 @@ def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
 
 
 def plan(tmp_path, entries=None, **values) -> Plan:
-    made = Plan(WORKLOAD, entries or list(of_seeds(range(1, 4), NAMES, 24)), tmp_path, **values)
+    made = Plan(WORKLOAD, entries or list(of_seeds(range(1, 4), DEFAULT, 24)), tmp_path, **values)
     made.path("").parent.mkdir(exist_ok=True)
     return made
 

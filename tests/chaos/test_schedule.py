@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from chaos.conditions import CONDITIONS
 from chaos.faults import DRAWN, FAULTS
 from chaos.job import Job
 from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
@@ -41,7 +42,7 @@ def test_fewer_epochs_have_room_for_fewer_faults():
 
 
 def test_seeds_differ_and_every_fault_is_drawn():
-    schedules = [draw(seed, NAMES) for seed in range(2_000)]
+    schedules = [draw(seed, [*NAMES, *CONDITIONS]) for seed in range(2_000)]
     assert len({schedule.faults for schedule in schedules}) == 2_000
     assert {f.fault for schedule in schedules for f in schedule.faults} == set(NAMES)
 

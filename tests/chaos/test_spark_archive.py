@@ -53,6 +53,13 @@ def test_a_rehearsal_that_fails_does_no_harm(rehearsals, monkeypatch):
     assert spark_archive.options() == ""
 
 
+def test_a_rehearsal_that_takes_too_long_does_no_harm(tmp_path, monkeypatch):
+    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(spark_archive, "_WITHIN_S", 0.001)
+    spark_archive.create()
+    assert spark_archive.options() == ""
+
+
 def test_that_of_a_spark_that_is_gone_is_deleted(rehearsals, tmp_path):
     gone, other = tmp_path / "spark-4.1.0-gone", tmp_path / "spark-4.1.0-other"
     for folder, jars in ((gone, tmp_path / "nowhere"), (other, tmp_path)):

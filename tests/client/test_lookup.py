@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -18,13 +19,20 @@ from eos.errors import (
     EosError,
     Fatal,
     ProtocolError,
+    RequestTimeout,
     TopicNotFound,
     Unauthorized,
 )
 from eos.transport.address import Address
 from eos.wire import commands
 from tests.support import admin
-from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind, wait_until
+from tests.transport.scripted import (
+    Peer,
+    ScriptedBroker,
+    nothing_left_behind,
+    readers,
+    wait_until,
+)
 
 TOPIC = "persistent://public/default/t"
 
@@ -34,7 +42,7 @@ def test_an_unknown_topic_is_refused_and_not_created(client, pulsar_standalone, 
     missing = f"persistent://public/missing/{name}"
     for unknown in (name, f"{name}-partition-0", f"{name}-two-partition-2", missing):
         for _ in range(2):
-            with pytest.raises(TopicNotFound):
+            with pytest.raises(TopicNotFound, match="open the producer with create=True"):
                 client.producer(unknown)
             with pytest.raises(TopicNotFound):
                 client.partition_count(unknown)
@@ -62,7 +70,7 @@ def test_dead_hosts_in_the_service_url_are_passed_over_and_asked_last(pulsar_sta
     url = pulsar_standalone.service_url.replace("pulsar://", "pulsar://127.0.0.1:1,")
     with PulsarClient(url, timeout_s=5) as client:
         assert client.coordinators.count() >= 1
-        assert client.lookup._service[0].host_port in pulsar_standalone.service_url
+        assert client.lookup.service[0].host_port in pulsar_standalone.service_url
     with PulsarClient("pulsar://127.0.0.1:1", timeout_s=5) as client, pytest.raises(ConnectionLost):
         client.coordinators.count()
 
@@ -169,6 +177,117 @@ def test_a_circle_of_redirects_ends_and_uses_one_connection():
         assert broker.connections == 1
 
 
+def chain(stack: ExitStack, length: int, pause_s: float = 0.0) -> list[ScriptedBroker]:
+    """Brokers that redirect, each to the next one; the last to the first."""
+    brokers: list[ScriptedBroker] = []
+
+    def redirect_from(number: int) -> Callable[[commands.Lookup], commands.LookupResponse]:
+        def give(lookup: commands.Lookup) -> commands.LookupResponse:
+            time.sleep(pause_s)
+            url = brokers[(number + 1) % length].url
+            return commands.LookupResponse(request_id=lookup.request_id, response=0, broker_url=url)
+
+        return give
+
+    for number in range(length):
+        brokers.append(stack.enter_context(ScriptedBroker(answering(redirect_from(number)))))
+    return brokers
+
+
+def test_connections_made_on_the_way_only_are_closed_again():
+    with ExitStack() as stack:
+        brokers = chain(stack, 30)
+        client = stack.enter_context(PulsarClient(brokers[0].url, timeout_s=10))
+        client.lookup.any_broker()
+        with nothing_left_behind():
+            for _ in range(3):
+                with pytest.raises(ConnectionLost, match="more than 20 redirects"):
+                    client.lookup.broker_of(TOPIC)
+        assert [len(client.lookup._pool.connections), readers()] == [1, 1]
+
+
+@pytest.mark.parametrize("length", [25, 1])
+def test_one_deadline_holds_for_all_redirects_together(length):
+    with ExitStack() as stack:
+        brokers = chain(stack, length, pause_s=0.3)
+        client = stack.enter_context(PulsarClient(brokers[0].url, timeout_s=1))
+        started = time.monotonic()
+        with pytest.raises((RequestTimeout, ConnectionLost)):
+            client.lookup.broker_of(TOPIC)
+        assert time.monotonic() - started < 2.5
+
+
+def test_a_connection_that_died_is_dropped_with_the_next_look_up():
+    def answer(lookup: commands.Lookup) -> commands.LookupResponse:
+        return commands.LookupResponse(
+            request_id=lookup.request_id, response=1, broker_url=owners[lookup.topic].url
+        )
+
+    def owner(peer: Peer) -> None:
+        peer.welcome()
+        peer.next(commands.Ping)
+
+    with ExitStack() as stack:
+        owners = {f"t{n}": stack.enter_context(ScriptedBroker(owner)) for n in range(5)}
+        entry = stack.enter_context(ScriptedBroker(answering(answer)))
+        client = stack.enter_context(PulsarClient(entry.url, timeout_s=10))
+        for topic in owners:
+            client.lookup.broker_of(topic)
+        pool = client.lookup._pool
+        assert len(pool.connections) == 6
+        for topic in list(owners)[1:]:
+            owners[topic].__exit__()
+        wait_until(lambda: sum(c.is_alive for c in pool.connections) == 2)
+        client.lookup.broker_of("t0")
+        assert len(pool.connections) == 2
+
+
+def test_look_ups_that_pass_through_one_broker_share_its_connection():
+    """And the first that is done does not close it under the others."""
+    arrived = threading.Barrier(4)
+
+    def via(lookup: commands.Lookup) -> commands.LookupResponse:
+        return commands.LookupResponse(
+            request_id=lookup.request_id, response=0, broker_url=middle.url
+        )
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        asked = [peer.next(commands.Lookup)]
+        arrived.wait(10)  # all four are under way: three more come through this connection
+        asked += [peer.next(commands.Lookup) for _ in range(3)]
+        for lookup in asked:
+            peer.send(
+                commands.LookupResponse(
+                    request_id=lookup.request_id, response=1, broker_url=entry.url
+                )
+            )
+            time.sleep(0.05)
+        peer.next(commands.Ping)
+
+    with (
+        ScriptedBroker(script) as middle,
+        ScriptedBroker(answering(via)) as entry,
+        PulsarClient(entry.url, timeout_s=10) as client,
+    ):
+        failed: list[EosError] = []
+        threads = []
+        for number in range(4):
+            thread, errors = in_background(
+                lambda number=number: (
+                    arrived.wait(10) if number else None,
+                    client.lookup.broker_of(TOPIC),
+                )
+            )
+            threads.append(thread)
+            failed = errors if errors else failed
+        for thread in threads:
+            thread.join(20)
+        assert failed == []
+        assert middle.connections == 1
+        assert len(client.lookup._pool.connections) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -202,7 +321,7 @@ def test_a_look_up_that_leaves_tls_is_not_followed():
         request_id=1, response=1, broker_url_tls="pulsar://broker:6650"
     )
     with PulsarClient(str(asked)) as client, pytest.raises(ProtocolError, match="left TLS"):
-        client.lookup._follow(answer, asked)
+        client.lookup._place(answer, asked)
 
 
 def test_a_number_of_partitions_that_nobody_has_is_refused(through, proxy, name):

@@ -137,7 +137,7 @@ def test_a_cut_between_begin_and_the_first_send_is_survived_by_a_new_look_up(
     through.producer(name, create=True)
     with through.transaction(timeout_s=60) as txn:
         proxy.cut_all()
-        wait_until(lambda: not any(c.is_alive for c in through.lookup._connections.values()))
+        wait_until(lambda: not any(c.is_alive for c in through.lookup._pool.connections))
         through.producer(name).send(b"x", txn=txn)
     assert values() == [b"x"]
 

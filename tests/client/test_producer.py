@@ -20,7 +20,7 @@ from eos.errors import (
     TopicTerminated,
     TransactionExpired,
 )
-from eos.wire import commands
+from eos.wire import commands, envelope
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support import admin
 from tests.support.expiry import await_expiry
@@ -122,7 +122,13 @@ def test_a_message_of_just_the_limit_is_taken_by_the_broker(through, name, value
 
 @pytest.mark.parametrize(
     "options",
-    [{"value": None}, {"value": 5}, {"value": b"", "key": 5}, {"value": b"", "event_time_ms": -1}],
+    [
+        {"value": None},
+        {"value": 5},
+        {"value": "text"},
+        {"value": b"", "key": 5},
+        {"value": b"", "event_time_ms": -1},
+    ],
     ids=str,
 )
 def test_a_message_that_is_none_is_refused_before_anything_is_sent(through, proxy, name, options):
@@ -199,7 +205,7 @@ def test_a_send_is_framed_as_specified(client, name, monkeypatch):
     magic, checksum, meta_size = struct.unpack_from(">HII", frame, 8 + command_size)
     covered = frame[8 + command_size + 6 :]
     assert (magic, checksum) == (0x0E01, google_crc32c.value(covered))
-    command = commands.BaseCommand.decode(frame[8 : 8 + command_size]).send
+    command = envelope.BaseCommand.decode(frame[8 : 8 + command_size]).send
     metadata = commands.MessageMetadata.decode(covered[4 : 4 + meta_size])
     # Both halves of the id, in both places.
     for part in (command, metadata):

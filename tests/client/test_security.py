@@ -18,7 +18,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, ConnectionLost, EosError, Unauthorized
+from eos.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    ProtocolError,
+    Unauthorized,
+)
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction
@@ -112,6 +118,22 @@ def test_an_untrusted_certificate_is_refused_with_the_option_to_set(secured, nam
         write(broker.tls_service_url, Security(token=token("admin")), name)
 
 
+def test_an_authority_that_only_the_environment_names_is_trusted(secured, name, monkeypatch):
+    broker, trusted = secured
+    monkeypatch.setenv("SSL_CERT_FILE", trusted)
+    write(broker.tls_service_url, Security(token=token("admin")), name)
+
+
+def test_a_service_url_with_the_admin_apis_port_is_recognised(secured):
+    broker, _ = secured
+    url = broker.admin_url.replace("http", "pulsar")
+    with (
+        PulsarClient(url, timeout_s=10) as client,
+        pytest.raises(ProtocolError, match=r"HTTP port\..*binary port \(6650\)"),
+    ):
+        client.lookup.any_broker()
+
+
 def test_a_certificate_for_another_name_is_refused_with_what_to_change(secured, name):
     broker, trusted = secured
     url = broker.tls_service_url.replace("127.0.0.1", "localhost")
@@ -124,11 +146,14 @@ def test_tls_spoken_to_a_plain_port_and_the_other_way_round_is_an_error_in_time(
     broker, trusted = secured
     security = Security(token=token("admin"), tls_trust_certs_file=trusted)
     plain, tls = broker.service_url, broker.tls_service_url
-    for url in (plain.replace("pulsar:", "pulsar+ssl:"), tls.replace("pulsar+ssl:", "pulsar:")):
+    http = broker.admin_url.replace("http:", "pulsar+ssl:")
+    as_tls, as_plain = plain.replace("pulsar:", "pulsar+ssl:"), tls.replace("+ssl:", ":")
+    needs = r"its port: pulsar\+ssl:// needs the broker's TLS port"
+    for url, hint in ((as_tls, needs), (http, needs), (as_plain, r"want pulsar\+ssl://")):
         started = time.monotonic()
         with (
             PulsarClient(url, security=security, timeout_s=3) as client,
-            pytest.raises(ConnectionLost),
+            pytest.raises(ConnectionLost, match=hint),
         ):
             client.lookup.any_broker()
         assert time.monotonic() - started < 8

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos.commit_log import CommitLog
-from tests.transaction.epochs import claim, committed_epoch
+from tests.support.logs import small_log
 
 
 @pytest.fixture
@@ -16,10 +15,5 @@ def root(tmp_path):
 
 @pytest.fixture
 def log(root):
-    """A log of sink "orders": a claim and two committed epochs, seven records."""
-    log = CommitLog.open(root, "orders")
-    claimed = log.append(claim())
-    for epoch in ("0", "1"):
-        for record in committed_epoch(claimed, epoch):
-            log.append(record)
-    return log
+    """Of sink "orders", seven records."""
+    return small_log(root)

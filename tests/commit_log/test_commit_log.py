@@ -60,7 +60,7 @@ def test_the_log_gives_each_record_its_place_and_time(root):
 
 
 def test_a_record_that_breaks_a_rule_is_not_written(log):
-    with pytest.raises(CommitLogError, match="after no record comes OPEN"):
+    with pytest.raises(CommitLogError, match="after no record comes FAILED, OPEN"):
         log.append(step(opened(claim(), "2"), State.PREPARED, claim()))
     assert log.history.last_seq == 7
     assert len(log.records()) == 7

@@ -183,7 +183,7 @@ def test_a_checkpoint_that_fails_is_no_failure_of_the_append(root, log, monkeypa
     def fail(_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(type(log._table), "checkpoint_when_due", fail)
+    monkeypatch.setattr(type(log._head.table), "checkpoint_when_due", fail)
     with caplog.at_level(logging.WARNING, "eos"):
         commit_epochs(log, log.history.last_claim, range(2, 4))
     assert "no space left on device" in caplog.text
@@ -196,7 +196,7 @@ def test_checkpoints_that_fail_do_not_keep_housekeeping_from_its_turn(
     def fail(_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(type(log._table), "checkpoint_when_due", fail)
+    monkeypatch.setattr(type(log._head.table), "checkpoint_when_due", fail)
     commit_epochs(log, log.history.last_claim, range(2, 20))
     assert active_files(root) < 15
 

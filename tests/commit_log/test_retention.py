@@ -124,14 +124,14 @@ def test_a_driver_that_slept_through_it_is_fenced(root, log):
 
 def test_an_append_whose_answer_was_lost_is_found_behind_retention(root, log, monkeypatch):
     commit_epochs(log, range(2, 10))
-    append = log._table.append
+    append = log._head.table.append
 
     def lose_the_answer(record):
         append(record)
         house(root)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(log._table, "append", lose_the_answer)
+    monkeypatch.setattr(log._head.table, "append", lose_the_answer)
     written = log.append(opened(log.history.last_claim, "10"))
     assert written.seq == 32
     assert log.history.last_seq == 32
@@ -139,7 +139,7 @@ def test_an_append_whose_answer_was_lost_is_found_behind_retention(root, log, mo
 
 def test_an_append_that_was_dropped_since_belongs_to_others(root, log, monkeypatch):
     """Its answer was lost, and until it is looked for others go on for a long time."""
-    append = log._table.append
+    append = log._head.table.append
 
     def sleep_long(record):
         append(record)
@@ -151,7 +151,7 @@ def test_an_append_that_was_dropped_since_belongs_to_others(root, log, monkeypat
         house(root)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(log._table, "append", sleep_long)
+    monkeypatch.setattr(log._head.table, "append", sleep_long)
     with pytest.raises(Fenced):
         log.append(claim("run-3"))
 

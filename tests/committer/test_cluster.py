@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pulsar
 import pytest
 
-from chaos.proxy import FaultProxy
+from chaos.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
-from eos.errors import InDoubt
+from eos.coordinator import DataAnswer
+from eos.errors import InDoubt, NewCluster
+from eos.ids import TxnId
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire import commands
@@ -138,31 +142,95 @@ def delete(broker: PulsarStandalone, topic: str) -> None:
     admin.delete_topic(broker.admin_url, topic.split("://")[1])
 
 
-@pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
-@pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
-def test_without_the_mark_nothing_is_ended_by_number_and_nothing_is_written_again(
-    broker, sink, damage, step
-):
-    first = sink()
-    leave_behind(first, step)
-    first.close()
-    damage(broker, first.records()[-1].receipt_topic)
-    before = first.states("0")
+@contextlib.contextmanager
+def watched(broker: PulsarStandalone):
+    """A way to the broker, and the transactions that are ended over it."""
     ended = []
     with FaultProxy(broker.service_url) as proxy:
 
-        def note(command: commands.EndTxn):
-            ended.append(command)
-            return commands.EndTxnResponse(request_id=command.request_id)
+        def note(command: commands.EndTxn) -> Verdict:
+            ended.append(TxnId(command.txnid_most, command.txnid_least))
+            return Verdict.PASS
 
-        second = sink(service_url=proxy.service_url, deadline_s=10.0)
-        with proxy.fault(commands.EndTxn, note), pytest.raises(InDoubt, match="mark is not in"):
-            second.run("0")
-        with pytest.raises(InDoubt):
-            second.run("0")
+        with proxy.fault(commands.EndTxn, note, times=1000):
+            yield proxy.service_url, ended
+
+
+@pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
+def test_without_its_mark_what_was_prepared_stays_in_doubt_and_is_not_ended_by_number(
+    broker, sink, damage
+):
+    first = sink()
+    leave_behind(first, Step.PREPARE)
+    first.close()
+    damage(broker, first.records()[-1].receipt_topic)
+    before = first.states("0")
+    with watched(broker) as (url, ended):
+        second = sink(service_url=url, deadline_s=10.0, on_new_cluster="continue")
+        for _ in range(2):
+            with pytest.raises(InDoubt, match="mark is not in"):
+                second.run("0")
     assert ended == []
-    # An orphan that was OPEN is never committed any more; one that was PREPARED is still undecided.
-    assert second.states("0") == (before if step is Step.PREPARE else ["OPEN", "ABORTING"])
+    assert second.states("0") == before
+
+
+@pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
+def test_without_its_mark_what_was_never_prepared_is_aborted_and_runs_again(broker, sink, damage):
+    first = sink(ttl_ms=5_000)
+    leave_behind(first, Step.OPEN)
+    first.close()
+    txn = first.records()[-1].txn
+    damage(broker, first.records()[-1].receipt_topic)
+    with watched(broker) as (url, ended):
+        second = sink(service_url=url, on_new_cluster="continue")
+        assert second.run("0").status == "written"
+    assert txn not in ended
+    assert second.states("0")[:3] == ["OPEN", "ABORTING", "ABORTED"]
+    assert values(broker, sink.topic) == rows_of("0")
+
+
+@pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
+def test_without_its_receipt_a_commit_is_proved_by_its_data(broker, sink, damage):
+    first = sink()
+    leave_behind(first, Step.END)
+    first.close()
+    assert first.states("0") == ["OPEN", "PREPARED"]
+    damage(broker, first.records()[-1].receipt_topic)
+    with watched(broker) as (url, ended):
+        second = sink(service_url=url, on_new_cluster="continue")
+        assert second.run("0").status == "skipped"
+    assert ended == []
+    assert second.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(broker, sink.topic) == rows_of("0")
+
+
+@pytest.mark.parametrize("changed", ["checksum", "records", "txn"])
+def test_data_with_other_figures_or_of_another_transaction_proves_nothing(broker, sink, changed):
+    driver = sink()
+    driver.run("0")
+    record = driver.records()[-1]
+    assert driver.half.ask_data(record, timeout_s=20) is DataAnswer.READABLE
+    (part,) = record.partitions
+    other = {
+        "checksum": replace(record, partitions=(replace(part, checksum=part.checksum ^ 1),)),
+        "records": replace(record, partitions=(replace(part, records=part.records + 1),)),
+        "txn": replace(record, txn=TxnId(record.txn.most, record.txn.least + 1)),
+    }[changed]
+    assert driver.half.ask_data(other, timeout_s=20) is DataAnswer.UNPROVED
+
+
+def test_a_cluster_that_does_not_hold_what_the_log_says_is_refused_before_the_claim(broker, sink):
+    first = sink()
+    first.run("0")
+    first.close()
+    before = first.records()
+    delete(broker, before[-1].receipt_topic)
+    with pytest.raises(NewCluster, match=r"1 epochs with 10 messages.*on_new_cluster"):
+        sink().run("1")
+    assert first.records() == before
+    assert sink(on_new_cluster="continue").run("1").status == "written"
+    assert sink().run("2").status == "written"
+    assert values(broker, sink.topic) == [r for n in range(3) for r in rows_of(str(n))]
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
@@ -182,10 +250,17 @@ def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
             stranger = client.transaction(timeout_s=300)
         assert stranger.id == txn
         client.producer(topic, create=True).send(b"the stranger's", txn=stranger)
-        second = PlainDriver(fresh.service_url, tmp_path / "log", name, topic, deadline_s=3.0)
-        with pytest.raises(InDoubt):
+        options = {"deadline_s": 3.0}
+        second = PlainDriver(fresh.service_url, tmp_path / "log", name, topic, **options)
+        with pytest.raises(NewCluster):
             second.run("0")
         second.close()
+        options["on_new_cluster"] = "continue"
+        third = PlainDriver(fresh.service_url, tmp_path / "log", name, topic, **options)
+        expected = pytest.raises(InDoubt) if step is Step.PREPARE else contextlib.nullcontext()
+        with expected:
+            third.committer.claim()
+        third.close()
         stranger.commit()
         strangers = [seen.value for seen in drain(fresh.service_url, topic)]
     assert strangers == [b"the stranger's"]

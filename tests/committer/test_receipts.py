@@ -7,6 +7,7 @@ from dataclasses import replace
 from eos.client import PulsarClient
 from eos.coordinator import MarkAnswer, WitnessAnswer
 from eos.failpoints import armed
+from eos.ids import MessageId
 from eos.steps import Step
 from eos.transaction import LogRecord
 from tests.support.admin import call
@@ -17,7 +18,12 @@ def fresh_mark(driver) -> LogRecord:
     driver.committer.claim()
     begun = driver.half.begin(60_000)
     driver.run("0")
-    return replace(driver.records()[-1], mark_id=begun.mark_id, mark_uuid=begun.mark_uuid)
+    return replace(
+        driver.records()[-1],
+        txn=begun.txn,
+        mark_id=begun.call.mark_id,
+        mark_uuid=begun.call.mark_uuid,
+    )
 
 
 def test_a_receipt_between_mark_and_sentinel_is_a_commit(make_driver):
@@ -42,6 +48,52 @@ def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarC
     assert driver.half.ask_witness(record, timeout_s=3) is WitnessAnswer.UNKNOWN
     stranger.abort()
     assert driver.half.ask_witness(record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+
+
+def forge_receipt(client: PulsarClient, record: LogRecord, **changes: str) -> MessageId:
+    """What anybody may do who may write to the topic."""
+    producer = client.producer(record.receipt_topic)
+    properties = {"eos": "receipt", "uuid": str(record.mark_uuid), "txn": str(record.txn)}
+    sent = producer.send(b"{}", properties={**properties, **changes})
+    producer.close()
+    return sent.result(timeout=10)
+
+
+def test_a_plain_message_is_no_receipt_whatever_it_says_and_wherever_it_is(
+    make_driver, client: PulsarClient
+):
+    driver = make_driver()
+    record = fresh_mark(driver)
+    place = forge_receipt(client, record)
+    assert driver.half.ask_witness(record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+    there = replace(record, receipt_id=place)
+    assert driver.half.ask_witness(there, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+
+
+def test_another_transactions_receipt_in_another_place_is_no_receipt(make_driver):
+    driver = make_driver()
+    driver.run("0")
+    record = driver.records()[-1]
+    driver.run("1")
+    elsewhere = replace(record, receipt_id=driver.records()[-1].receipt_id)
+    assert driver.half.ask_witness(elsewhere, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+
+
+def test_forged_and_malformed_messages_on_the_receipt_topic_stop_no_driver(
+    pulsar_standalone, make_driver, client: PulsarClient
+):
+    driver = make_driver()
+    driver.run("0")
+    record = driver.records()[-1]
+    forge_receipt(client, record, uuid="unknown")
+    producer = client.producer(record.receipt_topic)
+    for properties in ({"eos": "receipt"}, {"eos": "answer"}, {"eos": "closed"}, {}):
+        producer.send(b"\xff not json", properties=properties)
+    producer.close()
+    driver.close()
+    second = make_driver()
+    assert second.run("0").status == "skipped"
+    assert second.run("1").status == "written"
 
 
 def test_another_message_in_the_marks_place_is_no_mark(make_driver):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eos.coordinator import Run, Skip, check_lineage, decide_epoch
-from eos.errors import NewLineage
+from eos.errors import NewLineage, UnfinishedEpoch
 from eos.ids import MessageId, TxnId
 from eos.summary import PartitionFigures
 from eos.transaction import (
@@ -141,3 +141,46 @@ def test_a_query_past_its_first_epoch_that_the_log_knows_nothing_of_is_refused(b
     check_lineage(log.history, BATCH, "7", "refuse")
     log.commit(log.open("0"))
     check_lineage(log.history, QUERY, "7", "refuse")
+
+
+def aborted(log: Log, epoch: str, query: str = QUERY) -> None:
+    opened = log.open(epoch, query=query)
+    reason = Reason(ReasonKind.FAILED, "ValueError")
+    aborting = log._add(opened.advance(State.ABORTING, claim=log.claim, reason=reason))
+    log._add(aborting.advance(State.ABORTED, claim=log.claim))
+
+
+def failed(log: Log, epoch: str, query: str = QUERY) -> None:
+    reason = Reason(ReasonKind.BROKER, "no answer")
+    log._add(LogRecord.failed(log.claim, query_id=query, epoch=epoch, reason=reason))
+
+
+@pytest.mark.parametrize("end", [aborted, failed])
+def test_no_epoch_follows_one_that_failed_or_was_aborted(end):
+    log = Log()
+    end(log, "3")
+    for later in ("4", "17"):
+        with pytest.raises(UnfinishedEpoch, match=r"Epoch 3 ended.*offsets/4"):
+            decide_epoch(log.history, QUERY, later, ttl_ms=1000)
+    assert isinstance(decide_epoch(log.history, QUERY, "3", ttl_ms=1000), Run)
+    assert decide_epoch(log.history, "another query", "4", ttl_ms=1000) == Run(1, 1000)
+
+
+@pytest.mark.parametrize("end", [aborted, failed])
+def test_an_epoch_that_a_person_gave_up_has_successors_and_may_still_run(end):
+    log = Log()
+    end(log, "3")
+    newest = log.history.newest(QUERY, "3")
+    reason = Reason(ReasonKind.DECIDED, "ada: sent by hand")
+    log._add(newest.advance(State.ABANDONED, claim=log.claim, reason=reason))
+    assert decide_epoch(log.history, QUERY, "4", ttl_ms=1000) == Run(1, 1000)
+    again = decide_epoch(log.history, QUERY, "3", ttl_ms=1000)
+    assert again == Run((newest.attempt or 0) + 1, 1000)
+
+
+def test_batch_keys_have_no_order():
+    log = Log()
+    failed_keys = ("2", "b")
+    for key in failed_keys:
+        aborted(log, key, BATCH)
+    assert isinstance(decide_epoch(log.history, BATCH, "3", ttl_ms=1000), Run)

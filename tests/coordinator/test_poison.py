@@ -6,38 +6,43 @@ from dataclasses import replace
 
 import pytest
 
-from eos.coordinator import StageFacts, find_poison
+from eos.coordinator import find_poison
 from eos.ids import MessageId
-from eos.summary import PartitionFigures, TaskError, TaskSummary
+from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 
 TOPIC = "persistent://public/default/t-partition-0"
 PART = PartitionFigures(TOPIC, ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1))
-GOOD = [TaskSummary(index, 7, 0, (TOPIC,), (PART,)) for index in range(2)]
-ONCE = StageFacts(attempt_id=0, num_tasks=2)
+GOOD = [TaskSummary(index, f"run-{index}", (TOPIC,), (PART,)) for index in range(2)]
+ALL = [Answer(index, f"run-{index}") for index in range(2)]
+WITHOUT_ROWS = TaskSummary(2, "", (), ())
 
 
-def test_one_summary_for_each_task_of_a_stage_that_ran_once_is_clean():
-    assert find_poison(GOOD, ONCE) is None
-    assert find_poison([], StageFacts(attempt_id=0, num_tasks=0)) is None
+def test_one_summary_and_one_answer_for_each_task_with_rows_is_clean():
+    assert find_poison(GOOD, ALL) is None
+    assert find_poison([*GOOD, WITHOUT_ROWS], ALL) is None
+
+
+def test_no_task_at_all_and_no_answer_is_an_empty_epoch():
+    assert find_poison([], []) is None
 
 
 @pytest.mark.parametrize(
-    ("summaries", "stage", "why"),
+    ("summaries", "answers", "why"),
     [
-        (GOOD, None, "nothing is known"),
-        (GOOD, StageFacts(attempt_id=1, num_tasks=2), "ran 2 times"),
-        (GOOD[:1], ONCE, "1 summaries of 2 tasks"),
-        ([*GOOD, GOOD[0]], StageFacts(attempt_id=0, num_tasks=3), "more than one summary"),
-        ([GOOD[0], replace(GOOD[1], stage_id=8)], ONCE, "more than one stage"),
-        ([GOOD[0], replace(GOOD[1], attempt_number=1)], ONCE, "ran 2 times"),
-        ([GOOD[0], replace(GOOD[1], partitions=())], ONCE, "exactly to the partitions"),
-        ([GOOD[0], replace(GOOD[1], registered=())], ONCE, "exactly to the partitions"),
-        (
-            [GOOD[0], replace(GOOD[1], error=TaskError("ConnectionLost", "gone", ""))],
-            ONCE,
-            "gone",
-        ),
+        (GOOD, ALL[:1], "partition 1 is not in the roll call"),
+        (GOOD, [*ALL, Answer(1, "another run")], "partition 1 ran more than once"),
+        (GOOD, [*ALL, ALL[1]], "partition 1 ran more than once"),
+        (GOOD, [ALL[0], Answer(1, "another run")], "partition 1 is not in the roll call"),
+        ([*GOOD, WITHOUT_ROWS], [*ALL, Answer(2, "r")], "partition 2 ran more than once"),
+        (GOOD[:1], ALL, "partition 1 ran more than once"),
+        ([], ALL[:1], "partition 0 ran more than once"),
+        (GOOD, [*ALL, Answer(-1, "")], "partition -1 ran more than once"),
+        ([*GOOD, GOOD[0]], ALL, "more than one summary"),
+        ([GOOD[0], replace(GOOD[1], run_id="")], ALL[:1], "without an answer"),
+        ([GOOD[0], replace(GOOD[1], partitions=())], ALL, "exactly to the partitions"),
+        ([GOOD[0], replace(GOOD[1], registered=())], ALL, "exactly to the partitions"),
+        ([GOOD[0], replace(GOOD[1], error=TaskError("ConnectionLost", "gone", ""))], ALL, "gone"),
     ],
 )
-def test_everything_else_is_poison_and_says_why(summaries, stage, why):
-    assert why in (find_poison(summaries, stage) or "")
+def test_everything_else_is_poison_and_says_why(summaries, answers, why):
+    assert why in (find_poison(summaries, answers) or "")

@@ -14,12 +14,17 @@ from tests.model.sometimes import SOMETIMES
 from tests.model.transcript import SCENARIOS, path_of, transcript
 from tests.model.world import Faults
 
-ALL_FAULTS = Faults(lives=2, crashes=1, replies=1, expiries=1, tasks=1, reloads=1, trims=1, wipes=1)
+ALL_FAULTS = Faults(
+    lives=2, crashes=1, replies=1, expiries=1, tasks=1, reloads=1, trims=1, wipes=1, swallows=1
+)
 COMPLETE = {
     "crashes and lost replies": Faults(lives=2, crashes=1, replies=1, reloads=1),
     "crashes and expiry": Faults(lives=2, crashes=1, expiries=1),
     "crashes and tasks that run again": Faults(lives=2, crashes=1, tasks=1),
+    "tasks that run again, lost replies": Faults(lives=1, tasks=2, replies=1),
+    "tasks that run again, with rows and without": Faults(lives=1, tasks=2, empties=1),
     "a trimmed receipt topic": Faults(lives=2, crashes=1, replies=1, trims=1),
+    "swallowed errors": Faults(lives=2, crashes=1, tasks=1, swallows=1),
     "another cluster": Faults(lives=2, crashes=1, expiries=1, wipes=1),
 }
 

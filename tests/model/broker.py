@@ -112,6 +112,13 @@ def reads_receipt(broker: Broker, number: int) -> bool:
     return is_there and not broker.is_trimmed
 
 
+def reads_data(broker: Broker, number: int, mark: int) -> bool:
+    """Whether what a transaction wrote is readable, as its own."""
+    if not is_same(broker, number, mark):
+        return False
+    return broker.txns[number].status in (Status.COMMITTED, Status.HALF)
+
+
 def wipe(broker: Broker) -> Broker:
     """Another cluster at the old address: numbers start again, the first ones are strangers'."""
     strangers = (Txn(is_ours=False), Txn(is_ours=False))

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from eos.coordinator import (
     Answers,
     AppendState,
+    AskData,
     AskWitness,
+    DataAnswer,
     EndAnswer,
     EndTransaction,
     FindMark,
@@ -19,12 +21,15 @@ from eos.coordinator import (
     StayInDoubt,
     WitnessAnswer,
 )
+from eos.errors import UnfinishedEpoch
 from eos.transaction import State
 from tests.model import broker as pulsar
-from tests.model.broker import Receipt, Row, Status
-from tests.model.records import Entry, history_of, unfinished
-from tests.model.rules import TASKS, Rules
-from tests.model.world import Frame, World
+from tests.model import tasks
+from tests.model.broker import Receipt, Status
+from tests.model.records import TASKS, Entry, history_of, unfinished
+from tests.model.rules import Rules
+from tests.model.tasks import Phase, Task
+from tests.model.world import World
 
 EPOCHS = 2
 MAX_TRIES = 2
@@ -47,30 +52,20 @@ class Pc(IntEnum):
     DONE = 11
     FENCED = 12
     DOUBT = 13
+    REFUSED = 14
 
 
-STOPPED = (Pc.OFF, Pc.DONE, Pc.FENCED, Pc.DOUBT)
+STOPPED = (Pc.OFF, Pc.DONE, Pc.FENCED, Pc.DOUBT, Pc.REFUSED)
 
 
-class Phase(IntEnum):
-    """Of one task."""
-
-    IDLE = 0
-    SENT = 1
-    ACKED = 2
-    FAILED = 3
-
-
-class Task(NamedTuple):
-    """``copy`` counts how often its row was sent."""
-
-    phase: Phase = Phase.IDLE
-    attempt: int = 0
-    copy: int = 0
-
-
-Known = tuple[MarkAnswer, EndAnswer, WitnessAnswer, bool]
-NOTHING: Known = (MarkAnswer.NOT_ASKED, EndAnswer.NOT_ASKED, WitnessAnswer.NOT_ASKED, False)
+Known = tuple[MarkAnswer, EndAnswer, WitnessAnswer, DataAnswer, bool]
+NOTHING: Known = (
+    MarkAnswer.NOT_ASKED,
+    EndAnswer.NOT_ASKED,
+    WitnessAnswer.NOT_ASKED,
+    DataAnswer.NOT_ASKED,
+    False,
+)
 MARK_FOUND: Known = (MarkAnswer.FOUND, *NOTHING[1:])
 
 
@@ -87,7 +82,6 @@ class Driver(NamedTuple):
     known: Known = NOTHING
     is_recovering: bool = False
     tasks: tuple[Task, ...] = ()
-    stage_attempt: int = 0
 
 
 Step = tuple[str, World, Driver]
@@ -141,7 +135,14 @@ def _decide(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
     if driver.epoch == EPOCHS:
         yield "is done", world, Driver(pc=Pc.DONE, run=driver.run)
         return
-    attempt = rules.attempt_to_run(world.log[: driver.seen], driver.epoch)
+    if driver.tries and driver.epoch + 1 < EPOCHS and world.faults.swallows:
+        after = driver._replace(epoch=driver.epoch + 1, tries=0)
+        yield "fails, and the error is swallowed", world.spend("swallows"), after
+    try:
+        attempt = rules.attempt_to_run(world.log[: driver.seen], driver.epoch)
+    except UnfinishedEpoch:
+        yield "is refused", world, Driver(pc=Pc.REFUSED, run=driver.run)
+        return
     if attempt is None:
         after = driver._replace(epoch=driver.epoch + 1, tries=0)
         yield f"skips epoch {driver.epoch}", world, after
@@ -165,70 +166,43 @@ def _open(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
     assert driver.entry is not None
     name, after, opened = _append(world, driver, driver.entry, rules, pc=Pc.WRITE)
     if opened.pc is Pc.WRITE:
-        opened = opened._replace(tasks=(Task(),) * TASKS, stage_attempt=0)
+        opened = opened._replace(tasks=(Task(),) * TASKS)
     yield name, after, opened
 
 
 def _write(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
     assert driver.entry is not None
-    if all(task.phase in (Phase.ACKED, Phase.FAILED) for task in driver.tasks):
+    if all(task.phase in tasks.ENDED for task in driver.tasks):
         yield "has all summaries", world, driver._replace(pc=Pc.CHECK)
     for number, task in enumerate(driver.tasks):
-        for name, after, changed in _task(world, driver.entry, number, task, rules):
+        for name, after, changed in tasks.steps(world, driver.entry, number, task, rules):
             yield f"task {number} {name}", after, _with_task(driver, number, changed)
-    if world.faults.tasks and driver.stage_attempt == 0:
-        for number, task in enumerate(driver.tasks):
-            if task.phase is Phase.ACKED:
-                again = _with_task(driver, number, Task(copy=task.copy + 1))
-                yield (
-                    f"task {number}'s stage runs again",
-                    world.spend("tasks"),
-                    again._replace(stage_attempt=1),
-                )
 
 
 def _with_task(driver: Driver, number: int, task: Task) -> Driver:
-    tasks = (*driver.tasks[:number], task, *driver.tasks[number + 1 :])
-    return driver._replace(tasks=tasks)
-
-
-def _task(
-    world: World, entry: Entry, number: int, task: Task, rules: Rules
-) -> Iterator[tuple[str, World, Task]]:
-    match task.phase:
-        case Phase.IDLE:
-            txn = world.broker.txns[entry.txn] if entry.txn < len(world.broker.txns) else None
-            if txn is None or txn.status is not Status.OPEN or not txn.is_ours:
-                yield "can't register", world, task._replace(phase=Phase.FAILED)
-                return
-            frame = Frame(entry.txn, entry.mark, Row(entry.epoch, number, task.copy))
-            yield "sends its row", world.send(frame), task._replace(phase=Phase.SENT)
-        case Phase.SENT:
-            if not rules.waits_for_receipts:
-                yield "does not wait", world, task._replace(phase=Phase.ACKED)
-            if world.faults.replies:
-                poorer = world.spend("replies")
-                if rules.resends:
-                    frame = Frame(entry.txn, entry.mark, Row(entry.epoch, number, task.copy + 1))
-                    yield "sends again", poorer.send(frame), task._replace(copy=task.copy + 1)
-                else:
-                    yield "misses its receipt", poorer, task._replace(phase=Phase.FAILED)
-    if task.phase in (Phase.SENT, Phase.ACKED) and world.faults.tasks and task.attempt == 0:
-        poorer = world.spend("tasks")
-        if rules.second_attempt_refuses:
-            yield "dies; the second attempt refuses", poorer, Task(Phase.FAILED, 1, task.copy)
-        else:
-            yield "dies and runs again", poorer, Task(Phase.IDLE, 1, task.copy + 1)
+    changed = (*driver.tasks[:number], task, *driver.tasks[number + 1 :])
+    return driver._replace(tasks=changed)
 
 
 def _check(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
-    attempts = tuple(task.attempt for task in driver.tasks)
+    entry = driver.entry
+    assert entry is not None
+    copies = tuple(-1 if task.phase is Phase.EMPTY else task.copy for task in driver.tasks)
+    with_rows = tuple(number for number, copy in enumerate(copies) if copy >= 0)
     failed = tuple(task.phase is Phase.FAILED for task in driver.tasks)
-    after = driver._replace(tasks=(), stage_attempt=0)
-    if rules.is_poisoned(attempts, failed, driver.stage_attempt):
+    after = driver._replace(tasks=())
+    if not pulsar.finds_mark(world.broker, entry.txn, entry.mark):
+        yield "can't close the roll call", world, _abort(after)
+        return
+    if rules.closes_roll_call:
+        world, call = world.close(entry.mark)
+    else:
+        call = world.call(entry.mark)
+    if rules.is_poisoned(copies, failed, call.answers):
         yield "finds poison", world, _abort(after)
     else:
-        yield "finds it good", world, after._replace(pc=Pc.RECEIPT)
+        counted = after._replace(entry=entry._replace(tasks=with_rows))
+        yield "finds it good", world, counted._replace(pc=Pc.RECEIPT)
 
 
 def _abort(driver: Driver) -> Driver:
@@ -287,6 +261,10 @@ def _ending(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
             yield from _end(world, driver, commit=commit)
         case AskWitness():
             yield from _ask(world, driver, entry, rules)
+        case AskData():
+            readable = pulsar.reads_data(world.broker, entry.txn, entry.mark)
+            said = DataAnswer.READABLE if readable else DataAnswer.UNPROVED
+            yield f"reads the data: {said.value}", world, _knows(driver, data=said)
 
 
 def _after_end(driver: Driver, entry: Entry) -> Driver:
@@ -304,10 +282,12 @@ def _knows(
     mark: MarkAnswer | None = None,
     end: EndAnswer | None = None,
     witness: WitnessAnswer | None = None,
+    data: DataAnswer | None = None,
     up: bool = False,
 ) -> Driver:
     known = driver.known
-    return driver._replace(known=(mark or known[0], end or known[1], witness or known[2], up))
+    answers = (mark or known[0], end or known[1], witness or known[2], data or known[3], up)
+    return driver._replace(known=answers)
 
 
 def _silence(world: World, doing: str, driver: Driver) -> Iterator[Step]:
@@ -315,7 +295,7 @@ def _silence(world: World, doing: str, driver: Driver) -> Iterator[Step]:
     if world.faults.replies:
         poorer = world.spend("replies")
         yield f"{doing}: no answer", poorer, driver
-        late = driver._replace(known=(*driver.known[:3], True))
+        late = driver._replace(known=(*driver.known[:4], True))
         yield f"{doing}: no answer by the deadline", poorer, late
 
 
@@ -376,4 +356,5 @@ _STEPS = {
     Pc.DONE: lambda *_: iter(()),
     Pc.FENCED: lambda *_: iter(()),
     Pc.DOUBT: lambda *_: iter(()),
+    Pc.REFUSED: lambda *_: iter(()),
 }

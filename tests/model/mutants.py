@@ -8,6 +8,7 @@ from eos.coordinator import (
     Action,
     Answers,
     AppendState,
+    DataAnswer,
     EndAnswer,
     EndTransaction,
     FindMark,
@@ -15,6 +16,7 @@ from eos.coordinator import (
     StayInDoubt,
     WitnessAnswer,
 )
+from eos.errors import UnfinishedEpoch
 from eos.transaction import State
 from tests.model.records import Entry, Log
 from tests.model.rules import Rules
@@ -125,26 +127,50 @@ def _unfinished_is_skipped(log: Log, epoch: int) -> int | None:
     return _REAL.attempt_to_run(log, epoch)
 
 
-def _attempts_ignored(
-    attempts: tuple[int, ...], errors: tuple[bool, ...], stage_attempt: int
+def _as_counted(copies: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The answers that belong to the summaries."""
+    return tuple((copy,) if copy >= 0 else () for copy in copies)
+
+
+def _extra_answers_ignored(
+    copies: tuple[int, ...], errors: tuple[bool, ...], answers: tuple[tuple[int, ...], ...]
 ) -> bool:
-    return _REAL.is_poisoned(tuple(0 for _ in attempts), errors, stage_attempt)
+    del answers
+    return _REAL.is_poisoned(copies, errors, _as_counted(copies))
 
 
 def _errors_forgiven(
-    attempts: tuple[int, ...], errors: tuple[bool, ...], stage_attempt: int
+    copies: tuple[int, ...], errors: tuple[bool, ...], answers: tuple[tuple[int, ...], ...]
 ) -> bool:
-    return _REAL.is_poisoned(attempts, tuple(False for _ in errors), stage_attempt)
+    del answers
+    forgiven = tuple(False for _ in errors)
+    return _REAL.is_poisoned(copies, forgiven, _as_counted(copies))
 
 
-def _stage_ignored(attempts: tuple[int, ...], errors: tuple[bool, ...], _: int) -> bool:
-    return _REAL.is_poisoned(attempts, errors, 0)
+def _absence_of_data_proves(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.PREPARED and answers.data is DataAnswer.UNPROVED:
+        return AppendState(State.ABORTED, expired=True)
+    return _REAL.next_action(entry, answers)
+
+
+def _prepared_without_mark_is_aborted(entry: Entry, answers: Answers) -> Action:
+    if entry.state is State.PREPARED and answers.mark is MarkAnswer.ABSENT:
+        return AppendState(State.ABORTED, expired=True)
+    return _REAL.next_action(entry, answers)
+
+
+def _follows_what_failed(log: Log, epoch: int) -> int | None:
+    try:
+        return _REAL.attempt_to_run(log, epoch)
+    except UnfinishedEpoch:
+        return 1
 
 
 _TWO = Faults(lives=2)
 _CRASH = Faults(lives=2, crashes=1)
 _REPLY = Faults(lives=1, replies=1)
 _TASK = Faults(lives=1, tasks=1)
+
 
 MUTANTS = (
     Mutant("fence_dropped", "an append needs that nobody else appended", Rules(fence=False), _TWO),
@@ -248,16 +274,46 @@ MUTANTS = (
         _REPLY,
     ),
     Mutant(
-        "second_attempt_writes",
-        "a task's second attempt refuses, and poisons",
-        Rules(second_attempt_refuses=False, is_poisoned=_attempts_ignored),
+        "runs_do_not_answer",
+        "a run answers before it sends",
+        Rules(answers=False, is_poisoned=_extra_answers_ignored),
         _TASK,
     ),
     Mutant(
-        "stage_rerun_unnoticed",
-        "a stage that ran again poisons",
-        Rules(is_poisoned=_stage_ignored),
+        "extra_answers_ignored",
+        "an answer without a summary poisons",
+        Rules(is_poisoned=_extra_answers_ignored, obeys_roll_call=False),
         _TASK,
+    ),
+    Mutant(
+        "roll_call_left_open",
+        "the driver closes the roll call before it counts",
+        Rules(closes_roll_call=False),
+        Faults(lives=1, tasks=1, empties=1),
+    ),
+    Mutant(
+        "closing_not_obeyed",
+        "a run that answers behind the closing sends nothing",
+        Rules(obeys_roll_call=False),
+        _TASK,
+    ),
+    Mutant(
+        "unreadable_means_expired",
+        "data that is not readable proves nothing",
+        Rules(next_action=_absence_of_data_proves),
+        Faults(lives=2, crashes=1, replies=1, trims=1, reloads=1),
+    ),
+    Mutant(
+        "prepared_without_mark_is_aborted",
+        "a decision without its mark stays one",
+        Rules(next_action=_prepared_without_mark_is_aborted),
+        Faults(lives=2, crashes=1, replies=1, trims=1),
+    ),
+    Mutant(
+        "swallowed_error_unnoticed",
+        "no epoch follows one that failed",
+        Rules(attempt_to_run=_follows_what_failed),
+        Faults(lives=1, tasks=1, swallows=1),
     ),
     Mutant(
         "failed_task_forgiven",

@@ -16,6 +16,7 @@ from eos.ids import MessageId, TxnId
 from eos.summary import PartitionFigures
 from eos.transaction import History, LogRecord, Reason, ReasonKind, State
 
+TASKS = 2
 QUERY = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
 _NOW = datetime(2026, 11, 20, tzinfo=UTC)
 _FIGURES = (
@@ -38,6 +39,8 @@ class Entry(NamedTuple):
     txn: int = -1
     mark: int = -1
     is_expired: bool = False
+    tasks: tuple[int, ...] = tuple(range(TASKS))
+    """Those whose rows PREPARED counts."""
 
 
 Log = tuple[Entry, ...]

@@ -10,17 +10,14 @@ from eos.coordinator import (
     Action,
     Answers,
     Run,
-    StageFacts,
     WitnessAnswer,
     decide_epoch,
     find_poison,
     next_action,
 )
 from eos.ids import MessageId
-from eos.summary import PartitionFigures, TaskError, TaskSummary
+from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
-
-TASKS = 2
 
 
 @lru_cache(None)
@@ -30,7 +27,11 @@ def _next_action(entry: Entry, answers: Answers) -> Action:
 
 @lru_cache(None)
 def _attempt_to_run(log: Log, epoch: int) -> int | None:
-    """The attempt to open, or None to skip."""
+    """The attempt to open, or None to skip.
+
+    Raises:
+        UnfinishedEpoch: the epoch must not follow the one before it.
+    """
     history = history_of(log)
     assert history is not None
     decision = decide_epoch(history, QUERY, str(epoch), ttl_ms=1000)
@@ -38,23 +39,25 @@ def _attempt_to_run(log: Log, epoch: int) -> int | None:
 
 
 @lru_cache(None)
-def _is_poisoned(attempts: tuple[int, ...], errors: tuple[bool, ...], stage_attempt: int) -> bool:
+def _is_poisoned(
+    copies: tuple[int, ...], errors: tuple[bool, ...], answers: tuple[tuple[int, ...], ...]
+) -> bool:
     summaries = [
         TaskSummary(
             spark_partition=task,
-            stage_id=0,
-            attempt_number=attempt,
-            registered=() if error else (f"t-{task}",),
+            run_id=str(copy) if copy >= 0 else "",
+            registered=() if error or copy < 0 else (f"t-{task}",),
             partitions=()
-            if error
+            if error or copy < 0
             else (
                 PartitionFigures(f"t-{task}", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),
             ),
             error=TaskError("TransactionPoisoned", "in doubt", "") if error else None,
         )
-        for task, (attempt, error) in enumerate(zip(attempts, errors, strict=True))
+        for task, (copy, error) in enumerate(zip(copies, errors, strict=True))
     ]
-    return find_poison(summaries, StageFacts(stage_attempt, TASKS)) is not None
+    given = [Answer(task, str(copy)) for task, runs in enumerate(answers) for copy in runs]
+    return find_poison(summaries, given) is not None
 
 
 def _witness(*, mark: bool, sentinel: bool, receipt: bool) -> WitnessAnswer:
@@ -76,7 +79,9 @@ class Rules:
 
     next_action: Callable[[Entry, Answers], Action] = _next_action
     attempt_to_run: Callable[[Log, int], int | None] = _attempt_to_run
-    is_poisoned: Callable[[tuple[int, ...], tuple[bool, ...], int], bool] = _is_poisoned
+    is_poisoned: Callable[
+        [tuple[int, ...], tuple[bool, ...], tuple[tuple[int, ...], ...]], bool
+    ] = _is_poisoned
     witness: Callable[..., WitnessAnswer] = _witness
     fence: bool = True
     """An append needs that nobody else has appended since."""
@@ -84,8 +89,12 @@ class Rules:
     """A new driver appends CLAIMED before anything else."""
     finishes_first: bool = True
     """After the claim everything unfinished is ended."""
-    second_attempt_refuses: bool = True
-    """A task's second attempt writes nothing."""
+    answers: bool = True
+    """A run answers the roll call before it sends."""
+    obeys_roll_call: bool = True
+    """A run that finds the roll call closed, or another run of its task in it, sends nothing."""
+    closes_roll_call: bool = True
+    """The driver closes the roll call before it counts the answers."""
     waits_for_receipts: bool = True
     """A task reports only what the broker has acknowledged."""
     resends: bool = False

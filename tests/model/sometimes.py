@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from eos.coordinator import EndAnswer, MarkAnswer, WitnessAnswer
+from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.transaction import State
 from tests.model.broker import Status
 from tests.model.driver import STOPPED, Pc
@@ -16,7 +16,7 @@ def _has_pc(pc: Pc) -> Callable[[System], bool]:
     return lambda system: any(driver.pc is pc for driver in system.drivers)
 
 
-def _knows(answer: MarkAnswer | EndAnswer | WitnessAnswer) -> Callable[[System], bool]:
+def _knows(answer: MarkAnswer | EndAnswer | WitnessAnswer | DataAnswer) -> Callable[[System], bool]:
     return lambda system: any(answer in driver.known for driver in system.drivers)
 
 
@@ -70,8 +70,16 @@ SOMETIMES: Final[dict[str, Callable[[System], bool]]] = {
     "the witness is silent": _knows(WitnessAnswer.UNKNOWN),
     "the witness has lost its history": _knows(WitnessAnswer.HISTORY_GONE),
     "a row is under way to an aborted transaction": _frame_into(Status.ABORTED),
-    "a task's row is there twice": lambda s: any(
-        len({row[:2] for row in txn.rows}) < len(txn.rows) for txn in s.world.broker.txns
+    "the data of a decided transaction is readable without its receipts": _knows(
+        DataAnswer.READABLE
     ),
+    "not even the data proves anything": _knows(DataAnswer.UNPROVED),
+    "two runs of a task have answered": lambda s: any(
+        len(runs) > 1 for call in s.world.calls for runs in call.answers
+    ),
+    "a forgotten run is left when the roll call is closed": lambda s: any(
+        s.world.call(zombie.mark).is_closed for zombie in s.world.zombies
+    ),
+    "a driver is refused": _has_pc(Pc.REFUSED),
 }
 """Name -> whether a state is such a one."""

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from eos.transaction import State
 from tests.model import broker as pulsar
-from tests.model.broker import Broker, Status
-from tests.model.driver import EPOCHS, STOPPED, Driver, Pc, Phase, Task, steps
-from tests.model.rules import TASKS, Rules
+from tests.model.broker import Status
+from tests.model.driver import EPOCHS, STOPPED, Driver, Pc, steps
+from tests.model.rules import Rules
+from tests.model.tasks import Phase, haunting
 from tests.model.world import Faults, Frame, World
 
 SLOTS = 2
@@ -38,6 +39,9 @@ def successors(system: System, rules: Rules) -> Iterator[tuple[str, System]]:
             yield f"run {driver.run} dies", _with(crashed, drivers, slot, Driver(run=driver.run))
     yield from _starts(system)
     yield from _events(system)
+    for zombie in dict.fromkeys(world.zombies):
+        for name, after in haunting(world, zombie, rules):
+            yield name, System(after, drivers)
 
 
 def _with(world: World, drivers: tuple[Driver, ...], slot: int, driver: Driver) -> System:
@@ -77,7 +81,8 @@ def _events(system: System) -> Iterator[tuple[str, System]]:
         yield "the receipt topic is trimmed", System(after, drivers)
     # Between finding the mark and END_TXN there is no time to build a cluster in.
     if faults.wipes and all(driver.pc in STOPPED for driver in drivers):
-        after = world.spend("wipes")._replace(broker=pulsar.wipe(broker), frames=())
+        after = world.spend("wipes")._replace(broker=pulsar.wipe(broker))
+        after = after._replace(frames=(), zombies=(), calls=())
         yield "the cluster is replaced by another one", System(after, drivers)
 
 
@@ -98,7 +103,7 @@ def _tell(driver: Driver, frame: Frame) -> Driver:
     task = driver.tasks[row.task]
     if task.phase is not Phase.SENT or task.copy != row.copy:
         return driver
-    acked = (*driver.tasks[: row.task], Task(Phase.ACKED, task.attempt, task.copy))
+    acked = (*driver.tasks[: row.task], task._replace(phase=Phase.ACKED))
     return driver._replace(tasks=(*acked, *driver.tasks[row.task + 1 :]))
 
 
@@ -109,22 +114,29 @@ def violation(system: System) -> str:
         return world.broker.hazard
     if world.broker.is_wiped:
         return ""  # what was there is gone with its cluster; hazards are all that is left to see
-    wrong = _wrong_transaction(world.broker) or _wrong_log(world)
+    wrong = _wrong_transaction(world) or _wrong_log(world)
     if not wrong and any(driver.pc is Pc.DONE for driver in drivers):
-        wanted = [(epoch, task) for epoch in range(EPOCHS) for task in range(TASKS)]
-        if [row[:2] for row in pulsar.readable(world.broker)] != wanted:
+        wanted = sorted(
+            (one.epoch, task)
+            for one in world.log
+            if one.state is State.COMMITTED
+            for task in one.tasks
+        )
+        done = {epoch for epoch, _ in wanted}
+        if len(done) < EPOCHS or [row[:2] for row in pulsar.readable(world.broker)] != wanted:
             wrong = "a driver is done, and not every row is there exactly once"
     return wrong
 
 
-def _wrong_transaction(broker: Broker) -> str:
+def _wrong_transaction(world: World) -> str:
     epochs = []
-    for number, txn in enumerate(broker.txns):
+    for number, txn in enumerate(world.broker.txns):
         if txn.status not in (Status.COMMITTED, Status.HALF):
             continue
+        counted = [one for one in world.log if one.mark == txn.mark and one.state is State.PREPARED]
         rows = [row[:2] for row in txn.rows]
         epochs.append(txn.rows[0].epoch if txn.rows else -1)
-        if rows != [(epochs[-1], task) for task in range(TASKS)]:
+        if rows != [(epochs[-1], task) for one in counted for task in one.tasks]:
             return f"transaction {number} is committed with the rows {rows}"
     return "" if len(epochs) == len(set(epochs)) else "an epoch is committed twice"
 
@@ -135,6 +147,9 @@ def _wrong_log(world: World) -> str:
             continue
         status = world.broker.txns[entry.txn].status
         is_committed = status in (Status.COMMITTED, Status.HALF)
-        if (entry.state is State.COMMITTED) != is_committed or status is Status.OPEN:
+        # Without its mark it is not ended by number; nobody can commit it, and it expires.
+        may_be_open = world.broker.is_trimmed and entry.state is State.ABORTED
+        is_open = status is Status.OPEN and not may_be_open
+        if (entry.state is State.COMMITTED) != is_committed or is_open:
             return f"the log says {entry.state.value} of {entry.txn}, the broker {status.name}"
     return ""

@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 
 from eos.committer import Begun, Committer, Written
-from eos.coordinator import EndAnswer, MarkAnswer, StageFacts, WitnessAnswer
+from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import EosError, Fenced, Retriable
 from eos.ids import MessageId, TxnId
-from eos.summary import PartitionFigures, TaskError, TaskSummary
+from eos.roll_call import RollCall
+from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from eos.transaction import History, LogRecord
-from tests.model.records import QUERY
-from tests.model.rules import TASKS, Rules
+from tests.model.records import QUERY, TASKS
+from tests.model.rules import Rules
 from tests.model.system import System, initial, successors
 from tests.model.world import Faults
 
+TOPIC = "persistent://public/default/__eos-receipts-s-1"
 _EVENTS = (
     (r"run \d+ starts", "start"),
     (r"run \d+ dies", "die"),
@@ -38,6 +40,7 @@ _EVENTS = (
     (r".* looks for the mark: (.*)", r"mark: \1"),
     (r".* asks the witness: no answer.*", "witness: no answer"),
     (r".* asks the witness: (.*)", r"witness: \1"),
+    (r".* reads the data: (.*)", r"data: \1"),
     (r".* stays in doubt", "doubt"),
 )
 
@@ -89,6 +92,14 @@ class MemoryLog:
         self._events = events
         self.history = History.of("s", records)
 
+    is_fenced = False
+
+    def refresh(self) -> None:
+        """It is never behind."""
+
+    def settle(self) -> None:
+        """Nothing is ever half done here."""
+
     def append(self, draft: LogRecord) -> LogRecord:
         if len(self._records) != self.history.last_seq:
             self._events.append(f"fenced {draft.state.value}")
@@ -114,13 +125,14 @@ class ScriptedHalf:
     witnesses: list[WitnessAnswer]
     marks: list[MarkAnswer]
     dies_before: str = ""
+    data_is_readable: bool = False
     begun: int = 0
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
 
     def receipt_topic(self, log_table_id: str) -> str:
-        return "persistent://public/default/__eos-receipts-s-1"
+        return TOPIC
 
     def diagnose(self, record: LogRecord) -> str:
         return ""
@@ -129,7 +141,13 @@ class ScriptedHalf:
         self.events.append("begin")
         self.begun += 1
         mark = f"00000000-0000-4000-8000-{self.begun:012x}"
-        return Begun(TxnId(0, self.begun), MessageId(5, self.begun), mark)
+        return Begun(TxnId(0, self.begun), RollCall(TOPIC, MessageId(5, self.begun), mark))
+
+    def close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
+        return tuple(Answer(task, str(task)) for task in range(TASKS))
+
+    def has_history(self, receipt_topic: str) -> bool:
+        return True
 
     def send_receipt(self, record: LogRecord) -> MessageId:
         self.events.append("receipt")
@@ -152,6 +170,11 @@ class ScriptedHalf:
         self.events.append(f"witness: {answer.value}")
         return answer
 
+    def ask_data(self, record: LogRecord, *, timeout_s: float) -> DataAnswer:
+        answer = DataAnswer.READABLE if self.data_is_readable else DataAnswer.UNPROVED
+        self.events.append(f"data: {answer.value}")
+        return answer
+
 
 class World:
     """Drivers over one log, and what they did."""
@@ -172,20 +195,16 @@ class World:
 
 def written(*, poisoned: bool = False) -> Written:
     """What two tasks report."""
-    return Written(
-        [
-            TaskSummary(
-                task,
-                0,
-                0,
-                (f"t-{task}",),
-                (PartitionFigures(f"t-{task}", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),),
-                TaskError("TransactionPoisoned", "in doubt", "") if poisoned and not task else None,
-            )
-            for task in range(TASKS)
-        ],
-        StageFacts(0, TASKS),
-    )
+    return [
+        TaskSummary(
+            task,
+            str(task),
+            (f"t-{task}",),
+            (PartitionFigures(f"t-{task}", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),),
+            TaskError("TransactionPoisoned", "in doubt", "") if poisoned and not task else None,
+        )
+        for task in range(TASKS)
+    ]
 
 
 def run(committer: Committer, *epochs: str, poisoned: int = 0) -> None:
@@ -256,6 +275,14 @@ def a_missing_mark(world: World) -> None:
     world.events.append("doubt")
 
 
+def a_missing_mark_and_readable_data(world: World) -> None:
+    first = world.driver()
+    world.half.ends = [EndAnswer.OTHER]
+    world.half.marks = [MarkAnswer.ABSENT]
+    world.half.data_is_readable = True
+    run(first, "0")
+
+
 def a_mark_that_is_not_answered_at_first(world: World) -> None:
     die_before_end(world)
     world.half.marks = [MarkAnswer.UNKNOWN, MarkAnswer.FOUND]
@@ -279,6 +306,7 @@ SCENARIOS = [
     a_silent_witness,
     death_before_end_txn,
     a_missing_mark,
+    a_missing_mark_and_readable_data,
     a_mark_that_is_not_answered_at_first,
     a_second_driver,
 ]
@@ -288,6 +316,7 @@ FAULTS = {
     expiry_after_prepared: Faults(lives=1, expiries=1),
     a_silent_witness: Faults(lives=1, replies=2),
     a_missing_mark: Faults(lives=2, crashes=1, trims=1),
+    a_missing_mark_and_readable_data: Faults(lives=1, replies=1, trims=1),
     a_mark_that_is_not_answered_at_first: Faults(lives=2, crashes=1, replies=1),
     a_second_driver: Faults(lives=2),
 }

@@ -11,7 +11,9 @@ from tests.model.sometimes import SOMETIMES
 from tests.model.transcript import SCENARIOS, path_of, transcript
 from tests.model.world import Faults
 
-ALL_FAULTS = Faults(lives=2, crashes=1, replies=1, expiries=1, tasks=1, reloads=1, trims=1, wipes=1)
+ALL_FAULTS = Faults(
+    lives=2, crashes=1, replies=1, expiries=1, tasks=1, reloads=1, trims=1, wipes=1, swallows=1
+)
 SEARCHES = {
     "all faults together": (ALL_FAULTS, 250_000),
     "crashes, lost replies": (Faults(lives=2, crashes=1, replies=1, reloads=1), None),

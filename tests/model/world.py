@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from eos.transaction import State
 from tests.model.broker import Broker, Row, is_same
-from tests.model.records import Entry, Log
+from tests.model.records import TASKS, Entry, Log
 
 
 class Frame(NamedTuple):
@@ -15,6 +15,25 @@ class Frame(NamedTuple):
     txn: int
     mark: int
     row: Row
+
+
+class Zombie(NamedTuple):
+    """A run of a task that Spark has forgotten, and that may go on at any later moment."""
+
+    txn: int
+    mark: int
+    epoch: int
+    task: int
+    copy: int
+    phase: int
+
+
+class Call(NamedTuple):
+    """The roll call behind one mark: who has answered, in order, before it was closed."""
+
+    mark: int
+    is_closed: bool = False
+    answers: tuple[tuple[int, ...], ...] = ((),) * TASKS
 
 
 class Faults(NamedTuple):
@@ -28,6 +47,8 @@ class Faults(NamedTuple):
     reloads: int = 0
     trims: int = 0
     wipes: int = 0
+    swallows: int = 0
+    empties: int = 0
 
 
 class World(NamedTuple):
@@ -36,6 +57,8 @@ class World(NamedTuple):
     log: Log = ()
     broker: Broker = Broker()
     frames: tuple[Frame, ...] = ()
+    zombies: tuple[Zombie, ...] = ()
+    calls: tuple[Call, ...] = ()
     faults: Faults = Faults()
 
     def spend(self, fault: str) -> Self:
@@ -46,6 +69,41 @@ class World(NamedTuple):
     def send(self, frame: Frame) -> Self:
         """A frame is under way."""
         return self._replace(frames=tuple(sorted((*self.frames, frame))))
+
+    def haunt(self, zombie: Zombie) -> Self:
+        """A run is forgotten."""
+        return self._replace(zombies=tuple(sorted((*self.zombies, zombie))))
+
+    def exorcise(self, zombie: Zombie) -> Self:
+        """A forgotten run has moved on, or ended."""
+        left = list(self.zombies)
+        left.remove(zombie)
+        return self._replace(zombies=tuple(left))
+
+    def call(self, mark: int) -> Call:
+        """The roll call behind a mark."""
+        return next((call for call in self.calls if call.mark == mark), Call(mark))
+
+    def answer(self, mark: int, task: int, copy: int) -> tuple[Self, bool]:
+        """The topic takes an answer; whether its sender may send, by what stands before it."""
+        call = self.call(mark)
+        if call.is_closed:
+            return self, False  # nobody counts it any more
+        before = call.answers[task]
+        answers = (*call.answers[:task], (*before, copy), *call.answers[task + 1 :])
+        return self._put(call._replace(answers=answers)), not before
+
+    def close(self, mark: int) -> tuple[Self, Call]:
+        """The driver closes the roll call, and reads who has answered."""
+        call = self.call(mark)
+        if any(zombie.mark == mark for zombie in self.zombies):
+            return self._put(Call(mark, is_closed=True)), call  # nobody counts any more
+        others = tuple(one for one in self.calls if one.mark != mark)
+        return self._replace(calls=others), call  # and nobody is left to answer
+
+    def _put(self, call: Call) -> Self:
+        others = [one for one in self.calls if one.mark != call.mark]
+        return self._replace(calls=tuple(sorted((*others, call))))
 
     def checked_end(self, entry: Entry, *, commit: bool) -> Self:
         """END_TXN leaves a driver: does the log hold it (I1, I6), and is it ours to end (I8)?"""

@@ -1,46 +1,49 @@
-"""The counting of ``verify``, on messages made by hand."""
+"""The counting of ``verify``, on entries made by hand."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from eos.ids import MessageId
+from eos.ids import MessageId, TxnId
 from eos.summary import PartitionFigures
 from eos.transaction import State
+from eos.wire.batch import Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
+from eos.wire.commands import MessageMetadata
+from eos.wire.entry import Entry
+from recovery.attempts import Attempts
 from recovery.audit import PartitionAudit
-from tests.transaction.epochs import claim, opened
+from tests.transaction.epochs import EMPTY, FAILED, claim, opened, step
 
 TOPIC = "persistent://public/default/t"
+OURS = TxnId(3, 7)
+"""What ``opened`` gives."""
 
 
-@dataclass(frozen=True)
-class Message:
-    """What the audit uses of ``pulsar.Message``."""
-
-    value: bytes
-    producer: str = "p1"
-    key: str = ""
-
-    def data(self) -> bytes:
-        return self.value
-
-    def partition_key(self) -> str:
-        return self.key
-
-    def producer_name(self) -> str:
-        return self.producer
-
-
-ENTRIES = {
-    MessageId(5, 1): [Message(b"a", key="k"), Message(b"bc")],
-    MessageId(5, 3): [Message(b"def", key="x")],
-}
+def entry(
+    at: tuple[int, int], *messages: Message, producer: str = "p1", txn: TxnId | None = OURS
+) -> Entry:
+    (batch,) = encode_batches(rows_from_messages(messages))
+    metadata = MessageMetadata(
+        producer_name=producer,
+        sequence_id=0,
+        publish_time=0,
+        num_messages_in_batch=len(messages),
+        compression=int(batch.compression),
+        uncompressed_size=batch.uncompressed_bytes,
+        txnid_most=txn.most if txn else None,
+        txnid_least=txn.least if txn else None,
+    )
+    return Entry(MessageId(*at), metadata, bytes(batch.payload))
 
 
-def record(producer: str = "p1", state: State = State.COMMITTED, **changes):
+A, BC, DEF = Message(b"a", key="k"), Message(b"bc"), Message(b"def", key="x")
+ENTRIES = [entry((5, 1), A, BC), entry((5, 3), DEF)]
+
+
+def record(producer: str = "p1", state: State = State.COMMITTED, *, least: int = 7, **changes):
     figures = PartitionFigures(
         topic=TOPIC,
         producers=(producer,),
@@ -50,37 +53,44 @@ def record(producer: str = "p1", state: State = State.COMMITTED, **changes):
         first_id=MessageId(5, 1),
         last_id=MessageId(5, 3),
     )
-    return replace(opened(claim()), state=state, partitions=(replace(figures, **changes),))
+    return replace(
+        opened(claim(), least=least), state=state, partitions=(replace(figures, **changes),)
+    )
 
 
-def audited(entries, committed=None, never=(), oldest=5):
-    audit = PartitionAudit(TOPIC, [committed or record()], never)
-    for at, messages in sorted(entries.items()):
-        for index, message in enumerate(messages):
-            audit.take(message, at._replace(batch_index=index))
+def audited(entries, committed=None, others=(), oldest=5):
+    """The audit of ``committed``; ``others``: the log's other attempts, begun before."""
+    committed = committed or record()
+    mark = MessageId(17, 4)
+    log = [replace(one, mark_id=mark._replace(entry=n)) for n, one in enumerate(others)]
+    log.append(replace(committed, mark_id=MessageId(17, 99)))
+    attempts = Attempts(log)
+    named = [one for one in log[:-1] if one.partitions]
+    audit = PartitionAudit(TOPIC, log[-1:], named, attempts)
+    for one in sorted(entries, key=lambda one: one.id):
+        audit.take(one)
     return audit, audit.close(oldest)
 
 
 def test_what_was_sent_is_clean():
     audit, trimmed = audited(ENTRIES)
-    assert (audit.findings, trimmed, audit.records, audit.bytes, audit.others) == ([], [], 3, 8, 0)
+    assert (audit.findings, audit.strays, trimmed) == ([], [], [])
+    assert (audit.records, audit.bytes, audit.others, audit.seen) == (3, 8, 0, {0})
 
 
 def test_the_order_of_entries_does_not_matter_but_their_grouping_does():
-    (one, two) = ENTRIES.values()
-    swapped = {MessageId(5, 1): two, MessageId(5, 3): one}
-    assert audited(swapped)[0].findings == []
-    regrouped = {MessageId(5, 1): one[:1], MessageId(5, 2): one[1:], MessageId(5, 3): two}
+    assert audited([entry((5, 1), DEF), entry((5, 3), A, BC)])[0].findings == []
+    regrouped = [entry((5, 1), A), entry((5, 2), BC), entry((5, 3), DEF)]
     assert "another checksum" in audited(regrouped)[0].findings[0].what
 
 
 @pytest.mark.parametrize(
     ("entries", "what"),
     [
-        ({MessageId(5, 1): ENTRIES[MessageId(5, 1)]}, "2 of its 3 messages"),
-        ({**ENTRIES, MessageId(5, 2): [Message(b"a")]}, "4 of its 3 messages"),
-        ({**ENTRIES, MessageId(5, 3): [Message(b"defg", key="x")]}, "hold 9 bytes, not 8"),
-        ({**ENTRIES, MessageId(5, 3): [Message(b"dex", key="f")]}, "another checksum"),
+        (ENTRIES[:1], "2 of its 3 messages"),
+        ([*ENTRIES, entry((5, 2), Message(b"a"))], "4 of its 3 messages"),
+        ([ENTRIES[0], entry((5, 3), Message(b"defg", key="x"))], "hold 9 bytes, not 8"),
+        ([ENTRIES[0], entry((5, 3), Message(b"dex", key="f"))], "another checksum"),
     ],
     ids=["lost", "twice", "longer", "other value"],
 )
@@ -91,30 +101,89 @@ def test_any_difference_is_found(entries, what):
     assert audit.findings[0].message_id is not None
 
 
-def test_a_message_outside_of_what_was_sent_is_named():
-    late = MessageId(6, 0)
-    audit, _ = audited({**ENTRIES, late: [Message(b"again")]})
-    assert audit.findings[0].message_id == str(late._replace(batch_index=0))
-    assert "outside of what the epoch sent" in audit.findings[0].what
+@pytest.mark.parametrize(
+    "stray",
+    [
+        entry((5, 0), BC),
+        entry((6, 0), BC),
+        entry((5, 2), BC, producer="p2"),
+        entry((4, 0), BC, producer="p2"),
+        entry((9, 0), BC, producer="p2"),
+    ],
+    ids=["before", "behind", "another producer", "another before", "another behind"],
+)
+def test_a_message_of_the_transaction_that_no_task_counted_is_a_stray(stray):
+    audit, _ = audited([*ENTRIES, stray])
+    assert audit.findings == []
+    (found,) = audit.strays
+    assert found.finding().message_id == str(stray.id)
+    assert "1 messages of its transaction (3,7) that no task has counted" in found.finding().what
+
+
+@pytest.mark.parametrize("reading", ["from", "of the ledger"])
+def test_reading_begins_where_a_second_run_may_have_written(reading):
+    before = record("p0", least=6, first_id=MessageId(4, 8), last_id=MessageId(4, 9))
+    others = [before] if reading == "from" else []
+    expected = MessageId(4, 9) if others else MessageId(5, 0)
+    assert audited([], others=others)[0].start == expected
 
 
 def test_a_message_of_an_aborted_attempt_is_named():
-    never = record("dead", State.ABORTED)
-    audit, _ = audited({**ENTRIES, MessageId(5, 2): [Message(b"x", "dead")]}, never=[never])
-    (finding,) = audit.findings
-    assert finding.message_id == "5:2:-1:0"
-    assert "aborted" in finding.what
+    dead = record("dead", State.ABORTED, least=6)
+    audit, _ = audited([*ENTRIES, entry((5, 2), BC, producer="dead", txn=dead.txn)], others=[dead])
+    (stray,) = audit.strays
+    assert (stray.first, stray.is_certain) == (MessageId(5, 2), True)
+    assert "attempt 1, which is aborted, are readable" in stray.finding().what
 
 
-def test_messages_of_others_are_counted_and_are_no_finding():
-    audit, _ = audited({**ENTRIES, MessageId(5, 2): [Message(b"x", "somebody")] * 2})
-    assert (audit.findings, audit.others) == ([], 2)
+def test_an_aborted_attempt_is_known_by_its_transaction_alone():
+    aborting = step(opened(claim(), least=6), State.ABORTING, claim(), FAILED)
+    for dead in (aborting, step(aborting, State.ABORTED, claim())):
+        audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=dead.txn)], others=[dead])
+        (stray,) = audit.strays
+        assert (stray.record.txn, stray.is_certain, audit.seen) == (dead.txn, False, {0})
+
+
+def test_what_is_open_or_in_doubt_is_neither_a_stray_nor_another_s():
+    waiting = opened(claim(), least=6)
+    audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=waiting.txn)], others=[waiting])
+    assert (audit.strays, audit.others) == ([], 0)
+
+
+@pytest.mark.parametrize("txn", [None, TxnId(3, 99)])
+def test_messages_of_others_are_counted_and_are_no_finding(txn):
+    theirs = [
+        entry((5, 2), BC, BC, producer="q", txn=txn),
+        entry((6, 0), BC, producer="q", txn=txn),
+    ]
+    audit, _ = audited([*ENTRIES, *theirs])
+    assert (audit.findings, audit.strays, audit.others) == ([], [], 2)
+
+
+def test_numbers_that_begin_again_are_another_cluster_s():
+    old, new = record("p0", least=6), record("p1", least=7)
+    again = record("p2", least=6, first_id=MessageId(7, 0), last_id=MessageId(7, 1))
+    places = [MessageId(17, n) for n in range(3)]
+    log = [replace(one, mark_id=at) for one, at in zip((old, new, again), places, strict=True)]
+    attempts = Attempts(log)
+    assert [attempts.generation(one) for one in log] == [0, 0, 1]
+    assert attempts.of(old.txn) == log[2]
+    assert [attempts.is_newest_cluster(one) for one in log] == [False, False, True]
+    marks_again = [replace(old, mark_id=MessageId(9, 9)), replace(new, mark_id=MessageId(2, 0))]
+    assert [Attempts(marks_again).generation(one) for one in marks_again] == [0, 1]
 
 
 def test_what_retention_took_away_is_trimmed_and_not_wrong():
-    whole, trimmed = audited({}, oldest=6)
+    whole, trimmed = audited([], oldest=6)
     assert (whole.findings, len(trimmed)) == ([], 1)
-    lost, trimmed = audited({}, oldest=5)
+    lost, trimmed = audited([], oldest=5)
     assert (len(lost.findings), trimmed) == (1, [])
-    unknown, trimmed = audited({}, oldest=None)
+    unknown, trimmed = audited([], oldest=None)
     assert (unknown.findings, len(trimmed)) == ([], 1)
+
+
+def test_an_empty_epoch_s_transaction_has_no_messages():
+    aborting = step(opened(claim(), least=6), State.ABORTING, claim(), EMPTY)
+    empty = step(aborting, State.EMPTY, claim())
+    audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=empty.txn)], others=[empty])
+    assert len(audit.strays) == 1

@@ -10,18 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from eos.commit_log import CommitLog
+from tests.transaction.epochs import claim
+
 ROOT = Path(__file__).parent.parent.parent
 VERBS = {
     "status": (),
     "show": ("s",),
     "resolve": (),
     "abort": ("s",),
+    "decide": ("s", "--epoch", "1", "--as", "aborted", "--because", "x"),
     "verify": (),
     "orphans": (),
     "heal": ("t",),
     "doctor": (),
     "log compact": (),
     "log export": ("s", "s.csv"),
+    "log repair": ("s",),
 }
 EXIT_CODES = re.compile(r"Exit codes: 0 .*1 .*2 .*64 ")
 
@@ -150,3 +155,26 @@ main()
     )
     assert done.returncode == 64
     assert "There is no commit log below" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+@pytest.mark.parametrize(
+    ("root", "hint"), [("eos-log", "Write the absolute path"), ("dbfs:/x", "Write /dbfs/x")]
+)
+def test_a_log_that_is_given_by_half_is_refused_with_what_to_write(
+    recovery, monkeypatch, tmp_path, by, root, hint
+):
+    monkeypatch.chdir(tmp_path)
+    given = ("--commit-log", root) if by == "option" else ()
+    if by == "environment":
+        monkeypatch.setenv("EOS_COMMIT_LOG", root)
+    ended = recovery("status", *given)
+    assert ended.code == 64
+    assert hint in ended.err
+
+
+def test_the_home_folder_is_meant_by_its_sign_here_too(recovery, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("EOS_COMMIT_LOG", "~/eos")
+    CommitLog.open(tmp_path / "eos", "orders").append(claim())
+    assert recovery("show", "orders").code == 0

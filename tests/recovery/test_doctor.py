@@ -9,6 +9,7 @@ from recovery.checks import Verdict
 from recovery.local_checks import check_spark
 from recovery.namespace_checks import check_policies, check_retention
 from tests.support import admin
+from tests.transport.scripted import wait_until
 
 
 def verdicts(report) -> dict[str, str]:
@@ -97,6 +98,82 @@ def test_a_receipt_topic_without_its_subscription_is_found(
     assert ended.code == 1
     (check,) = [c for c in ended.json["checks"] if c["name"].startswith("receipts")]
     assert "no subscription" in check["found"]
+
+
+def test_a_quota_on_age_is_a_warning_with_the_command_that_mends_it(
+    recovery, make_driver, root, pulsar_standalone
+):
+    driver = make_driver()
+    driver.run("0")
+    url, topic = pulsar_standalone.admin_url, driver.records()[-1].receipt_topic
+    where = ("--commit-log", root, "--admin-url", url, "--json")
+    quota = {"limitSize": -1, "limitTime": 86_400, "policy": "producer_exception"}
+    place = "/v2/namespaces/public/default/backlogQuota?backlogQuotaType=message_age"
+    admin.call(url, "POST", place, quota)
+    try:
+        ended = recovery("doctor", *where)
+        admin.call(url, "POST", place, {**quota, "limitTime": 0})
+        mended = recovery("doctor", *where)
+    finally:
+        admin.call(url, "DELETE", place)
+    (check,) = [c for c in ended.json["checks"] if c["name"] == "namespace public/default"]
+    assert (ended.code, check["verdict"]) == (0, "warning")
+    assert "remove-backlog-quota --type message_age public/default" in check["hint"]
+    assert verdicts(mended.json)["namespace public/default"] == "ok"
+
+    place = f"/v2/{topic.replace('://', '/')}/backlogQuota?backlogQuotaType=message_age"
+    admin.call(url, "POST", place, quota)
+    command = f"pulsar-admin topicPolicies remove-backlog-quota --type message_age {topic}"
+    wait_until(lambda: command in recovery("doctor", *where).raw)  # a topic's policies take a while
+
+
+def test_a_receipt_topic_that_nobody_may_create_is_a_warning_with_the_command_that_does(
+    recovery, make_driver, root, pulsar_standalone
+):
+    driver = make_driver()
+    driver.run("0")
+    url, topic = pulsar_standalone.admin_url, driver.records()[-1].receipt_topic
+    driver.close()
+    admin.delete_topic(url, topic.removeprefix("persistent://"))
+    place = "/v2/namespaces/public/default/autoTopicCreation"
+    command = f"pulsar-admin topics create {topic}"
+
+    def found() -> str:
+        ended = recovery("doctor", "--commit-log", root, "--admin-url", url, "--json")
+        (check,) = [c for c in ended.json["checks"] if c["name"].startswith("receipts")]
+        assert check["verdict"] == "warning"
+        return check["found"] + check["hint"]
+
+    assert "made at the next claim" in found()
+    try:
+        admin.call(url, "POST", place, {"allowAutoTopicCreation": False})
+        assert "allowAutoTopicCreation=false" in found()
+        assert command in found()
+        partitioned = {"topicType": "partitioned", "defaultNumPartitions": 4}
+        admin.call(url, "POST", place, {"allowAutoTopicCreation": True, **partitioned})
+        assert "allowAutoTopicCreationType=partitioned" in found()
+        assert command in found()
+    finally:
+        admin.call(url, "DELETE", place)
+
+
+@pytest.mark.parametrize(
+    ("policies", "settings", "mends"),
+    [
+        ({}, {"backlogQuotaDefaultLimitSecond": "-1"}, None),
+        ({}, {"backlogQuotaDefaultLimitSecond": "60"}, "set-backlog-quota t/n"),
+        ({"message_age": {"limitTime": 0}}, {"backlogQuotaDefaultLimitSecond": "60"}, None),
+        ({"message_age": {"limitTime": 9}}, {}, "remove-backlog-quota --type message_age t/n"),
+        ({"destination_storage": {"limitTime": 9}}, {}, None),
+    ],
+)
+@pytest.mark.parametrize("policy", ["producer_exception", "producer_request_hold"])
+def test_a_quota_on_age_refuses_receipts_of_an_idle_sink(policies, settings, mends, policy):
+    quotas = {kind: {"policy": policy, **quota} for kind, quota in policies.items()}
+    settings = {"backlogQuotaDefaultRetentionPolicy": policy, **settings}
+    (check,) = check_policies("t/n", {"backlog_quota_map": quotas}, settings)
+    assert check.verdict is (Verdict.WARNING if mends else Verdict.OK)
+    assert (mends or "") in check.hint
 
 
 HARMFUL = {
@@ -193,10 +270,20 @@ def test_the_retention_of_receipts_is_told(own, default, says):
         ("spark.speculation=true", Verdict.FAILED),
         ("# spark.speculation true\nspark.master local", Verdict.OK),
         ("spark.speculation   false\n", Verdict.OK),
+        ("spark.speculation\ttrue", Verdict.FAILED),
+        ("spark.speculation:true", Verdict.FAILED),
+        ("spark.speculation : TRUE ", Verdict.FAILED),
+        ("\f spark.specu\\\n   lation = \\\r\n true", Verdict.FAILED),
+        ("spark.specul\\u0061tion true", Verdict.FAILED),
+        ("spark.speculation true\nspark.speculation=false", Verdict.OK),
+        ("! spark.speculation true\rspark.a b\\\\", Verdict.OK),
+        ("spark.speculation.interval true", Verdict.OK),
+        ("spark\\ speculation true", Verdict.OK),
+        ("spark.x \\u00", Verdict.UNKNOWN),
         (None, Verdict.OK),
     ],
 )
 def test_speculation_in_sparks_defaults_is_found(tmp_path, text, verdict):
     if text is not None:
-        (tmp_path / "spark-defaults.conf").write_text(text)
+        (tmp_path / "spark-defaults.conf").write_bytes(text.encode())
     assert check_spark(str(tmp_path)).verdict is verdict

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import json
-
-import pyarrow.parquet
 import pytest
 
 from eos.commit_log import SCHEMA
+from tests.support.logs import exported_rows
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
@@ -20,12 +17,7 @@ def test_export_writes_every_record_with_every_column_in_order(
     path = tmp_path / f"out{suffix}"
     ended = recovery("log", "export", name, path, "--commit-log", root, "--json")
     assert (ended.code, ended.json["records"]) == (0, 4)
-    if suffix == ".parquet":
-        rows = pyarrow.parquet.read_table(path).to_pylist()
-    elif suffix == ".jsonl":
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-    else:
-        rows = list(csv.DictReader(path.open()))
+    rows = exported_rows(path)
     assert list(rows[0]) == SCHEMA.names
     assert [int(row["seq"]) for row in rows] == [1, 2, 3, 4]
     assert [row["state"] for row in rows] == ["CLAIMED", *driver.states("0")]

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from eos.errors import InputError, UnfinishedEpoch
 from eos.steps import Step
+from eos.transaction import BATCH
+from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch, log_of
 from tests.support.plain_driver import QUERY
+from tests.transaction.epochs import claim, committed_epoch
 
 
 def test_a_sink_with_nothing_unfinished_is_clean(recovery, make_driver, root, name):
@@ -72,3 +80,115 @@ def test_an_admin_api_that_does_not_answer_makes_it_unknown_but_shows_the_log(
 def test_names_that_look_like_markup_are_shown_as_they_are(recovery, make_driver, root):
     make_driver().run("[red]17[/]", query_id="batch")
     assert "[red]17[/]" in recovery("status", "--commit-log", root).out
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_it_reads_in_a_narrow_terminal(
+    recovery, make_driver, dies_behind, root, name, width, monkeypatch
+):
+    driver = make_driver()
+    driver.run("0")
+    driver.run("2026-11-20", query_id="batch")
+    dies_behind(driver, Step.PREPARE, "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    ended = recovery("status", "--commit-log", root)
+    assert max(map(len, ended.raw.splitlines())) <= width
+    assert f"{name}: A commit is in doubt: a running driver settles it within" in ended.out
+    assert re.search(
+        rf"query {QUERY[:8]} +last committed 0, \S+ \w+ ago; unfinished: 1 PREP", ended.out
+    )
+    assert re.search(r"batch jobs +last committed 2026-11-20, ", ended.out)
+    assert f"topicpersistent://public/default/{name}" in "".join(ended.out.split())  # may be folded
+    assert re.search(r"claim +run [0-9a-f]{8}, ", ended.out)
+    shown = recovery("show", name, "--commit-log", root)
+    assert max(map(len, shown.raw.splitlines())) <= width
+    assert "every row and the receipt are stored: decided to commit;" in shown.out
+
+
+def test_a_topic_that_was_changed_is_shown_with_the_ones_before(
+    recovery, make_driver, root, name, client
+):
+    old, new = (f"persistent://public/default/{name}{end}" for end in ("", "-new"))
+    client.producer(new, create=True).close()
+    make_driver().run("0")
+    make_driver(topic=new).run("1")
+    assert f"topic {new}; before: {old} " in recovery("status", "--commit-log", root).out
+    (sink,) = recovery("status", "--commit-log", root, "--json").json["sinks"]
+    assert sink["topics"] == [old, new]
+    shown = recovery("show", name, "--commit-log", root)
+    assert f"partitions of {old}" in shown.out
+    assert f"partitions of {new}" in shown.out
+    make_driver().run("2")
+    (sink,) = recovery("status", "--commit-log", root, "--json").json["sinks"]
+    assert sink["topics"] == [new, old]
+
+
+def test_an_epoch_that_failed_is_not_written_and_needs_action(recovery, make_driver, root, name):
+    driver = make_driver()
+    driver.run("0")
+    begin = driver.half.begin
+
+    def fail(_):
+        raise InputError("the rows can't be planned")
+
+    driver.half.begin = fail
+    with pytest.raises(InputError):
+        driver.run("1")
+    driver.half.begin = begin
+    with pytest.raises(UnfinishedEpoch):
+        driver.run("2")
+    assert driver.states("1") == ["FAILED"]
+    ended = recovery("status", "--commit-log", root)
+    assert ended.code == 1
+    assert "last committed 0" in ended.out
+    assert "not written: 1" in ended.out
+    assert "no later epoch may be written before it" in ended.out
+    give_up = f"eos-recovery decide {name} --query {QUERY} --epoch 1 --as abandoned --because TEXT"
+    assert give_up in ended.out
+    assert "Everything is decided and done" not in ended.out
+    assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0
+    shown = recovery("show", name, "--epoch", "1", "--commit-log", root)
+    assert (shown.code, give_up in shown.out) == (1, True)
+    assert "failed before a transaction was opened" in shown.out
+    assert "None" not in shown.out
+    driver.run("1")
+    assert recovery("status", "--commit-log", root).code == 0
+    assert recovery("show", name, "--epoch", "1", "--commit-log", root).code == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "query_id", "text"),
+    [
+        ("failed", QUERY, "Its rows are missing: epoch 2 was written without them"),
+        ("aborted", QUERY, "Its rows are missing: epoch 2 was written without them"),
+        ("aborted", BATCH, "Not written: nothing of this key is readable"),
+    ],
+)
+def test_what_was_passed_by_or_never_ran_again_is_not_clean(recovery, root, left, query_id, text):
+    run = claim()
+    epoch = {
+        "failed": [failed_epoch(run, "1", query_id=query_id)],
+        "aborted": aborted_epoch(run, "1", query_id=query_id),
+    }[left]
+    log_of(root, run, *epoch, *committed_epoch(run, "2", query_id=QUERY))
+    ended = recovery("status", "--commit-log", root)
+    assert ended.code == 1
+    assert text in ended.out
+    assert f"--query {query_id} --epoch 1 --as abandoned" in ended.out
+    (one,) = recovery("status", "--commit-log", root, "--json").json["sinks"][0]["owing"]
+    assert (one["epoch"], one["is_passed"]) == ("1", query_id == QUERY)
+    shown = recovery("show", "orders", "--commit-log", root)
+    assert (shown.code, text in shown.out) == (1, True)
+    assert recovery("show", "orders", "--epoch", "2", "--commit-log", root).code == 0
+
+
+def test_what_a_person_gave_up_is_shown_and_is_no_problem(recovery, root):
+    run = claim()
+    log_of(root, run, *abandoned_epoch(run, "1"), *committed_epoch(run, "2"))
+    ended = recovery("status", "--commit-log", root)
+    assert ended.code == 0
+    assert "ABANDONED, as a person decided. DECIDED: Ada: test data" in ended.out
+    shown = recovery("show", "orders", "--epoch", "1", "--commit-log", root)
+    assert shown.code == 0
+    assert "a person gave its rows up" in shown.out
+    assert "DECIDED: Ada: test data" in shown.out

@@ -8,7 +8,8 @@ from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from tests.support import admin
-from tests.support.plain_driver import PlainDriver
+from tests.support.judge import drain
+from tests.support.plain_driver import PlainDriver, rows_of
 
 
 @pytest.fixture
@@ -134,3 +135,97 @@ def test_a_broker_that_can_not_be_reached_is_unknown(recovery, make_driver, wher
     )
     assert (ended.code, ended.json["findings"]) == (2, [])
     assert "127.0.0.1" in ended.json["unknown"][0]
+
+
+def send_in(client: PulsarClient, txn_id, topic: str, rows: list[bytes]) -> None:
+    """Send rows in a transaction of somebody else's, as another producer."""
+    producer = client.producer(topic)
+    txn = client.join(txn_id)
+    txn.register([topic])
+    for row in rows:
+        producer.send(row, txn=txn)
+    producer.close()
+
+
+def test_rows_of_a_second_run_in_a_committed_transaction_are_found(
+    recovery, make_driver, where, client, pulsar_standalone
+):
+    """What a task's second run leaves when nobody notices it: each row twice, one run counted."""
+    driver = make_driver()
+    driver.during_write = lambda txn: send_in(client, txn, driver.topic, rows_of("0"))
+    driver.run("0")
+    driver.during_write = lambda _: None
+    driver.run("1")
+    assert len(drain(pulsar_standalone.service_url, driver.topic)) == 30
+    for last in ((), ("--last", 2)):
+        ended = recovery("verify", *where, *last, "--json")
+        assert ended.code == 1
+        (finding,) = ended.json["findings"]
+        assert finding["epoch"] == "0"
+        assert "10 messages of its transaction" in finding["what"]
+        assert "that no task has counted" in finding["what"]
+    assert "Every committed epoch is there" not in recovery("verify", *where).out
+
+
+def test_rows_in_a_partition_that_no_record_names_are_found(
+    recovery, make_driver, where, name, client, pulsar_standalone
+):
+    topic = f"persistent://public/default/{name}-p"
+    admin.create_partitioned(pulsar_standalone.admin_url, f"{name}-p", 3)
+    driver = make_driver(topic=topic)
+    other = f"{topic}-partition-2"
+    driver.during_write = lambda txn: send_in(client, txn, other, [b"again"])
+    driver.run("0", count=2)
+    ended = recovery("verify", *where, "--json")
+    assert ended.code == 1
+    (finding,) = ended.json["findings"]
+    assert finding["topic"] == other
+    assert "1 messages of its transaction" in finding["what"]
+
+
+def test_readable_rows_of_an_attempt_that_the_log_calls_aborted_are_found(
+    recovery, make_driver, dies_behind, where, client
+):
+    driver = make_driver()
+    driver.run("0")
+    dies_behind(driver, Step.WRITE, "1")
+    client.join(driver.records()[-1].txn).commit()  # by its number, as anybody can
+    driver.close()
+    make_driver().run("1")
+    ended = recovery("verify", *where, "--json")
+    assert ended.code == 1
+    (finding,) = ended.json["findings"]
+    assert finding["epoch"] == "1"
+    assert "10 messages of attempt 1, which is aborted, are readable" in finding["what"]
+
+
+def test_an_epoch_that_is_not_written_needs_action_and_one_given_up_is_shown(
+    recovery, make_driver, dies_behind, where, root, name
+):
+    driver = make_driver()
+    driver.run("0")
+    dies_behind(driver, Step.WRITE, "1")
+    assert recovery("resolve", name, "--commit-log", root, "--apply", "--yes").code == 0
+    ended = recovery("verify", *where)
+    assert ended.code == 1
+    assert "no later epoch may be written before it" in ended.out
+    assert recovery("verify", *where, "--json").json["findings"] == []
+    give_up = ("--epoch", "1", "--as", "abandoned", "--because", "test data")
+    given_up = recovery("decide", name, *give_up, "--commit-log", root, "--apply", "--yes")
+    assert given_up.code == 0
+    ended = recovery("verify", *where)
+    assert ended.code == 0
+    assert "epoch 1 ABANDONED, as a person decided" in ended.out
+
+
+def test_a_forged_receipt_is_no_receipt(recovery, make_driver, where, client):
+    driver = make_driver()
+    driver.run("0")
+    record = driver.records()[-1]
+    producer = client.producer(record.receipt_topic)
+    for properties in ({"eos": "receipt", "uuid": record.mark_uuid}, {"eos": "receipt"}):
+        producer.send(b"{", properties=properties)
+    producer.close()
+    driver.run("1")
+    ended = recovery("verify", *where, "--json")
+    assert (ended.code, ended.json["sinks"][0]["receipts"]) == (0, 2)

@@ -11,8 +11,18 @@ from eos.commit_log import CommitLog
 from eos.standalone import PulsarStandalone
 from eos.transaction import LogRecord
 from sinks import PulsarSink
+from tests.sinks.source import Source
 
 MakeSink = Callable[..., PulsarSink]
+
+# Provider, checkpoint format, changelog checkpointing. The HDFS-backed one knows format 1 only.
+STORES = {
+    "hdfs-1": ("HDFSBacked", 1, False),
+    "rocksdb-1": ("RocksDB", 1, False),
+    "rocksdb-1-changelog": ("RocksDB", 1, True),
+    "rocksdb-2": ("RocksDB", 2, False),
+    "rocksdb-2-changelog": ("RocksDB", 2, True),
+}
 
 
 @pytest.fixture
@@ -40,3 +50,41 @@ def make_sink(pulsar_standalone: PulsarStandalone, tmp_path, name: str) -> Itera
 def log(tmp_path, name: str) -> Callable[[], list[LogRecord]]:
     """Reads the sink's commit log afresh."""
     return lambda: CommitLog.open_read_only(tmp_path / "log", name).records()
+
+
+@pytest.fixture
+def source(spark, tmp_path) -> Source:
+    """A file stream, each of whose files is an epoch."""
+    return Source(spark, tmp_path)
+
+
+@pytest.fixture
+def spark_conf(spark) -> Iterator[Callable[[str, str], None]]:
+    """Sets an option of the session, for one test."""
+    before: dict[str, str | None] = {}
+
+    def set_option(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield set_option
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+@pytest.fixture
+def stores(spark_conf) -> Callable[[str], None]:
+    """Sets which state stores new queries have."""
+
+    def choose(name: str) -> None:
+        provider, number, changelog = STORES[name]
+        prefix = "spark.sql.streaming.stateStore"
+        package = "org.apache.spark.sql.execution.streaming.state"
+        spark_conf(f"{prefix}.providerClass", f"{package}.{provider}StateStoreProvider")
+        spark_conf(f"{prefix}.checkpointFormatVersion", str(number))
+        spark_conf(f"{prefix}.rocksdb.changelogCheckpointing.enabled", str(changelog).lower())
+
+    return choose

@@ -56,25 +56,38 @@ def own_executor() -> psutil.Process:
 
 
 def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
-    """The first task of partition 1 fails when rows of it were sent."""
+    """The first task fails when rows of it were sent."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             yield batch
-            if number == SENT_BY_THEN and TaskContext.get().partitionId() == 1 and once(marker):
+            if number == SENT_BY_THEN and TaskContext.get().partitionId() == 0 and once(marker):
                 await_rows(admin_url, topic)
                 raise RuntimeError("the user's code fails once")
 
     return function
 
 
-def kill_executor_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
-    """The executor of partition 1 dies when rows of it were sent."""
+def fail_always(_: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
+    """Each run fails at the same row, when rows before it were sent."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             yield batch
-            if number == SENT_BY_THEN and TaskContext.get().partitionId() == 1 and once(marker):
+            if number == SENT_BY_THEN:
+                await_rows(admin_url, topic)
+                raise ValueError("order 7 has no customer")
+
+    return function
+
+
+def kill_executor_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
+    """The executor dies when rows of its task were sent."""
+
+    def function(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            yield batch
+            if number == SENT_BY_THEN and TaskContext.get().partitionId() == 0 and once(marker):
                 await_rows(admin_url, topic)
                 os.kill(own_executor().pid, signal.SIGKILL)
 
@@ -108,15 +121,20 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
     args = (folder / f"{scenario}.marker", admin_url, scenario)
     match scenario.split("-")[0]:
         case "task":
-            df = source(spark, 2).mapInArrow(fail_once(*args), "value string")
+            df = source(spark, 1).mapInArrow(fail_once(*args), "value string")
+        case "error":
+            df = source(spark, 1).mapInArrow(fail_always(*args), "value string")
         case "executor":
-            df = source(spark, 2).mapInArrow(kill_executor_once(*args), "value string")
+            df = source(spark, 1).mapInArrow(kill_executor_once(*args), "value string")
         case "fetch":
             shuffled = source(spark, 16).repartition(1)
             df = shuffled.mapInArrow(kill_others_once(*args, os.getpid()), "value string")
         case other:
             raise ValueError(other)
-    result = sink.write(df, epoch=scenario)
+    try:
+        result = sink.write(df, epoch=scenario)
+    except Exception as error:
+        return {"scenario": scenario, "status": "raised", "records": 0, "error": str(error)}
     return {"scenario": scenario, "status": result.status, "records": result.records}
 
 
@@ -128,6 +146,10 @@ def main() -> None:
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.adaptive.enabled", "false")
+        # Nothing that the sink relies on may hang on what Spark tells its listeners, or remembers.
+        .config("spark.scheduler.listenerbus.eventqueue.capacity", "1")
+        .config("spark.ui.retainedStages", "0")
+        .config("spark.ui.retainedJobs", "0")
         # One block at a time, so that the sink still reads when the others die.
         .config("spark.reducer.maxReqsInFlight", "1")
         .config("spark.reducer.maxBlocksInFlightPerAddress", "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +15,6 @@ from eos.errors import (
     TransactionsDisabled,
 )
 from eos.standalone import PulsarStandalone
-from sinks.jobs import spark_context
 from tests.support.judge import drain
 
 BAD = {
@@ -94,23 +92,15 @@ def test_an_unreachable_broker_is_reported_in_bounded_time(spark, make_sink):
     assert time.monotonic() - started < 20
 
 
-def test_speculation_is_refused(spark):
-    conf = SimpleNamespace(get=lambda key, default: "true" if "speculation" in key else default)
-    scala = SimpleNamespace(getConf=lambda: conf)
-    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala))
-    df = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
-    with pytest.raises(ConfigurationError, match=r"spark\.speculation=false"):
-        spark_context(df)
-
-
-def test_spark_connect_is_refused():
-    class Connected:
-        @property
-        def sparkSession(self):  # noqa: N802 - Spark's name
-            return SimpleNamespace()
-
-    with pytest.raises(ConfigurationError, match="Spark Connect"):
-        spark_context(Connected())
+def test_speculation_is_refused(spark, make_sink):
+    df = spark.sql("SELECT 'x' AS value")
+    conf = spark.sparkContext._jsc.sc().conf()  # the live one; getConf() copies it
+    conf.set("spark.speculation", "true")
+    try:
+        with pytest.raises(ConfigurationError, match=r"spark\.speculation=false"):
+            make_sink().write(df, epoch="a")
+    finally:
+        conf.remove("spark.speculation")
 
 
 def test_a_call_outside_of_a_stream_is_told_about_write(spark, make_sink):

@@ -11,14 +11,18 @@ from eos.commit_log import CommitLog
 from tests.support.judge import drain
 from tests.support.processes import driver
 
+# Four scenarios in one driver, each with executors that die.
+pytestmark = pytest.mark.timeout(320)
+
 TAG = uuid.uuid4().hex[:8]
 REASONS = {
     # First, while both executors hold a part of the shuffle. No attempt number shows this one:
     # only the stage's own counter does.
-    f"fetch-{TAG}": "the stage ran 2 times",
-    f"task-{TAG}": "attempt 1 of a task",
-    f"executor-{TAG}": "attempt 1 of a task",
+    f"fetch-{TAG}": "another run of the task has answered",
+    f"task-{TAG}": "another run of the task has answered",
+    f"executor-{TAG}": "another run of the task has answered",
 }
+ERROR = f"error-{TAG}"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +30,15 @@ def folder(pulsar_standalone, tmp_path_factory):
     """Runs all scenarios in one driver; the folder with their commit logs."""
     folder = tmp_path_factory.mktemp("reruns")
     urls = (pulsar_standalone.service_url, pulsar_standalone.admin_url)
-    with driver("tests.sinks.rerun_driver", *urls, str(folder), *REASONS) as process:
-        out, err = process.communicate(timeout=170)
+    with driver("tests.sinks.rerun_driver", *urls, str(folder), *REASONS, ERROR) as process:
+        out, err = process.communicate(timeout=290)
     assert process.returncode == 0, err[-3000:]
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    assert [line["scenario"] for line in lines] == list(REASONS)
-    assert {(line["status"], line["records"]) for line in lines} == {("written", 160_000)}
+    assert [line["scenario"] for line in lines] == [*REASONS, ERROR]
+    *written, raised = lines
+    assert {(line["status"], line["records"]) for line in written} == {("written", 160_000)}
+    assert raised["status"] == "raised"
+    assert "order 7 has no customer" in raised["error"]
     return folder
 
 
@@ -47,3 +54,12 @@ def test_what_ran_twice_is_aborted_and_written_once_in_a_new_transaction(
     topic = f"persistent://public/default/{scenario}"
     seen = drain(pulsar_standalone.service_url, topic)
     assert sorted(int(m.value[:8]) for m in seen) == list(range(160_000))
+
+
+def test_an_error_of_the_users_own_ends_the_job_at_once_and_is_not_in_the_log(folder):
+    """Its later runs may not write, and fail of the same: of what the first one failed."""
+    records = [r for r in CommitLog.open_read_only(folder / "log", ERROR).records() if r.epoch]
+    assert [record.state.value for record in records] == ["OPEN", "ABORTING", "ABORTED"]
+    reason = str(records[-1].reason)
+    assert reason.startswith("FAILED: ")
+    assert "order 7" not in reason

@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.support.judge import drain
-
-
-class Source:
-    """A file stream of one text column; each ``add`` is an epoch's input."""
-
-    def __init__(self, spark, folder) -> None:
-        self.spark = spark
-        self.folder = folder / "source"
-        self.folder.mkdir()
-        self.count = 0
-
-    def add(self, *values: str) -> None:
-        file = self.folder / f"{self.count:04}.txt"
-        file.write_text("\n".join(values))
-        os.utime(file, (self.count, self.count))  # Spark takes the oldest file first
-        self.count += 1
-
-    def run(self, function, checkpoint) -> None:
-        """Write all that is there, one file an epoch, with ``function``; then stop."""
-        stream = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
-        query = (
-            stream.writeStream.foreachBatch(function)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(120)
-        assert not query.isActive
-
-
-@pytest.fixture
-def source(spark, tmp_path):
-    return Source(spark, tmp_path)
 
 
 @pytest.fixture

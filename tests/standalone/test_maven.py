@@ -14,7 +14,7 @@ from eos.standalone import maven
 FAKE_MAVEN = """\
 #!/bin/sh
 for argument; do case "$argument" in -DoutputDirectory=*) out="${argument#*=}";; esac; done
-echo run >> "$RUNS"
+echo run "$@" >> "$RUNS"
 [ -n "$FAIL" ] && { echo "[ERROR] no such artifact"; exit 1; }
 sleep 0.2
 mkdir -p "$out" && echo a > "$out/a-1.jar" && echo bb > "$out/b-1.jar"
@@ -42,24 +42,42 @@ def resolve() -> list[str]:
 
 def test_maven_is_asked_once_and_the_pom_imports_the_boms(runs: Path, tmp_path: Path):
     assert resolve() == resolve() == ["a-1.jar", "b-1.jar"]
-    assert runs.read_text().count("run") == 1
+    assert len(runs.read_text().splitlines()) == 1
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == ["thing-1"]
 
 
-@pytest.mark.parametrize("content", [None, "cut short"])
+def test_maven_is_told_to_stop_at_a_wrong_checksum(runs: Path):
+    resolve()
+    assert "--strict-checksums" in runs.read_text().split()
+
+
+@pytest.mark.parametrize("content", [None, "cut short", "xx\n"])
 def test_an_incomplete_folder_is_resolved_again(runs: Path, tmp_path: Path, content: str | None):
     resolve()
     jar = tmp_path / "cache" / "thing-1" / "b-1.jar"
     jar.unlink() if content is None else jar.write_text(content)
     assert resolve() == ["a-1.jar", "b-1.jar"]
     assert jar.read_text() == "bb\n"
-    assert runs.read_text().count("run") == 2
+    assert len(runs.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("sums", [None, "", "nonsense"])
+def test_a_folder_without_its_checksums_is_resolved_again(
+    runs: Path, tmp_path: Path, sums: str | None
+):
+    resolve()
+    file = tmp_path / "cache" / "thing-1" / "SHA256SUMS"
+    good = file.read_text()
+    file.unlink() if sums is None else file.write_text(sums)
+    resolve()
+    assert file.read_text() == good
+    assert len(runs.read_text().splitlines()) == 2
 
 
 def test_other_coordinates_under_the_same_name_are_resolved_again(runs: Path):
     resolve()
     maven.resolve(["g:a:2"], "thing-1")
-    assert runs.read_text().count("run") == 2
+    assert len(runs.read_text().splitlines()) == 2
 
 
 def test_two_at_once_resolve_once(runs: Path):
@@ -68,7 +86,7 @@ def test_two_at_once_resolve_once(runs: Path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert runs.read_text().count("run") == 1
+    assert len(runs.read_text().splitlines()) == 1
 
 
 def test_a_failure_shows_mavens_error_and_leaves_no_folder(

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import PulsarStandalone, settings
 from eos.standalone.readiness import Probe
 from tests.standalone.messages import read, write
+from tests.support.tokens import CONFIG, KEY, token
 
 COORDINATOR = "persistent/pulsar/system/transaction_coordinator_assign"
 
@@ -248,6 +250,15 @@ def test_a_setting_that_cannot_be_written_down_is_refused(config: dict[str, str]
         settings.broker_conf(settings.complete(config, transactions=True, token=None))
 
 
+def test_the_bookie_takes_all_that_the_broker_takes(pulsar_standalone: PulsarStandalone, name: str):
+    topic = f"persistent://public/default/{name}"
+    value = os.urandom((5 << 20) - 200)  # 5 MiB with its headers
+    write(pulsar_standalone.service_url, topic, [value])
+    assert read(pulsar_standalone.service_url, topic, 1) == [value]
+    more = settings.complete({"maxMessageSize": str(8 << 20)}, transactions=True, token=None)
+    assert int(more["nettyMaxFrameSizeBytes"]) > 8 << 20
+
+
 def test_the_pytest_plugin_imports_nothing_heavy():
     script = (
         "import sys, pytest\n"
@@ -259,3 +270,38 @@ def test_the_pytest_plugin_imports_nothing_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
     ).stdout.split()
     assert added == ["eos", "eos.standalone", "eos.standalone.pytest_plugin"]
+
+
+def test_secrets_of_the_settings_are_in_no_file_that_others_can_read(tmp_path: Path):
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    for name in ("broker.conf", "broker.log"):
+        (data / name).touch(mode=0o644)
+    with PulsarStandalone(data, config=CONFIG, admin_token=token("admin")) as broker:
+        broker.admin("GET", "/v2/tenants")
+        log = (data / "broker.log").read_text()
+        open_to_others = {
+            path.name
+            for path in data.iterdir()
+            if stat.S_IMODE(path.stat().st_mode) & (0o077 if path.is_file() else 0o007)
+        }
+    assert open_to_others == set()
+    assert '"tokenSecretKey" : ***' in log
+    for secret in (base64.b64encode(KEY).decode(), *token("admin").split(".")):
+        assert secret not in log
+
+
+def test_a_container_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch):
+    """What would be asked of an engine; there may be none here."""
+    pytest.importorskip("testcontainers")
+    from docker.types import HostConfig
+    from testcontainers.core import container as testcontainers
+
+    from eos.standalone.container import Container
+
+    monkeypatch.setattr(testcontainers, "DockerClient", lambda **_: None)
+    created = Container(None)._create({"bindAddress": "127.0.0.1"}, [6650, 8080])
+    bindings = HostConfig(version="1.45", port_bindings=created.ports)["PortBindings"]
+    assert bindings == {
+        f"{port}/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(port)}] for port in (6650, 8080)
+    }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -21,37 +22,100 @@ TOPIC = "persistent://public/default/kept"
 runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 
 
-def test_start_runs_until_sigterm_and_its_data_can_be_opened_again(tmp_path: Path):
-    data = tmp_path / "data"
-    command = [sys.executable, "-m", "eos.standalone.cli", "start", "--data", str(data)]
-    command += ["--port", "0", "--admin-port", "0", "--set", "maxMessageSize=1048576"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def started(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict]]:
+    """``eos-broker start`` on free ports: its process, and what it printed before "Ready"."""
+    command = [sys.executable, "-m", "eos.standalone.cli", "start", *options]
+    command += ["--port", "0", "--admin-port", "0"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
     try:
         assert process.stdout is not None
-        url = ""
+        said: dict[str, str] = {}
         for line in process.stdout:
-            if found := re.search(r"service URL: +(\S+)", line):
-                url = found[1]
+            name, _, value = line.strip().partition(":")
+            said[name] = value.strip()
             if line.startswith("Ready"):
                 break
+        yield process, said
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def stop(process: subprocess.Popen[str]) -> str:
+    """Ask it to stop, as a person would; what it said last."""
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    return out
+
+
+def test_start_runs_until_sigterm_and_its_data_can_be_opened_again(tmp_path: Path):
+    data = tmp_path / "data"
+    with started("--data", str(data), "--set", "maxMessageSize=1048576") as (process, said):
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
         assert "maxMessageSize=1048576\n" in (data / "broker.conf").read_text()
-        write(url, TOPIC, [b"kept"])
-
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, err
-    assert "Stopped." in out
+        write(said["service URL"], TOPIC, [b"kept"])
+        assert "Stopped." in stop(process)
     assert not any(child.is_running() for child in children)
 
     with PulsarStandalone(data) as broker:
         assert broker.data_dir == data
         assert read(broker.service_url, TOPIC, 1) == [b"kept"]
     assert (data / "bookkeeper").is_dir()
+
+
+def test_what_was_written_is_there_again_on_the_second_day(tmp_path: Path):
+    """Without an option: the log and the checkpoint of a first example outlive its broker, too."""
+    where = {"XDG_DATA_HOME": str(tmp_path)}
+    with started(**where) as (process, said):
+        assert said["data"] == f"{tmp_path}/eos/broker (kept)"
+        write(said["service URL"], TOPIC, [b"kept"])
+        stop(process)
+    with started(**where) as (process, said):
+        assert read(said["service URL"], TOPIC, 1) == [b"kept"]
+        stop(process)
+
+
+def test_two_brokers_do_not_share_a_folder_and_a_temporary_one_leaves_none(tmp_path: Path):
+    data = tmp_path / "data"
+    with started("--temporary", XDG_DATA_HOME=str(tmp_path)) as (process, said):
+        folder = Path(said["data"].removesuffix(" (temporary)"))
+        assert folder.is_dir()
+        stop(process)
+    assert not folder.exists()
+    assert not (tmp_path / "eos").exists()
+    with PulsarStandalone(data) as broker:
+        answer = runner.invoke(app, ["start", "--data", str(data), "--port", "0"])
+        assert answer.exit_code == 2
+        assert "another broker uses" in answer.output
+        assert broker.is_running()
+    answer = runner.invoke(app, ["start", "--data", str(data), "--temporary"])
+    assert answer.exit_code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_supervisor_that_is_killed_is_said_and_nothing_stays(number: signal.Signals):
+    with started("--temporary") as (process, said):
+        folder = Path(said["data"].removesuffix(" (temporary)"))
+        (supervisor,) = psutil.Process(process.pid).children()
+        children = supervisor.children(recursive=True)
+        supervisor.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "The broker died" in err
+    assert "looks after the broker was killed" in err
+    assert "Traceback" not in err
+    psutil.wait_procs(children, timeout=10)
+    assert not any(child.is_running() for child in children)
+    assert not folder.exists()
 
 
 def test_help_teaches_by_example_and_names_the_exit_codes():

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
-from eos.committer import Committer, EpochResult, PulsarHalf, Written
-from eos.coordinator import StageFacts
+from eos.committer import Begun, Committer, EpochResult, PulsarHalf, Written
 from eos.ids import TopicName, TxnId
 from eos.summary import PartitionFigures, TaskSummary
 from eos.transaction import LogRecord
@@ -46,6 +46,9 @@ class PlainDriver:
     deadline_s: float = 60.0
     timeout_s: float = 20.0
     max_attempts: int = 3
+    on_new_cluster: Literal["refuse", "continue"] = "refuse"
+    on_gap: Literal["refuse", "continue"] = "refuse"
+    receipt_namespace: str = "public/default"
     security: Security = field(default_factory=Security)
     during_write: Callable[[TxnId], None] = lambda _: None
 
@@ -55,7 +58,7 @@ class PlainDriver:
             self.sink_id,
             self.service_url,
             self.security,
-            receipt_namespace="public/default",
+            receipt_namespace=self.receipt_namespace,
             admin_url=self.admin_url,
             timeout_s=self.timeout_s,
         )
@@ -66,6 +69,8 @@ class PlainDriver:
             ttl_ms=self.ttl_ms,
             max_attempts=self.max_attempts,
             deadline_s=self.deadline_s,
+            on_new_cluster=self.on_new_cluster,
+            on_gap=self.on_gap,
         )
 
     def run(
@@ -75,7 +80,7 @@ class PlainDriver:
         return self.committer.run_epoch(
             query_id,
             epoch,
-            lambda txn: partial(self._write, txn, rows_of(epoch, count)),
+            lambda begun: partial(self._write, begun, rows_of(epoch, count)),
             notes_later=notes_later,
         )
 
@@ -91,7 +96,7 @@ class PlainDriver:
         """Free connections."""
         self.half.close()
 
-    def _write(self, txn_id: TxnId, values: list[bytes]) -> Written:
+    def _write(self, begun: Begun, values: list[bytes]) -> Written:
         with PulsarClient(
             self.service_url, security=self.security, timeout_s=self.timeout_s
         ) as client:
@@ -99,19 +104,21 @@ class PlainDriver:
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
             self.half.touches(topics)
             summaries = [
-                _send(client, txn_id, topic, index, values[index :: len(topics)])
+                _send(client, begun, topic, index, values[index :: len(topics)])
                 for index, topic in enumerate(topics)
             ]
-        self.during_write(txn_id)
-        return Written(summaries, StageFacts(attempt_id=0, num_tasks=len(summaries)))
+        self.during_write(begun.txn)
+        return summaries
 
 
 def _send(
-    client: PulsarClient, txn_id: TxnId, topic: str, index: int, values: list[bytes]
+    client: PulsarClient, begun: Begun, topic: str, index: int, values: list[bytes]
 ) -> TaskSummary:
     figures: tuple[PartitionFigures, ...] = ()
-    txn = client.join(txn_id)
+    run_id = ""
+    txn = client.join(begun.txn)
     if values:
+        run_id = begun.call.answer(client, index, timeout_s=20.0)
         producer = client.producer(topic)
         (batch,) = encode_batches(rows_from_messages([Message(value) for value in values]))
         receipt = producer.send_batch(batch, txn=txn)
@@ -119,7 +126,7 @@ def _send(
         at = receipt.result(timeout=0)
         size, checksum = batch.value_and_key_bytes, batch.checksum
         figures = (PartitionFigures(topic, (producer.name,), len(values), size, checksum, at, at),)
-    return TaskSummary(index, 0, 0, txn.registered, figures)
+    return TaskSummary(index, run_id, txn.registered, figures)
 
 
 def main() -> None:

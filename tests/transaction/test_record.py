@@ -9,7 +9,7 @@ import pytest
 
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
-from eos.transaction import Reason, ReasonKind, State, check_record, check_successor
+from eos.transaction import LogRecord, Reason, ReasonKind, State, check_record, check_successor
 from tests.transaction import epochs
 from tests.transaction.epochs import (
     EMPTY,
@@ -35,7 +35,17 @@ ABORTING_EMPTY = step(OPEN, State.ABORTING, CLAIM, EMPTY)
 DONE_EMPTY = step(ABORTING_EMPTY, State.EMPTY, CLAIM)
 AGAIN = opened(CLAIM, attempt=2, least=8)
 
-GOOD = [CLAIM, OPEN, PREPARED, COMMITTED, EXPIRED_LATE, ABORTING, ABORTED, DONE_EMPTY, AGAIN]
+DECIDED = Reason(ReasonKind.DECIDED, "ada: the topic was restored from a backup")
+NO_TXN = LogRecord.failed(CLAIM, query_id=epochs.QUERY, epoch="0", reason=FAILED)
+GIVEN_UP = step(ABORTED, State.ABANDONED, CLAIM, DECIDED)
+GIVEN_UP_WITHOUT_TXN = step(NO_TXN, State.ABANDONED, CLAIM, DECIDED)
+COMMITTED_BY_A_PERSON = step(PREPARED, State.COMMITTED, CLAIM, DECIDED)
+ABORTED_BY_A_PERSON = step(PREPARED, State.ABORTED, CLAIM, DECIDED)
+
+GOOD = [
+    CLAIM, OPEN, PREPARED, COMMITTED, EXPIRED_LATE, ABORTING, ABORTED, DONE_EMPTY, AGAIN,
+    NO_TXN, GIVEN_UP, GIVEN_UP_WITHOUT_TXN, COMMITTED_BY_A_PERSON, ABORTED_BY_A_PERSON,
+]  # fmt: skip
 PARTITION = FIGURES[0]
 
 
@@ -78,6 +88,10 @@ def test_a_claim_carries_nothing_of_an_epoch(column):
         (PREPARED, {"partitions": ()}, "partitions are missing"),
         (PREPARED, {"checksum": None}, "checksum is missing"),
         (PREPARED, {"reason": FAILED}, "reason does not belong"),
+        (COMMITTED, {"reason": FAILED}, "reason does not belong"),
+        (NO_TXN, {"txn": TxnId(3, 7)}, "txn does not belong"),
+        (NO_TXN, {"reason": None}, "reason is missing"),
+        (GIVEN_UP, {"reason": FAILED}, "ABANDONED by nobody"),
         (COMMITTED, {"receipt_id": None}, "receipt_id is missing"),
         (ABORTING, {"reason": None}, "reason is missing"),
         (ABORTING, {"receipt_id": epochs.RECEIPT_ID}, "receipt_id does not belong"),
@@ -210,13 +224,13 @@ def test_a_record_may_follow_where_the_table_allows_it(previous, record):
 @pytest.mark.parametrize(
     ("previous", "record", "why"),
     [
-        (None, PREPARED, "after no record comes OPEN"),
+        (None, PREPARED, "after no record comes FAILED, OPEN"),
         (None, AGAIN, "first attempt is number 1"),
         (None, CLAIM, "belongs to a sink"),
         (OPEN, COMMITTED, "after OPEN comes ABORTING, PREPARED"),
         (OPEN, AGAIN, "after OPEN comes"),
         (ABORTING, PREPARED, "after ABORTING comes"),
-        (ABORTED, PREPARED, "after ABORTED comes OPEN"),
+        (ABORTED, PREPARED, "after ABORTED comes ABANDONED, OPEN"),
         (COMMITTED, AGAIN, "nothing: the epoch is done"),
         (DONE_EMPTY, AGAIN, "nothing: the epoch is done"),
         (ABORTED, replace(AGAIN, attempt=3), "attempt is 3, not 2"),

@@ -17,6 +17,11 @@ ALLOWED = {
     (State.ABORTING, State.ABORTED),
     (State.ABORTING, State.EMPTY),
     (State.ABORTED, State.OPEN),
+    (None, State.FAILED),
+    (State.FAILED, State.OPEN),
+    (State.ABORTED, State.ABANDONED),
+    (State.FAILED, State.ABANDONED),
+    (State.ABANDONED, State.OPEN),
 }
 
 

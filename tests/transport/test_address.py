@@ -41,3 +41,10 @@ def test_a_password_in_a_service_url_is_refused_and_not_repeated(url):
     with pytest.raises(ConfigurationError, match="token options") as caught:
         parse_service_url(url)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_query_is_refused_and_not_repeated():
+    for url in ("pulsar://a:1?token=hunter2", "pulsar://a:1/#hunter2", "x?hunter2://"):
+        with pytest.raises(ConfigurationError, match="service_url") as caught:
+            parse_service_url(url)
+        assert "hunter2" not in str(caught.value)

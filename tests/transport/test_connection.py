@@ -416,6 +416,61 @@ def test_a_token_function_that_wants_the_process_to_exit_only_ends_the_connectio
             ask(connection, timeout_s=5)
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.005])
+def test_a_flood_of_auth_challenges_ends_the_connection_and_spares_the_token_function(pause_s):
+    calls: list[int] = []
+
+    def token() -> str:
+        calls.append(1)
+        return "token"
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        while True:
+            peer.send(commands.AuthChallenge())
+            time.sleep(pause_s)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker, Security(token=token))
+        wait_until(lambda: not connection.is_alive)
+        with pytest.raises(ProtocolError, match="asked for authentication 11 times"):
+            ask(connection)
+    assert len(calls) == 1 + 10  # CONNECT's, and those that a broker may ask for
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "match"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError, r"HTTP port\..*binary port \(6650"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", ProtocolError, r"port for TLS\..*pulsar\+ssl"),
+        (b"", ConnectionLost, r"the port: does it want pulsar\+ssl"),
+    ],
+    ids=["http", "tls alert", "nothing"],
+)
+def test_a_port_that_is_not_a_brokers_is_recognised_by_its_first_bytes(said, error, match):
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.sock.sendall(said)
+
+    with ScriptedBroker(script) as broker, pytest.raises(error, match=match):
+        open_connection(broker)
+
+
+def test_one_time_out_holds_for_connecting_and_being_let_in():
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        time.sleep(0.4)
+        for _ in range(100):
+            peer.send(commands.Ping())
+            time.sleep(0.1)
+
+    with ScriptedBroker(script) as broker:
+        started = time.monotonic()
+        with pytest.raises(ConnectionLost):
+            open_connection(broker, timeout_s=0.8)
+        assert time.monotonic() - started < 2
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import ssl
 import traceback
+from pathlib import Path
 
 import pytest
 import trustme
@@ -98,3 +99,20 @@ def test_tls_files_that_can_not_be_used_are_a_clear_error_not_a_question(tmp_pat
     ):
         with pytest.raises(ConfigurationError, match="TLS files can't be loaded"):
             Security(**options).ssl_context()
+
+
+def test_one_set_of_authorities_serves_every_library(tmp_path, monkeypatch):
+    """Left alone, OpenSSL takes the system's and pulsar-client takes certifi's."""
+    ours, theirs = tmp_path / "ours.pem", tmp_path / "theirs.pem"
+    for file in (ours, theirs):
+        trustme.CA().cert_pem.write_to_path(file)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    assert Path(Security().trust_file).is_file()
+    monkeypatch.setenv("SSL_CERT_FILE", str(theirs))
+    assert Security().trust_file == str(theirs)
+    assert len(Security().ssl_context().get_ca_certs()) == 1
+    assert Security(tls_trust_certs_file=str(ours)).trust_file == str(ours)
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
+    with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
+        Security().ssl_context()

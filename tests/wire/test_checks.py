@@ -61,11 +61,11 @@ def test_a_null_in_the_extent_of_a_null_map_does_not_matter() -> None:
 
 def test_text_that_is_not_utf8_is_refused_and_not_shown() -> None:
     broken = pa.Array.from_buffers(pa.string(), 3, pa.array([b"ok", b"\xffabc", b"ok"]).buffers())
-    with pytest.raises(InputError, match="'key' holds text that is not UTF-8") as caught:
+    with pytest.raises(InputError, match="'key' holds text that is not UTF-8 in row 1") as caught:
         check_rows(Rows(VALUES, broken), LIMIT)
     assert "abc" not in str(caught.value)
     maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), broken, broken)
-    with pytest.raises(InputError, match="'properties' holds text that is not UTF-8"):
+    with pytest.raises(InputError, match="'properties' holds text that is not UTF-8 in row 1"):
         check_rows(Rows(VALUES, properties=maps), LIMIT)
 
 
@@ -105,11 +105,26 @@ def test_columns_of_the_wrong_type_or_length_are_refused(
         Rows(**columns)
 
 
+@pytest.mark.parametrize("bad", [0, 1, 499, 998, 999])
+def test_the_first_of_several_broken_texts_is_named_in_a_slice_too(bad: int) -> None:
+    texts = [b"\xff" if row >= bad and row % 2 == bad % 2 else b"ok" for row in range(1000)]
+    keys = pa.array([b"\xff", *texts]).view(pa.string()).slice(1)
+    with pytest.raises(InputError, match=rf"in row {bad}\."):
+        check_rows(Rows(pa.array([b"x"] * 1000), keys), LIMIT)
+    # Maps of 2 and 0 entries by turns: entry n is in the even row at n or before.
+    ends = [2 * ((row + 1) // 2) for row in range(1001)]
+    maps = pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, keys)
+    with pytest.raises(InputError, match=rf"'properties'.* in row {bad // 2 * 2}\."):
+        check_rows(Rows(pa.array([b"x"] * 1000), properties=maps), LIMIT)
+
+
 @pytest.mark.parametrize(
     "messages",
     [
         [Message(b"", key="text"), Message(b"", key=b"bytes")],
         [Message(5)],  # type: ignore[arg-type]
+        [Message(b""), Message("secret")],  # type: ignore[arg-type]
+        [Message(None)],  # type: ignore[arg-type]
         [Message(b"", key=5)],  # type: ignore[arg-type]
         [Message(b"", key="\ud800")],
         [Message(b"", event_time_ms=2**63)],
@@ -123,7 +138,8 @@ def test_objects_of_the_wrong_type_are_refused_and_not_shown(messages: list[Mess
     assert "secret" not in str(caught.value)
 
 
-def test_a_message_without_a_value_is_refused() -> None:
-    rows = rows_from_messages([Message(None)])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="'value' is null in row 0"):
-        check_rows(rows, LIMIT)
+def test_text_as_a_value_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"is of type str: it must be bytes\. Encode it"):
+        rows_from_messages([Message("text")])  # type: ignore[arg-type]
+    rows = rows_from_messages([Message(bytearray(b"a")), Message(memoryview(b"b"))])
+    assert rows.value.to_pylist() == [b"a", b"b"]

@@ -1,0 +1,127 @@
+"""What holds all the time: drawn beside the faults, and proved like one."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from chaos.campaign import of_pairs, of_singles
+from chaos.conditions import CONDITIONS, operators
+from chaos.driver_log import DriverLog
+from chaos.faults import DRAWN, FAULTS
+from chaos.feed import Feed
+from chaos.history import Record
+from chaos.job import Job
+from chaos.options import for_workload, parse_faults
+from chaos.outcome import outcome_of
+from chaos.planning import draw, fits, only, shape_of
+from chaos.run import Result, Run
+from chaos.workloads import OWN
+from tests.transport.scripted import wait_until
+
+ALL = [*DRAWN, *CONDITIONS]
+
+
+def test_names_of_faults_and_conditions_are_different():
+    assert not CONDITIONS.keys() & FAULTS.keys()
+
+
+def test_every_condition_is_drawn_and_one_of_a_group_at_most():
+    schedules = [draw(seed, ALL) for seed in range(300)]
+    assert {name for schedule in schedules for name in schedule.conditions} == set(CONDITIONS)
+    for schedule in schedules:
+        groups = Counter(CONDITIONS[name].group for name in schedule.conditions)
+        assert max(groups.values(), default=0) <= 1
+    assert any(not schedule.conditions for schedule in schedules)
+
+
+def test_conditions_change_nothing_of_a_schedule_whose_faults_all_fit():
+    seed = next(n for n in range(300) if draw(n, ALL).conditions == ("forgotten-stages",))
+    with_one, without = draw(seed, ALL), draw(seed, DRAWN)
+    assert with_one.rows == without.rows
+    assert not without.conditions
+
+
+def test_a_fault_is_drawn_only_where_there_is_something_to_hit():
+    for schedule in (draw(seed, ALL) for seed in range(300)):
+        assert all(fits(FAULTS[planned.fault], schedule.conditions) for planned in schedule.faults)
+    drawn = {p.fault for seed in range(2000) for p in draw(seed, ALL).faults}
+    assert {"interrupted", "swallowed", "called-twice"} <= drawn
+
+
+def test_alone_a_condition_meets_a_death_and_a_fault_brings_its_shape_along():
+    alone, notebook = of_singles(["caches", "interrupted"])
+    assert alone.schedule.conditions == ("caches",)
+    assert [planned.fault for planned in alone.schedule.faults] == ["driver-kill"]
+    assert notebook.schedule.conditions == ("notebook",)
+    assert shape_of(notebook.schedule.conditions) == "notebook"
+    assert alone.is_alone
+    assert notebook.is_alone
+    (pair, _) = of_pairs(["caches", "deaf"])
+    assert pair.schedule.conditions == ("caches",)
+    assert [planned.fault for planned in pair.schedule.faults] == ["deaf"]
+
+
+def test_another_workload_gets_what_it_need_not_know_of():
+    names = parse_faults("all", singles=False)
+    assert set(names) == set(ALL)
+    assert for_workload(names, OWN) == names
+    others = for_workload(names, "my_jobs:orders")
+    assert "forgotten-stages" in others
+    assert "notebook" not in others
+    assert "deaf" in others
+    assert "swallowed" not in others
+    assert not {name for name in others if "receipts-deleted" in name}
+
+
+def test_a_condition_is_the_jobs_from_its_first_life_on(tmp_path):
+    broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
+    names = ("stateful-rocksdb-2", "caches", "no-admin")
+    run = Run(only(*names), "m:f", broker, tmp_path, tell=lambda _: None)
+    assert (run._job.shape, run._job.habits) == ("stateful", ("caches",))
+    assert run._job.spark_conf["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
+    assert run._job.admin_url == ""
+    assert not run._job.topic.startswith("persistent://public/default/")
+    assert run._control_topic.startswith("persistent://public/default/")
+    assert Job.from_json(run._job.to_json()).spark_conf == run._job.spark_conf
+
+
+def test_a_condition_that_nobody_met_was_not_there():
+    made = Result(only("caches"), met={"caches": ""})
+    assert outcome_of(made, OWN).missed == ["caches: there was nothing to hit"]
+    made = Result(only("caches"), met={"caches": "epoch 0, 3 rows"})
+    assert not outcome_of(made, OWN).missed
+
+
+def test_a_condition_is_met_when_a_driver_has_said_so(tmp_path):
+    log = DriverLog(tmp_path)
+    assert not CONDITIONS["caches"].hit(None, log)
+    (tmp_path / "driver-001.log").write_text("chaos: caches: epoch 0, 3 rows\n")
+    assert CONDITIONS["caches"].hit(None, log) == "chaos: caches: epoch 0, 3 rows"
+
+
+def test_an_operator_does_what_the_error_says(tmp_path):
+    asked: list[tuple[str, str]] = []
+    broker = SimpleNamespace(admin=lambda *args: asked.append(args))
+    target = SimpleNamespace(broker=broker, driver_log=lambda: DriverLog(tmp_path))
+    with operators([CONDITIONS["no-admin"]], target):
+        topic = "persistent://public/a/__eos-receipts-s-1"
+        story = "a long story, " * 50
+        text = f"Error: {story} Create it: pulsar-admin topics create {topic} (or ...)\n"
+        for life in range(2):  # somebody may have deleted it meanwhile
+            (tmp_path / f"driver-{life}.log").write_text(text)
+            wait_until(lambda: len(asked) > life)  # noqa: B023
+    assert asked == [("PUT", "/v2/persistent/public/a/__eos-receipts-s-1")] * 2
+    assert "no-admin" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(("shape", "ids"), [("stream", ["1/0"]), ("stateful", ["0/0", "1/0"])])
+def test_a_query_with_state_gets_each_record_twice(shape, ids):
+    inputs = [[Record(f"{number}/0", str(number), number)] for number in range(2)]
+    job = Job("m:f", "", "", "t", "s", "", "", "", "", shape=shape)
+    feed = Feed(job, only("deaf"), inputs, None)
+    assert [record.id for record in feed._rows(1)] == ids
+    assert [record.id for record in feed._rows(0)] == ["0/0"]

@@ -1,0 +1,64 @@
+"""The feed ends when all is noted, and not while a fault may still take something back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from chaos.feed import Feed
+from chaos.job import Job
+from chaos.planning import only
+
+
+class Script:
+    """Supervisor and nemesis in one: at each look of the feed's, the next thing happens."""
+
+    def __init__(self, *steps: Callable[[Script], object]) -> None:
+        self.steps = list(steps)
+        self.is_busy = False
+
+    def check(self) -> None:
+        if self.steps:
+            self.steps.pop(0)(self)
+
+    def progress(self) -> None:
+        pass
+
+    def epoch_begins(self, epoch: int) -> None:
+        pass
+
+    def may_begin(self, epoch: int) -> bool:
+        return True
+
+
+def feed_in(folder: Path) -> Feed:
+    (folder / "input").mkdir()
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir()
+    job = Job("m:f", "", "", "t", "s", "", str(folder), str(folder / "input"), "")
+    return Feed(job, replace(only("deaf"), epochs=2), [[], []], None)
+
+
+def noted(folder: Path, *epochs: int) -> None:
+    """Spark has noted these epochs, and no others."""
+    for path in (folder / "commits").iterdir():
+        path.unlink()
+    for epoch in epochs:
+        (folder / "offsets" / str(epoch)).write_text(f'v1\n{{}}\n{{"logOffset":{epoch}}}\n')
+        (folder / "commits" / str(epoch)).touch()
+
+
+def test_an_epoch_that_a_fault_takes_back_is_waited_for(tmp_path):
+    feed = feed_in(tmp_path)
+    script = Script(
+        lambda s: setattr(s, "is_busy", True),
+        lambda _: noted(tmp_path, 0, 1),
+        lambda _: noted(tmp_path, 0),
+        lambda s: setattr(s, "is_busy", False),
+        lambda _: None,
+        lambda _: noted(tmp_path, 0, 1),
+    )
+    feed.run(script, script, lambda: None)
+    assert not script.steps
+    assert feed.given == 2

@@ -1,0 +1,237 @@
+"""Ctrl-C in the middle of an append: whatever line it hits, the same object goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.commit_log import head as head_module
+from eos.commit_log import log as log_module
+from eos.commit_log import table as table_module
+from eos.errors import CommitLogError, Fenced, Retriable
+from eos.steps import LogStep
+from eos.transaction import State
+from tests.transaction.epochs import claim, committed_epoch, opened, step
+
+write_deltalake = table_module.write_deltalake
+fsync = os.fsync
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def at_the_failpoint(monkeypatch, log):
+    return failpoints.armed(LogStep.APPEND, interrupt)
+
+
+def in_delta(monkeypatch, log, *, commits=True):
+    def write(*args, **options):
+        if commits:
+            write_deltalake(*args, **options)
+        raise KeyboardInterrupt
+
+    context = monkeypatch.context()
+    patch = context.__enter__()
+    patch.setattr(table_module, "write_deltalake", write)
+    return _Closing(context)
+
+
+def before_delta(monkeypatch, log):
+    return in_delta(monkeypatch, log, commits=False)
+
+
+def in_the_fsync(monkeypatch, log):
+    context = monkeypatch.context()
+    context.__enter__().setattr(os, "fsync", interrupt)
+    return _Closing(context)
+
+
+def in_the_history(monkeypatch, log):
+    """Half taken in: the newest record is known, its epoch is not."""
+    context = monkeypatch.context()
+    patch = context.__enter__()
+    patch.setattr(type(log.history), "_take_epoch", interrupt)
+    return _Closing(context)
+
+
+class _Closing:
+    def __init__(self, context):
+        self._context = context
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return self._context.__exit__(None, None, None)
+
+
+PLACES = [at_the_failpoint, in_delta, before_delta, in_the_fsync, in_the_history]
+
+
+@pytest.fixture
+def interrupted(log, monkeypatch, request):
+    """The log and the draft of an OPEN record whose append was interrupted at ``request.param``."""
+    draft = opened(log.history.last_claim, "2")
+    with request.param(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+        log.append(draft)
+    return log, draft
+
+
+@pytest.mark.parametrize("interrupted", PLACES, indirect=True)
+def test_settle_tells_whether_the_record_was_appended(interrupted, request):
+    log, draft = interrupted
+    log.settle()
+    there = draft.says_the_same
+    landed = [record for record in log.records() if there(replace(record, seq=draft.seq))]
+    expected = 0 if "before_delta" in request.node.name else 1
+    assert len(landed) == expected
+    assert log.history.last_seq == 7 + expected
+    assert bool(log.history.unfinished) == bool(expected)
+    assert not log.is_fenced
+
+
+@pytest.mark.parametrize("interrupted", PLACES, indirect=True)
+def test_the_same_record_again_is_appended_once(interrupted):
+    log, draft = interrupted
+    record = log.append(draft)
+    assert record.seq == 8
+    assert record == log.records()[-1] == log.history.newest(*draft.key)
+    assert log.append(draft) == record
+    prepared = log.append(step(record, State.PREPARED, log.history.last_claim))
+    assert prepared.seq == 9
+
+
+@pytest.mark.parametrize("interrupted", PLACES, indirect=True)
+def test_another_decision_follows_what_the_log_says(interrupted, request):
+    log, draft = interrupted
+    prepared = step(draft, State.PREPARED, log.history.last_claim)
+    if "before_delta" in request.node.name:
+        with pytest.raises(CommitLogError, match="after no record comes FAILED, OPEN"):
+            log.append(prepared)
+    else:
+        assert log.append(prepared).seq == 9
+
+
+def test_a_claim_that_was_interrupted_is_ones_own(root, monkeypatch):
+    log = CommitLog.open(root, "orders")
+    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+        log.append(claim())
+    claimed = log.append(claim("run-2"))
+    assert (claimed.seq, log.is_fenced) == (2, False)
+    assert log.append(opened(claimed)).seq == 3
+
+
+def test_a_successor_fences_the_one_that_was_interrupted(root, log, monkeypatch):
+    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+        log.append(opened(log.history.last_claim, "2"))
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(claim("run-3"))
+
+
+def test_the_look_itself_may_be_interrupted(root, log, monkeypatch):
+    draft = opened(log.history.last_claim, "2")
+    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+        log.append(draft)
+    with monkeypatch.context() as patch:
+        patch.setattr(head_module, "read_again", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.settle()
+    with in_the_fsync(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+        log.settle()
+    assert log.history.last_seq == 7
+    log.settle()
+    assert log.history.last_seq == 8
+
+
+def test_interrupted_housekeeping_takes_nothing_back(root, log, monkeypatch):
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
+    records = committed_epoch(log.history.last_claim, "2")
+    for record in records[:2]:
+        log.append(record)
+    with monkeypatch.context() as patch:
+        patch.setattr(log_module, "keep_house", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(records[2])
+    assert log.append(records[2]).seq == 10
+    assert len(log.records()) == 10
+
+
+def test_settle_costs_nothing_when_nothing_was_broken_off(log, monkeypatch):
+    monkeypatch.setattr(head_module, "read_again", None)
+    log.settle()
+
+
+def test_a_commit_that_lands_after_it_was_looked_for_fences_nobody(log, monkeypatch):
+    """Nothing of it was there, and it was given up; it went on by itself, and came first."""
+    late = []
+
+    def go_on_later(*args, **options):
+        late.append((args, options))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_module, "write_deltalake", go_on_later)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(opened(log.history.last_claim, "2"))
+    log.settle()
+    (args, options) = late[0]
+    write_deltalake(*args, **options)
+    with pytest.raises(Retriable, match="broken off took its place"):
+        log.append(opened(log.history.last_claim, "3"))
+    assert not log.is_fenced
+    (left,) = log.history.unfinished
+    assert log.append(step(left, State.PREPARED, log.history.last_claim)).seq == 9
+
+
+def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
+    """The main thread is interrupted in its append; before it looks, another one appends."""
+    draft = opened(log.history.last_claim, "2")
+    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+        log.append(draft)
+    other = opened(log.history.last_claim, "key", query_id="batch")
+    thread = threading.Thread(target=log.append, args=(other,))
+    thread.start()
+    thread.join()
+    assert log.append(draft).seq == 8
+    assert log.history.last_seq == 9
+    assert [record.epoch for record in log.history.unfinished] == ["2", "key"]
+
+
+def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch):
+    """Two hundred appends, most of them interrupted by a real signal, housekeeping as well."""
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 12)
+    dice = random.Random(7)
+    log = CommitLog.open(root, "orders", keep_epochs=1000)
+    claimed = log.append(claim())
+    told, interrupts = [claimed], 0
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for number in range(67):
+            for draft in committed_epoch(claimed, f"key-{number}", query_id="batch"):
+                record, at_most_s = None, 0.01
+                while record is None:
+                    at_most_s *= 5  # in the end there has to be time enough to read the log
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.0005, at_most_s))
+                        record = log.append(draft)
+                    except KeyboardInterrupt:
+                        interrupts += 1
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                told.append(record)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert interrupts > 20
+    assert log.records() == told
+    assert [record.seq for record in told] == list(range(1, 203))
+    assert CommitLog.open_read_only(root, "orders").records() == told

@@ -1,0 +1,107 @@
+"""Where a log may live: an absolute path, or a URL that Delta opens; nothing is guessed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from eos.commit_log import CommitLog, probe_storage, sinks
+from eos.commit_log.location import Location
+from eos.errors import ConfigurationError
+from tests.transaction.epochs import claim
+
+
+@pytest.mark.parametrize(
+    ("root", "hint"),
+    [
+        ("eos-log", "Write the absolute path: {cwd}/eos-log"),
+        (Path("eos-log/x"), "Write the absolute path: {cwd}/eos-log/x"),
+        ("./eos-log", "Write the absolute path: {cwd}/eos-log"),
+        ("../eos-log", "Write the absolute path: {parent}/eos-log"),
+        ("~nobody-of-that-name/log", "Write the absolute path"),
+        ("dbfs:/eos-log", "Write /dbfs/eos-log"),
+        ("dbfs:///eos-log", "Write /dbfs/eos-log"),
+        ("DBFS:/eos-log", "Write /dbfs/eos-log"),
+        ("file:/data/eos", "Write /data/eos"),
+        ("file://host/data/eos", "Write file:///data/eos"),
+        ("FILE:///data/eos", "Write file:///data/eos"),
+        ("S3://bucket/eos", "Write s3://bucket/eos"),
+        (Path("s3://bucket/eos"), "Write s3://bucket/eos, as text"),
+        ("s3:///eos", "Name the bucket"),
+        ("ftp://host/eos", "Known are s3, s3a, gs"),
+        ("memory://eos", "Known are"),
+        ("http://host/eos", "Known are"),
+        ("", "name a folder or a URL"),
+        ("/data/\0/eos", "zero bytes"),
+        ("/data/" + "x" * 256, "At most 255 bytes"),
+        ("/data/" + "ü" * 128, "At most 255 bytes"),
+        ("/data" + "/x" * 1900, "3800 in all"),
+    ],
+)
+def test_what_is_neither_an_absolute_path_nor_a_known_url_is_refused_with_what_to_write(
+    root, hint, tmp_path, monkeypatch
+):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for use in (
+        lambda: CommitLog.open(root, "orders"),
+        lambda: CommitLog.open_read_only(root, "orders"),
+        lambda: sinks(root),
+        lambda: probe_storage(root),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            use()
+        assert hint.format(cwd=folder, parent=tmp_path) in str(caught.value)
+    assert os.listdir(tmp_path) == ["here"]
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("root", ["~/eos", Path("~/eos")])
+def test_the_home_folder_is_meant_by_its_sign(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    CommitLog.open(root, "orders").append(claim())
+    assert sinks(tmp_path / "eos") == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"{s}://bucket/eos" for s in ("s3", "s3a", "gs", "gcs", "az", "azure", "adl")),
+        "abfs://container@account.dfs.core.windows.net/eos",
+        "abfss://container@account.dfs.core.windows.net/eos",
+        "hdfs://namenode:8020/eos",
+    ],
+)
+def test_urls_that_delta_opens_are_taken_as_they_are(url):
+    assert Location(f"{url}/", "orders").uri == f"{url}/orders"
+    assert Location(url).folder is None
+
+
+@pytest.mark.parametrize("url", ["file:///data/my%20eos", "file://localhost/data/my%20eos"])
+def test_a_file_url_is_the_path_that_it_names(url):
+    assert Location(url, "orders").folder == Path("/data/my eos/orders")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+@pytest.mark.parametrize("which", ["", "orders"], ids=["root", "sink"])
+def test_a_folder_that_everybody_may_write_to_is_named_with_the_cure(
+    root, log, caplog, mode, which
+):
+    folder = root / which
+    folder.chmod(mode)
+    with caplog.at_level(logging.WARNING, "eos"):
+        CommitLog.open(root, "orders")
+    (record,) = caplog.records
+    assert f"chmod o-w '{folder}'" in record.getMessage()
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o775])
+def test_a_folder_of_its_owner_or_group_is_nobodys_business(root, log, caplog, mode):
+    root.chmod(mode)
+    with caplog.at_level(logging.WARNING, "eos"):
+        CommitLog.open(root, "orders")
+    assert caplog.records == []

@@ -1,0 +1,253 @@
+"""Two housekeepers at once: at most one succeeds, and whatever they do, the log stays whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from eos.commit_log import CommitLog, housekeeping
+from eos.commit_log import log as log_module
+from eos.commit_log.housekeeping import keep_house
+from eos.commit_log.location import Location
+from eos.commit_log.reading import read_history
+from eos.commit_log.schema import to_table
+from eos.commit_log.table import LogTable
+from eos.errors import CommitLogError, Retriable
+from eos.transaction import State, thin
+from tests.support.logs import compact_twice
+from tests.support.processes import ROOT
+from tests.transaction.epochs import at, claim, committed_epoch, opened, step
+
+write_deltalake = housekeeping.write_deltalake
+
+
+def house(root, keep_epochs=100, **options):
+    return keep_house(Location(root, "orders"), "orders", keep_epochs=keep_epochs, **options)
+
+
+def seqs(root):
+    return [record.seq for record in CommitLog.open_read_only(root, "orders").records()]
+
+
+def raw_rows(root):
+    table = DeltaTable(root / "orders")
+    return sum(pa.table(table.get_add_actions())["num_records"].to_pylist())
+
+
+class Housekeeper:
+    """One that has read the log, and commits when it is told to."""
+
+    def __init__(self, root, keep_epochs=100):
+        self.watch = housekeeping.Stopwatch()
+        self.table = LogTable.maybe_open(Location(root, "orders"), "orders")
+        _, self.records = read_history(self.table)
+        self.thinning = thin(self.records, keep_epochs=keep_epochs, horizon=self.table.horizon)
+
+    def commit(self):
+        return housekeeping._rewrite(self.table, self.records, self.thinning, self.watch)
+
+
+@pytest.mark.parametrize("older_first", [True, False], ids=["older first", "newer first"])
+@pytest.mark.parametrize("keeps", [(100, 100), (1, 100), (100, 1), (1, 1)])
+def test_of_two_that_read_different_versions_one_succeeds(root, log, older_first, keeps):
+    older = Housekeeper(root, keeps[0])
+    log.append(opened(log.history.last_claim, "2"))
+    newer = Housekeeper(root, keeps[1])
+    assert newer.table.delta.version() == older.table.delta.version() + 1
+    first, second = (older, newer) if older_first else (newer, older)
+    first.commit()
+    with pytest.raises(Retriable, match="somebody else keeps house"):
+        second.commit()
+    left = seqs(root)
+    assert left == sorted(set(left))
+    assert raw_rows(root) == len(left)
+    assert left[-1] == 8
+    house(root)  # the next one goes on
+    assert seqs(root) == left
+    log.append(step(log.history.last, State.PREPARED, log.history.last_claim))
+
+
+def test_an_append_between_reading_and_commit_is_neither_lost_nor_blocked(root, log):
+    housekeeper = Housekeeper(root)
+    first = log.append(opened(log.history.last_claim, "2"))
+    housekeeper.commit()
+    log.append(step(first, State.PREPARED, log.history.last_claim))
+    assert seqs(root) == list(range(1, 10))
+
+
+def clean_up_everything_old(root):
+    """As if all that is there had been written ten minutes ago."""
+    for path in (root / "orders" / "_delta_log").glob("0*"):
+        os.utime(path, (time.time() - 600,) * 2)
+    house(root)
+    assert len(list((root / "orders" / "_delta_log").glob("*.json"))) <= 2
+
+
+STOPPED = """
+    import os, signal, sys
+    from eos.commit_log import CommitLog, housekeeping
+    write = housekeeping.write_deltalake
+    def stop(*args, **options):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return write(*args, **options)
+    housekeeping.write_deltalake = stop
+    try:
+        CommitLog.open(sys.argv[1], "orders").compact(keep_epochs=int(sys.argv[2]))
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("keep_epochs", [1, 100], ids=["retention", "compaction"])
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["commits there", "commits gone"])
+def test_one_that_slept_while_another_ran_twice_does_no_harm(root, log, keep_epochs, is_cleaned):
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(STOPPED), str(root), str(keep_epochs)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        claimed = log.history.last_claim
+        for number in range(2, 4):
+            for record in committed_epoch(claimed, str(number)):
+                log.append(record)
+            house(root)
+        if is_cleaned:
+            clean_up_everything_old(root)
+        before = seqs(root)
+        os.kill(process.pid, signal.SIGCONT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert out.startswith("Retriable"), out
+    assert seqs(root) == before == list(range(1, 14))
+    assert raw_rows(root) == 13
+    assert log.append(opened(claimed, "4")).seq == 14
+
+
+def test_nothing_is_committed_on_what_was_read_long_ago(root, log, monkeypatch):
+    monkeypatch.setattr(housekeeping, "_DOUBTFUL_S", 0.0)
+    monkeypatch.setattr(housekeeping, "write_deltalake", None)
+    with pytest.raises(Retriable, match="it was read 0 s ago"):
+        house(root)
+
+
+def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, log, monkeypatch):
+    """It may stand at a version whose successors were cleaned away: nobody ever reads it."""
+
+    def slow(*args, **options):
+        write_deltalake(*args, **options)
+        monkeypatch.setattr(housekeeping, "_DOUBTFUL_S", 0.0)
+
+    monkeypatch.setattr(housekeeping, "write_deltalake", slow)
+    with pytest.raises(Retriable, match="it was read"):
+        house(root)
+    assert len(list((root / "orders").glob("*.parquet"))) == 8
+    assert seqs(root) == list(range(1, 8))
+
+
+def test_a_commit_that_nobody_can_see_is_not_taken_for_done(root, log, monkeypatch):
+    monkeypatch.setattr(housekeeping, "write_deltalake", lambda *_, **__: None)
+    with pytest.raises(Retriable, match="somebody else keeps house"):
+        house(root)
+    assert len(list((root / "orders").glob("*.parquet"))) == 7
+
+
+def test_a_failure_that_is_nobodys_fault_is_reported_as_it_is(root, log, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(housekeeping, "write_deltalake", fail)
+    with pytest.raises(OSError, match="no space left"):
+        house(root)
+    with pytest.raises(CommitLogError, match="housekeeping failed: no space left") as caught:
+        log.compact()
+    assert "holds what it held" in str(caught.value)
+
+
+def test_a_driver_keeps_house_only_while_its_run_holds_the_newest_claim(root, log, monkeypatch):
+    with pytest.raises(Retriable, match="another run has claimed"):
+        house(root, run_id="run-0")
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
+    keep, kept = log_module.keep_house, []
+
+    def overtaken(*args, **options):
+        monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 100)
+        CommitLog.open(root, "orders").append(claim("run-2"))
+        kept.append(keep(*args, **options))
+
+    monkeypatch.setattr(log_module, "keep_house", overtaken)
+    first = log.append(opened(log.history.last_claim, "2"))
+    prepared = log.append(step(first, State.PREPARED, log.history.last_claim))
+    log.append(step(prepared, State.COMMITTED, log.history.last_claim))
+    assert kept == []
+    assert len(DeltaTable(root / "orders").file_uris()) == 11
+
+
+def test_a_file_of_an_append_that_was_stopped_on_its_way_is_spared(root, log):
+    """It is no part of the table yet, and as old as any orphan; the append may still go on."""
+    files = {"lost-race": at(claim("run-2"), 7), "stopped": at(claim("run-2"), 8)}
+    for name, record in files.items():
+        path = root / "orders" / f"part-00000-{name}.parquet"
+        pq.write_table(to_table(record), path)
+        os.utime(path, (time.time() - 7200,) * 2)
+    house(root)
+    left = [path.name for path in (root / "orders").glob("part-00000-[ls]*.parquet")]
+    assert left == ["part-00000-stopped.parquet"]
+
+
+def test_a_file_that_came_into_use_after_it_was_listed_is_not_deleted(root, log, monkeypatch):
+    listed = DeltaTable.vacuum
+
+    def late(table, **options):
+        assert options == {"dry_run": True, "full": True}
+        names = listed(table, **options)
+        log.append(opened(log.history.last_claim, "2"))
+        return [*names, *LogTable.maybe_open(Location(root, "orders"), "orders").files]
+
+    monkeypatch.setattr(DeltaTable, "vacuum", late)
+    house(root)
+    assert seqs(root) == list(range(1, 9))
+
+
+def test_files_of_others_in_the_folder_are_left_alone(root, log):
+    note = root / "orders" / "README.txt"
+    note.write_text("mine")
+    os.utime(note, (time.time() - 7200,) * 2)
+    house(root)
+    assert note.read_text() == "mine"
+
+
+def test_what_two_old_compactions_have_doubled_is_read_once_and_written_once(root, log):
+    compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
+    assert raw_rows(root) == 15
+    assert seqs(root) == list(range(1, 9))
+    house(root)
+    assert raw_rows(root) == 8
+    assert seqs(root) == list(range(1, 9))
+
+
+def test_doubled_records_below_the_horizon_are_counted_once(root, log):
+    for number in range(2, 6):
+        for record in committed_epoch(log.history.last_claim, str(number)):
+            log.append(record)
+    house(root, keep_epochs=2)
+    first = log.append(opened(log.history.last_claim, "6"))
+    before = seqs(root)
+    prepared = step(first, State.PREPARED, log.history.last_claim)
+    compact_twice(root / "orders", lambda: log.append(prepared))
+    assert raw_rows(root) == 2 * len(before) + 1
+    assert seqs(root) == [*before, before[-1] + 1]

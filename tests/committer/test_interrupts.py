@@ -1,0 +1,70 @@
+"""Ctrl-C anywhere: the same driver goes on with what its own log says."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+
+import pytest
+
+from eos import failpoints
+from eos.steps import EndingStep, LogStep, Place, Step
+from eos.transaction import BATCH
+from tests.support.judge import drain
+from tests.support.plain_driver import rows_of
+
+PLACES = [*Step, *EndingStep, *LogStep]
+
+
+def values(pulsar_standalone, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(pulsar_standalone.service_url, topic)]
+
+
+def interrupt() -> None:
+    if threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)
+def test_after_an_interrupt_behind_any_step_the_same_driver_goes_on(
+    pulsar_standalone, make_driver, topic, place: Place
+):
+    driver = make_driver()
+    driver.run("first", query_id=BATCH)
+    with failpoints.armed(place, interrupt), contextlib.suppress(KeyboardInterrupt):
+        driver.run("key", query_id=BATCH)
+    if driver.states("key")[-1:] != ["COMMITTED"]:
+        driver.run("key", query_id=BATCH)
+    driver.run("next", query_id=BATCH)
+    expected = [row for key in ("first", "key", "next") for row in rows_of(key)]
+    assert values(pulsar_standalone, topic) == expected
+
+
+def test_under_signals_at_random_moments_every_key_is_written_once(
+    pulsar_standalone, make_driver, topic
+):
+    driver = make_driver()
+    driver.run("0", query_id=BATCH)
+    dice, interrupts = random.Random(7), 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for number in range(1, 25):
+            for _ in range(20):
+                signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.001, 0.25))
+                try:
+                    driver.run(str(number), query_id=BATCH)
+                except KeyboardInterrupt:
+                    interrupts += 1
+                    continue
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                break
+            else:
+                driver.run(str(number), query_id=BATCH)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts > 5
+    expected = [row for number in range(25) for row in rows_of(str(number))]
+    assert sorted(values(pulsar_standalone, topic)) == sorted(expected)

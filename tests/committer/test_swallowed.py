@@ -1,0 +1,130 @@
+"""A user's code that catches the sink's errors: no epoch follows one that failed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from eos.errors import EosError, UnfinishedEpoch
+from eos.transaction import BATCH
+from tests.support.judge import drain
+from tests.support.plain_driver import QUERY, rows_of
+
+
+def fail(_: object) -> None:
+    raise ValueError("card 4111-1111-1111-1111 is not valid")
+
+
+def swallowing(driver, epoch: str, **options) -> None:
+    with contextlib.suppress(Exception):
+        driver.run(epoch, **options)
+
+
+def values(pulsar_standalone, topic: str) -> list[bytes]:
+    return [seen.value for seen in drain(pulsar_standalone.service_url, topic)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_epoch_that_was_aborted_has_no_successor_until_it_is_written(
+    pulsar_standalone, make_driver, topic, restarted
+):
+    driver = make_driver()
+    driver.run("0")
+    driver.during_write = fail
+    swallowing(driver, "1")
+    driver.during_write = lambda _: None
+    if restarted:
+        driver = make_driver()
+    for later in ("2", "3"):
+        with pytest.raises(UnfinishedEpoch, match=r"Epoch 1 ended in an error.*commits/1"):
+            driver.run(later)
+    assert values(pulsar_standalone, topic) == rows_of("0")
+    assert driver.run("1").status == "written"
+    assert driver.run("2").status == "written"
+    assert values(pulsar_standalone, topic) == [r for n in range(3) for r in rows_of(str(n))]
+
+
+def test_an_epoch_that_got_no_transaction_is_in_the_log_and_has_no_successor(make_driver):
+    driver = make_driver(max_attempts=1, deadline_s=0.5)
+    driver.run("0")
+    begin, driver.half.begin = driver.half.begin, lambda ttl_ms: fail(ttl_ms)
+    swallowing(driver, "1")
+    driver.half.begin = begin
+    assert driver.states("1") == ["FAILED"]
+    assert "4111" not in "".join(str(record.reason) for record in driver.records())
+    again = make_driver()
+    with pytest.raises(UnfinishedEpoch, match="Epoch 1 ended in an error"):
+        again.run("2")
+    assert again.run("1").status == "written"
+    assert again.run("2").status == "written"
+    assert again.states("1") == ["FAILED", "OPEN", "PREPARED", "COMMITTED"]
+
+
+def test_what_a_fenced_driver_swallowed_is_not_passed_by_in_the_next_life(
+    pulsar_standalone, make_driver, topic
+):
+    """It can't write to the log: the gap tells."""
+    first = make_driver()
+    for epoch in ("0", "1"):
+        first.run(epoch)
+    make_driver().run("a key", query_id=BATCH)  # and has the claim
+    for epoch in ("2", "3"):
+        swallowing(first, epoch)
+    second = make_driver()
+    with pytest.raises(UnfinishedEpoch, match=r"epoch 2 to 3.*on_gap.*commits/2"):
+        second.run("4")
+    for epoch in ("2", "3", "4"):
+        assert second.run(epoch).status == "written"
+    expected = [row for key in ("0", "1", "a key", "2", "3", "4") for row in rows_of(key)]
+    assert values(pulsar_standalone, topic) == expected
+
+
+def test_a_new_query_under_a_known_sink_begins_at_its_first_epoch(make_driver):
+    make_driver().run("0")
+    other = make_driver()
+    with pytest.raises(UnfinishedEpoch, match="epoch 0 to 2"):
+        other.run("3", query_id="22222222-0000-4000-8000-000000000000")
+    assert other.run("0", query_id="22222222-0000-4000-8000-000000000000").status == "written"
+
+
+def test_a_function_that_leaves_epochs_out_says_so(make_driver):
+    make_driver().run("0")
+    assert make_driver(on_gap="continue").run("5").status == "written"
+    driver = make_driver()
+    driver.run("6")
+    assert driver.run("9").status == "written"  # within one life nothing failed in between
+
+
+def test_what_a_later_epoch_has_passed_by_is_no_obstacle_and_stays_known(make_driver):
+    """As logs look that an older release has written."""
+    driver = make_driver()
+    driver.during_write = fail
+    swallowing(driver, "1")
+    driver.during_write = lambda _: None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eos.coordinator.epochs._left_behind", lambda *_: None)
+        driver.run("2")
+    assert make_driver().run("3").status == "written"
+    assert [record.epoch for record in make_driver().log.history.owing] == ["1"]
+
+
+def test_a_batch_key_that_failed_is_no_obstacle_for_another_key(make_driver):
+    driver = make_driver()
+    driver.during_write = fail
+    swallowing(driver, "monday", query_id=BATCH)
+    driver.during_write = lambda _: None
+    assert driver.run("tuesday", query_id=BATCH).status == "written"
+    assert [record.epoch for record in driver.log.history.owing] == ["monday"]
+
+
+def test_a_driver_that_was_overtaken_is_fenced_although_it_knows_of_a_failed_epoch(make_driver):
+    first = make_driver()
+    first.during_write = fail
+    swallowing(first, "0")
+    second = make_driver()
+    second.run("0")
+    with pytest.raises(EosError, match="claimed"):
+        first.run("1")
+    assert second.run("1").status == "written"
+    assert QUERY in second.log.history.streaming_queries

@@ -1,0 +1,170 @@
+"""``log repair``: mends what is provably the same, and refuses the rest with the finding."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from eos.commit_log import SCHEMA, CommitLog, to_row
+from eos.commit_log import housekeeping as housekeeping_module
+from eos.errors import CommitLogError
+from tests.support.logs import compact_twice, small_log
+from tests.transaction.epochs import at, claim, opened
+
+
+@pytest.fixture
+def log(root):
+    """Of sink "orders", seven records."""
+    return small_log(root)
+
+
+def state_of(root):
+    files = sorted(path for path in (root / "orders").rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in files}
+
+
+def lose_checkpoint(root, *, ahead=0):
+    """As a power failure leaves it: the pointer was written, the checkpoint was not."""
+    folder = root / "orders" / "_delta_log"
+    table = DeltaTable(root / "orders")
+    table.create_checkpoint()
+    (checkpoint,) = folder.glob(f"{table.version():020}.checkpoint.parquet")
+    checkpoint.unlink()
+    if ahead:
+        pointer = json.loads((folder / "_last_checkpoint").read_text())
+        pointer["version"] += ahead
+        (folder / "_last_checkpoint").write_text(json.dumps(pointer))
+
+
+def rows_in(root):
+    actions = pa.table(DeltaTable(root / "orders").get_add_actions())
+    return sum(actions["num_records"].to_pylist())
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_whole_log_needs_nothing(recovery, root, log, flags):
+    before = state_of(root)
+    ended = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", *flags)
+    assert ended.code == 0
+    assert state_of(root) == before
+
+
+def test_what_two_compactions_have_doubled_is_written_once(recovery, root, log):
+    compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
+    records, before = log.records(), state_of(root)
+    planned = recovery("log", "repair", "orders", "--commit-log", root)
+    assert planned.code == 1
+    assert "write 7 records once" in planned.out
+    assert state_of(root) == before
+
+    done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
+    assert (done.code, len(done.json["done"])) == (0, 1)
+    assert rows_in(root) == 8
+    assert log.records() == records
+    assert recovery("log", "repair", "orders", "--commit-log", root).code == 0
+    log.append(opened(log.history.last_claim, "key", query_id="batch"))  # the driver is alive
+
+
+def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, log):
+    records = log.records()
+    lose_checkpoint(root)
+    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+        CommitLog.open(root, "orders")
+    before = state_of(root)
+    planned = recovery("log", "repair", "orders", "--commit-log", root)
+    assert planned.code == 1
+    assert "delete _last_checkpoint" in planned.out
+    assert state_of(root) == before
+
+    assert recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes").code == 0
+    assert CommitLog.open(root, "orders").records() == records
+
+
+def test_both_at_once_are_mended_by_one_command(recovery, root, log):
+    compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
+    records = log.records()
+    lose_checkpoint(root)
+    done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
+    assert (done.code, len(done.json["done"])) == (0, 2)
+    assert rows_in(root) == 8
+    assert CommitLog.open(root, "orders").records() == records
+
+
+def different_row(root, log):
+    compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
+    write_deltalake(
+        DeltaTable(root / "orders"),
+        pa.Table.from_pylist([to_row(at(claim("run-2"), 8))], schema=SCHEMA),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[Transaction("eos/orders", 8)]),
+    )
+
+
+def lost_row(root, log):
+    DeltaTable(root / "orders").delete("seq = 3")
+
+
+def lost_commit(root, log):
+    lose_checkpoint(root)
+    (root / "orders" / "_delta_log" / f"{4:020}.json").unlink()
+
+
+def older_copy(root, log):
+    """The pointer is newer than every commit: more than a checkpoint is gone."""
+    lose_checkpoint(root, ahead=3)
+
+
+@pytest.mark.parametrize("damage", [different_row, lost_row, lost_commit, older_copy])
+@pytest.mark.parametrize("apply", [(), ("--apply", "--yes")], ids=["plan", "apply"])
+def test_what_can_not_be_proved_is_refused_and_left_alone(recovery, root, log, damage, apply):
+    damage(root, log)
+    before = state_of(root)
+    ended = recovery("log", "repair", "orders", "--commit-log", root, *apply, "--json")
+    assert ended.code == 1
+    (refused,) = ended.json["refused"]
+    assert str(root / "orders") in refused
+    assert ended.json["steps"] == []
+    assert state_of(root) == before
+
+
+def test_a_sink_that_is_not_there_is_a_wrong_option(recovery, root, log):
+    assert recovery("log", "repair", "other", "--commit-log", root).code == 64
+
+
+def test_somebody_who_keeps_house_at_the_same_moment_makes_it_unknown(
+    recovery, root, log, monkeypatch
+):
+    compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
+    monkeypatch.setattr(housekeeping_module, "_DOUBTFUL_S", 0.0)
+    ended = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
+    assert (ended.code, len(ended.json["unknown"])) == (2, 1)
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_compact_goes_on_with_the_others_and_says_which_one_failed(
+    recovery, root, log, monkeypatch, flags
+):
+    for name in ("a", "b", "c"):
+        CommitLog.open(root, name).append(claim(sink_id=name))
+    keep = housekeeping_module._rewrite
+
+    def busy(table, *args):
+        if table.sink_id == "orders":
+            raise housekeeping_module._not_now(table, "somebody else keeps house in it")
+        return keep(table, *args)
+
+    monkeypatch.setattr(housekeeping_module, "_rewrite", busy)
+    (root / "b" / "_delta_log" / f"{1:020}.json").write_bytes(b"")
+    ended = recovery("log", "compact", "--commit-log", root, "--apply", "--yes", *flags)
+    assert ended.code == 1
+    if flags:
+        assert [len(ended.json[key]) for key in ("done", "failed", "unknown")] == [2, 1, 1]
+    for text in ("a: 1 rows", "c: 1 rows", "somebody else keeps house", "b: commit log"):
+        assert text in ended.out
+    shutil.rmtree(root / "b")
+    ended = recovery("log", "compact", "--commit-log", root, "--apply", "--yes", *flags)
+    assert ended.code == 2

@@ -1,0 +1,104 @@
+"""Every state that a dead driver can leave, with its receipt topic there, deleted, or on another
+cluster: each has a command that shows a way out, and behind it the query goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eos.client import PulsarClient
+from eos.commit_log import CommitLog
+from eos.standalone import PulsarStandalone
+from eos.steps import Step
+from eos.transaction import LogRecord, Reason, ReasonKind, State
+from tests.support import admin
+from tests.support.expiry import await_expiry
+from tests.support.plain_driver import QUERY, PlainDriver
+
+MANUAL = Path(__file__).parent.parent.parent / "docs" / "recovery.md"
+BECAUSE = ("--because", "it is a test")
+RESOLVE = (("resolve",), 0, "ABORTED")
+DECIDE = (("decide", "--epoch", "1", "--as", "aborted", *BECAUSE), 0, "ABORTED")
+GIVE_UP = (("decide", "--epoch", "1", "--as", "abandoned", *BECAUSE), 0, "ABANDONED")
+STAYS = (("resolve", "--deadline-s", "5"), 2, "PREPARED")
+WAYS = {
+    "OPEN": {"there": [RESOLVE, GIVE_UP], "deleted": [RESOLVE, GIVE_UP], "other": [RESOLVE]},
+    "ABORTING": {"there": [RESOLVE], "deleted": [RESOLVE], "other": [RESOLVE]},
+    "PREPARED": {"there": [RESOLVE], "deleted": [STAYS, DECIDE], "other": [STAYS, DECIDE]},
+    "FAILED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
+    "ABORTED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
+}
+FAILED = Reason(ReasonKind.FAILED, "a task failed")
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[PulsarStandalone]:
+    """Another cluster."""
+    with PulsarStandalone() as running:
+        yield running
+
+
+def leave(driver: PlainDriver, dies_behind, state: str) -> None:
+    """Epoch 1 as a dead driver leaves it."""
+    if state != "FAILED":
+        dies_behind(driver, Step.PREPARE if state == "PREPARED" else Step.WRITE, "1")
+    log = CommitLog.open(driver.commit_log, driver.sink_id)
+    claim, record = log.history.last_claim, log.history.newest(QUERY, "1")
+    assert claim is not None
+    if state == "FAILED":
+        log.append(LogRecord.failed(claim, query_id=QUERY, epoch="1", reason=FAILED))
+        return
+    assert record is not None
+    if state in ("ABORTING", "ABORTED"):
+        record = log.append(record.advance(State.ABORTING, claim=claim, reason=FAILED))
+    if state == "ABORTED":
+        log.append(record.advance(State.ABORTED, claim=claim))
+
+
+@pytest.mark.parametrize("place", ["there", "deleted", "other"])
+@pytest.mark.parametrize("state", WAYS)
+def test_each_state_has_a_way_out(
+    recovery,
+    make_driver,
+    dies_behind,
+    root,
+    name,
+    pulsar_standalone,
+    elsewhere,
+    client,
+    state,
+    place,
+):
+    driver = make_driver(ttl_ms=5_000)
+    driver.run("0")
+    leave(driver, dies_behind, state)
+    driver.close()
+    record = driver.records()[-1]
+    if record.txn is not None:
+        await_expiry(client, record.txn)
+    broker = elsewhere if place == "other" else pulsar_standalone
+    if place == "deleted":
+        topic = record.receipt_topic.removeprefix("persistent://")
+        admin.delete_topic(broker.admin_url, topic)
+    where = ("--commit-log", root, "--service-url", broker.service_url)
+    assert recovery("status", *where).code == 1
+    for (verb, *options), code, after in WAYS[state][place]:
+        ended = recovery(verb, name, *options, *where, "--apply", "--yes", "--json")
+        assert (ended.code, driver.states("1")[-1]) == (code, after), ended
+    with PulsarClient(broker.service_url) as there:
+        there.producer(driver.topic, create=True).close()
+    again = make_driver(service_url=broker.service_url)
+    epoch = "2" if driver.states("1")[-1] == "ABANDONED" else "1"
+    assert again.run(epoch).status == "written"
+    assert recovery("status", *where).code == 0
+
+
+def test_the_manual_says_what_to_type_in_each_state():
+    table = MANUAL.read_text().split("## What you see, what to type")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    for state in WAYS:
+        mine = [row for row in rows if f"`{state}`" in row.split("|")[1]]
+        assert mine, state
+        assert all("`eos-recovery " in row for row in mine)

@@ -1,0 +1,132 @@
+"""How the package gets to the executors of a standalone cluster, as docs/executors.md says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from chaos.processes import kill_session
+from tests.support.judge import drain
+from tests.support.spark_cluster import HOME, standalone_cluster
+from tests.support.wheel import (
+    ROOT,
+    build_wheel,
+    install,
+    installed_environment,
+    small_environment,
+)
+
+# A master, a worker, a driver and an executor: four JVMs begin one after the other.
+pytestmark = pytest.mark.timeout(400)
+
+# Import names of the packages in docs/executors.md, with what their wheels carry besides.
+NEEDED = ("google", "google_crc32c*", "numpy*", "pyarrow*")
+SPARK = ("pyspark", "py4j")
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+from sinks import PulsarSink
+
+service_url, commit_log, name = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+sink = PulsarSink(sink_id=name, service_url=service_url, topic=name, commit_log=commit_log,
+                  create_topics=True, max_attempts=1)
+rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 7 AS STRING) AS key")
+print(sink.write(rows, epoch="a"))
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def driver_programs(built, tmp_path_factory) -> Path:
+    return installed_environment(tmp_path_factory.mktemp("driver"), built)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), cores=1, memory_mb=1024) as url:
+        yield url
+
+
+@pytest.fixture
+def submit(cluster, driver_programs, pulsar_standalone, tmp_path, name):
+    """Runs the job with ``spark-submit``; exit code, and what it printed."""
+
+    def run(executor_python: Path, *options: str) -> tuple[int, str]:
+        job = tmp_path / "job.py"
+        job.write_text(JOB)
+        env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        env |= {
+            "SPARK_HOME": str(HOME),
+            "PYSPARK_DRIVER_PYTHON": str(driver_programs / "python"),
+            "PYSPARK_PYTHON": str(executor_python),
+        }
+        conf = ("spark.executor.memory=512m", "spark.ui.enabled=false", "spark.task.maxFailures=1")
+        settings = [word for pair in conf for word in ("--conf", pair)]
+        command = [str(HOME / "bin" / "spark-submit"), "--master", cluster, *settings, *options]
+        args = [str(job), pulsar_standalone.service_url, str(tmp_path / "log"), name]
+        process = subprocess.Popen(
+            [*command, *args],
+            cwd=tmp_path,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, _ = process.communicate(timeout=180)
+        finally:
+            kill_session(process.pid)
+        return process.returncode, out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def small_python(tmp_path_factory) -> Path:
+    """The Python of an executor that has PySpark and the four packages, and nothing else."""
+    return small_environment(tmp_path_factory.mktemp("executor"), NEEDED + SPARK)
+
+
+def check_written(ended: tuple[int, str], service_url: str, name: str) -> None:
+    code, out = ended
+    assert code == 0, out[-3000:]
+    assert "status='written', records=1000" in out
+    assert len(drain(service_url, f"persistent://public/default/{name}")) == 1000
+
+
+def test_the_wheel_as_a_zip_brings_the_package(
+    submit, small_python, built, tmp_path, pulsar_standalone, name
+):
+    # Spark puts archives on the workers' path by their ending, and does not know .whl.
+    archive = shutil.copy(built, tmp_path / "eos.zip")
+    ended = submit(small_python, "--py-files", str(archive))
+    check_written(ended, pulsar_standalone.service_url, name)
+
+
+def test_an_installed_package_needs_nothing_else(submit, built, tmp_path, pulsar_standalone, name):
+    python = small_environment(tmp_path / "executor", NEEDED + SPARK)
+    install(built, tmp_path / "executor")
+    check_written(submit(python), pulsar_standalone.service_url, name)
+
+
+def test_spark_does_not_take_a_wheel_by_its_own_name():
+    assert ".whl" not in SparkContext.PACKAGE_EXTENSIONS  # else the docs have to say so
+    assert ".zip" in SparkContext.PACKAGE_EXTENSIONS
+
+
+def test_the_packages_that_the_docs_name_are_those_that_the_test_has():
+    text = (ROOT / "docs" / "executors.md").read_text()
+    (line,) = re.findall(r"^pip install (pyarrow.*)$", text, re.M)
+    assert set(line.split()) == {"pyarrow", "numpy", "protobuf", "google-crc32c"}

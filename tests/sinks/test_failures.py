@@ -1,0 +1,117 @@
+"""What a user sees of an error in a stream: our sentence first, and little besides."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
+
+from eos.commit_log import CommitLog
+from eos.errors import NewLineage
+from sinks.failures import shortened
+from tests.support.processes import driver
+
+SPARKS_WORDS = "An exception was raised by the Python Proxy. Return Message: "
+
+
+@pytest.fixture
+def failure(source, tmp_path):
+    """Runs a query that has to fail; what Spark says of it, from the end of its own words on."""
+
+    def run(function, checkpoint="checkpoint") -> str:
+        with pytest.raises(StreamingQueryException) as caught:
+            source.run(function, tmp_path / checkpoint)
+        text = str(caught.value)
+        assert SPARKS_WORDS in text
+        return text.split(SPARKS_WORDS)[1].split("=== Streaming Query ===")[0]
+
+    return run
+
+
+def test_the_sentence_stands_first_and_the_rest_is_short(
+    spark, source, make_sink, failure, tmp_path, caplog
+):
+    source.add("a")
+    source.run(make_sink(), tmp_path / "old")
+    text = failure(make_sink(), "new")
+    assert text.startswith("eos.errors.NewLineage: The sink was written by query ")
+    assert "on_new_query" in text.splitlines()[0]
+    assert len(text.splitlines()) < 22
+    assert text.count("Traceback") == 1
+    (record,) = [r for r in caplog.records if r.name == "sinks.failures"]
+    assert "epoch 0 of sink t-" in record.getMessage()
+    assert isinstance(record.exc_info[1], NewLineage)
+
+
+def test_an_error_of_the_users_own_code_is_named_in_the_first_line(
+    source, make_sink, failure, name
+):
+    source.add("a")
+
+    def fail(batches):
+        for _ in batches:
+            raise ValueError("order 7 has no customer")
+        yield
+
+    sink = make_sink()
+    text = failure(lambda df, epoch: sink(df.mapInArrow(fail, "value string"), epoch))
+    first = text.splitlines()[0]
+    assert first.startswith(f"RuntimeError: epoch 0 of sink {name}: ")
+    assert first.endswith("ValueError: order 7 has no customer")
+    assert "During handling" not in text
+
+
+def test_an_error_of_javas_is_one_line_and_stays_what_it_is(source, make_sink, failure, name):
+    source.add("a")
+    sink = make_sink()
+    caught = []
+
+    def write(df, epoch) -> None:
+        try:
+            sink(df.selectExpr("java_method('java.lang.Integer', 'parseInt', value) value"), epoch)
+        except Py4JJavaError as error:
+            caught.append(error)
+            raise
+
+    text = failure(write)
+    assert "NumberFormatException" in text.splitlines()[0]
+    assert text.startswith(f"RuntimeError: epoch 0 of sink {name}: org.apache.spark.SparkException")
+    assert "\tat " not in text
+    assert "Job aborted" in caught[0].java_exception.getMessage()
+
+
+def test_a_query_that_is_stopped_within_an_epoch_ends_without_an_error(
+    pulsar_standalone, tmp_path, name
+):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "0.txt").write_text("a")
+    args = (pulsar_standalone.service_url, str(tmp_path), name)
+    with driver("tests.sinks.stopped_driver", *args) as process:
+        out, err = process.communicate(timeout=150)
+    assert process.returncode == 0, err[-3000:]
+    assert "exception: None" in out
+    assert "StackOverflowError" not in err
+    assert "Exception in thread" not in err
+    records = CommitLog.open_read_only(tmp_path / "log", name).records()
+    assert [r.state for r in records if r.epoch] == ["OPEN", "ABORTING", "ABORTED"]
+
+
+def test_what_was_interrupted_has_the_words_that_spark_looks_for(spark):
+    """As when ``stop`` comes just before the sink calls Java; can't be hit by a real query."""
+    thrown = spark._jvm.java.lang.InterruptedException("stopped")
+    error = Py4JJavaError("An error occurred while calling o1.collectToPython.\n", thrown)
+    failure, headline = shortened(error, "epoch 0 of sink a")
+    companion = getattr(
+        spark._jvm.org.apache.spark.sql.execution.streaming.runtime, "StreamExecution$"
+    )
+    streaming = getattr(companion, "MODULE$")
+    for said, is_interruption in ((str(failure), True), (str(headline), False)):
+        spark_sees = spark._jvm.py4j.Py4JException(said)
+        context = spark.sparkContext._jsc.sc()
+        assert streaming.isInterruptionException(spark_sees, context) is is_interruption
+
+
+@pytest.mark.parametrize("text", ["f(a)\n^^^^", "Traceback (most recent call last):\n x\nf(a)"])
+def test_the_line_of_an_error_is_the_one_that_says_what_it_was(text):
+    _, headline = shortened(RuntimeError(text), "epoch 0 of sink a")
+    assert str(headline) == "epoch 0 of sink a: RuntimeError: f(a)"

@@ -1,0 +1,42 @@
+"""What the driver's log says of an epoch, and of a sink whose topic was changed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.support.admin import create_partitioned
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, logger="sinks.progress")
+    return lambda: [r.getMessage() for r in caplog.records if r.name == "sinks.progress"]
+
+
+def test_each_epoch_is_a_line_with_its_rows_bytes_and_time(spark, make_sink, lines, name):
+    df = spark.range(12345).selectExpr("repeat('x', 100) AS value")
+    result = make_sink().write(df, epoch="a")
+    (line,) = lines()
+    assert line.startswith(f"epoch a of sink {name}: 12,345 rows, 1.2 MB, ")
+    assert line.endswith(f" s, transaction {result.txn}")
+    make_sink().write(df, epoch="a")
+    assert len(lines()) == 1, "what was skipped was not written now"
+
+
+def test_another_topic_under_a_known_sink_is_warned_of_with_both_names(
+    spark, make_sink, caplog, name, pulsar_standalone
+):
+    create_partitioned(pulsar_standalone.admin_url, name, 3)
+    df = spark.range(10).selectExpr("cast(id as string) AS value")
+    make_sink().write(df, epoch="a")
+    make_sink().write(df, epoch="b")
+    assert not caplog.records
+    make_sink(topic=f"{name}-new").write(df, epoch="c")
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    old = f"persistent://public/default/{name}"
+    assert f"sink {name} wrote to {old} until now, and goes on with {old}-new" in (
+        record.getMessage()
+    )

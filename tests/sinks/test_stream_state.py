@@ -1,0 +1,139 @@
+"""PulsarSink under stateful queries, job groups and threads of the user's own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from eos import failpoints
+from eos.errors import TransactionPoisoned
+from eos.steps import Step
+from tests.sinks.test_stateful import counts, tokens
+from tests.support.judge import drain
+
+KEYS = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def values(pulsar_standalone, name):
+    url = pulsar_standalone.service_url
+    return lambda: [m.value.decode() for m in drain(url, f"persistent://public/default/{name}")]
+
+
+@pytest.fixture
+def job(source, make_sink, tmp_path):
+    """Runs a query whose rows name the state they go on from, and the state they leave."""
+
+    def run() -> None:
+        sink = make_sink(max_attempts=2)
+
+        def call(df, epoch) -> None:
+            sink(df.selectExpr("concat_ws(' ', key, new, old) AS value"), epoch)
+
+        source.add(*KEYS)
+        source.run(call, tmp_path / "checkpoint", tokens, "update")
+
+    return run
+
+
+def check_chain(values: list[str], epochs: int) -> None:
+    """Every key came out once an epoch, each time from the state that its last row left."""
+    chains = defaultdict(list)
+    for value in values:
+        key, new, *old = value.split(" ")
+        chains[key].append((old[0] if old else "", new))
+    assert sorted(chains) == KEYS
+    for chain in chains.values():
+        assert [old for old, _ in chain] == ["", *(new for _, new in chain[:-1])]
+        assert len(chain) == epochs
+
+
+def poison_once():
+    """The first attempt to write fails when all its rows are there."""
+    left = [TransactionPoisoned("for this test")]
+
+    def fail() -> None:
+        if left:
+            raise left.pop()
+
+    return failpoints.armed(Step.WRITE, fail)
+
+
+@pytest.mark.parametrize("name_of_stores", ["hdfs-1", "rocksdb-2-changelog"])
+def test_a_stateful_query_goes_on_behind_a_skipped_epoch(
+    source, make_sink, values, stores, tmp_path, name_of_stores
+):
+    stores(name_of_stores)
+    fails_at = [1]
+
+    def call(df, epoch) -> None:
+        make_sink()(df.selectExpr("concat(value, ' ', count) AS value"), epoch)
+        if epoch in fails_at:
+            fails_at.remove(epoch)
+            raise RuntimeError("before the checkpoint")
+
+    def run() -> None:
+        source.run(call, tmp_path / "checkpoint", counts, "update")
+
+    for _ in range(3):
+        source.add(*KEYS)
+    with pytest.raises(StreamingQueryException, match="before the checkpoint"):
+        run()
+    run()
+    assert sorted(values()) == [f"{key} {n}" for key in KEYS for n in (1, 2, 3)]
+
+
+def test_an_epoch_that_runs_twice_in_one_call_leaves_the_state_of_its_rows(job, stores, values):
+    stores("hdfs-1")
+    job()
+    with poison_once():
+        job()
+    job()
+    check_chain(values(), 3)
+
+
+def test_with_state_of_format_2_the_query_ends_before_an_epoch_runs_twice(job, stores, values):
+    stores("rocksdb-2-changelog")
+    job()
+    with poison_once(), pytest.raises(StreamingQueryException, match="for this test"):
+        job()
+    job()  # the epoch again, and its own
+    check_chain(values(), 3)
+
+
+def test_a_second_call_in_one_epoch_is_an_error_in_any_job_group(
+    source, make_sink, values, spark, tmp_path
+):
+    source.add("a")
+    sink = make_sink()
+
+    def twice(df, epoch) -> None:
+        spark.sparkContext.setJobGroup("one", "the user's own")
+        sink(df, epoch)
+        spark.sparkContext.setJobGroup("two", "the user's own")
+        sink(df, epoch)
+
+    with pytest.raises(StreamingQueryException, match="called twice for one epoch"):
+        source.run(twice, tmp_path / "checkpoint")
+    assert values() == ["a"]
+
+
+def test_sinks_work_side_by_side_in_threads_of_the_users_own(
+    source, make_sink, pulsar_standalone, name, tmp_path
+):
+    ids = [f"{name}-{n}" for n in range(2)]
+    sinks = [make_sink(sink_id=sink_id, topic=sink_id) for sink_id in ids]
+
+    def write_all(df, epoch) -> None:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda sink: sink(df, epoch), sinks))
+
+    for value in ("a", "b"):
+        source.add(value)
+        source.run(write_all, tmp_path / "checkpoint")
+    for topic in ids:
+        seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{topic}")
+        assert [message.value for message in seen] == [b"a", b"b"]

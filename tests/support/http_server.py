@@ -1,0 +1,72 @@
+"""An HTTP server that answers as a test tells it: what no real admin API can be made to do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Gives every request ``answer(path)``; notes path and Authorization in ``asked``.
+
+    ``raw``, when it is set, writes the whole answer itself.
+    """
+
+    daemon_threads = True
+    answer: Callable[[str], Answer]
+    raw: Callable[[Callable[[bytes], object]], None] | None = None
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[tuple[str, str | None]] = []
+        self.give(200, b"{}")
+
+    def give(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """Answer all with this."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answer = lambda _: (status, named, body)
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that leave are what many a test is about."""
+
+    def url(self, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ScriptedServer
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, self.headers.get("Authorization")))
+        with contextlib.suppress(OSError):
+            if self.server.raw is not None:
+                self.server.raw(self.wfile.write)
+                return
+            status, headers, body = self.server.answer(self.path)
+            self.send_response(status)
+            for header in headers.items():
+                self.send_header(*header)
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def scripted_server() -> Iterator[ScriptedServer]:
+    """A running one."""
+    running = ScriptedServer()
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.shutdown()
+        running.server_close()
+        thread.join()

@@ -1,0 +1,77 @@
+"""Commit logs without a broker: a small one, and one in which every record stands twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+from deltalake import DeltaTable
+
+from eos.commit_log import CommitLog
+from eos.transaction import LogRecord, Reason, ReasonKind, State
+from tests.transaction.epochs import FAILED, QUERY, claim, committed_epoch, opened, step
+
+GIVEN_UP = Reason(ReasonKind.DECIDED, "Ada: test data")
+
+
+def small_log(root: Path) -> CommitLog:
+    """A log of sink "orders": a claim and two committed epochs, seven records."""
+    log = CommitLog.open(root, "orders")
+    claimed = log.append(claim())
+    for epoch in ("0", "1"):
+        for record in committed_epoch(claimed, epoch):
+            log.append(record)
+    return log
+
+
+def log_of(root: Path, *records: LogRecord) -> CommitLog:
+    """A log of sink "orders" that holds ``records``, the first of which is a claim."""
+    log = CommitLog.open(root, "orders")
+    for record in records:
+        log.append(record)
+    return log
+
+
+def failed_epoch(claimed: LogRecord, epoch: str, *, query_id: str = QUERY) -> LogRecord:
+    """The FAILED record of an epoch that got no transaction."""
+    return LogRecord.failed(claimed, query_id=query_id, epoch=epoch, reason=FAILED)
+
+
+def aborted_epoch(claimed: LogRecord, epoch: str, *, query_id: str = QUERY) -> list[LogRecord]:
+    """OPEN, ABORTING and ABORTED of one epoch."""
+    first = opened(claimed, epoch, query_id=query_id)
+    aborting = step(first, State.ABORTING, claimed, FAILED)
+    return [first, aborting, step(aborting, State.ABORTED, claimed)]
+
+
+def abandoned_epoch(claimed: LogRecord, epoch: str, *, query_id: str = QUERY) -> list[LogRecord]:
+    """One that failed, and was given up."""
+    failed = failed_epoch(claimed, epoch, query_id=query_id)
+    return [failed, step(failed, State.ABANDONED, claimed, GIVEN_UP)]
+
+
+def exported_rows(path: Path) -> list[dict[str, Any]]:
+    """What `log export` wrote, in any of its formats."""
+    if path.suffix == ".parquet":
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+        return rows
+    text = path.read_text()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return list(csv.DictReader(text.splitlines()))
+
+
+def compact_twice(folder: Path, append: Callable[[], object]) -> None:
+    """Delta's own ``optimize`` from two versions, with an append between: both succeed.
+
+    Housekeeping was made of it once.
+    """
+    older = DeltaTable(folder)
+    append()
+    newer = DeltaTable(folder)
+    older.optimize.compact()
+    newer.optimize.compact()

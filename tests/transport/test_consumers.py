@@ -1,0 +1,106 @@
+"""Entries on a connection: who hears them, and how long a frame may be."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from eos.errors import ConnectionLost, EosError, ProtocolError
+from eos.transport.connection import Connection
+from eos.transport.security import Security
+from eos.wire import commands, consuming
+from eos.wire.frames import Delivery, encode_frame
+from tests.transport.scripted import Peer, ScriptedBroker
+from tests.wire.entries import body, frame, metadata
+
+MIB = 1024 * 1024
+
+
+class Consumer:
+    """Notes what a consumer would hear."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.reasons: list[EosError] = []
+        self.heard = threading.Event()
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        self.heard.set()
+
+    def on_closed(self, reason: EosError) -> None:
+        self.reasons.append(reason)
+        self.heard.set()
+
+
+class Producer:
+    """A producer of the same number as the consumer, that hears nothing of all this."""
+
+    def on_receipt(self, receipt: commands.SendReceipt) -> None: ...
+    def on_send_error(self, error: commands.SendError) -> None: ...
+    def on_closed(self, reason: EosError) -> None:
+        assert isinstance(reason, ConnectionLost | ProtocolError)
+        assert "consumer" not in reason.message
+
+
+def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Connection]:
+    """What consumer 1 hears of ``frames``, on a connection that is open to the end of the test."""
+
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.send(commands.Connected(server_version="s", max_message_size=max_message_size))
+        peer.next(consuming.Flow)
+        peer.sock.sendall(b"".join(frames))
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(script) as broker:
+        connection = Connection.open(broker.address, Security(), timeout_s=10)
+        consumer = Consumer()
+        connection.listen_to_consumer(1, consumer)
+        connection.listen(1, Producer())
+        connection.notify(lambda _: consuming.Flow(consumer_id=1, permits=1))
+        assert consumer.heard.wait(20)
+        alive = connection.is_alive
+        connection.close()
+    assert alive == (not isinstance(consumer.reasons[0], ProtocolError))
+    return consumer, connection
+
+
+ENTRY = frame(1, 1, body(metadata(), b"value"))
+
+
+def test_a_consumer_hears_its_entries_and_of_the_end_of_the_connection():
+    consumer, _ = hear(frame(2, 1, body(metadata(), b"for another")), ENTRY)
+    assert [delivery.open()[1] for delivery in consumer.deliveries] == [b"value"]
+    assert isinstance(consumer.reasons[0], ConnectionLost)
+
+
+def test_a_consumer_hears_that_the_broker_closed_it():
+    consumer, connection = hear(encode_frame(consuming.CloseConsumer(consumer_id=1, request_id=9)))
+    assert [str(reason) for reason in consumer.reasons] == [
+        str(ConnectionLost("The broker closed the consumer."))
+    ]
+    with pytest.raises(ConnectionLost):
+        connection.listen_to_consumer(1, consumer)
+
+
+def test_an_entry_may_be_as_long_as_the_broker_says_that_messages_are():
+    payload = bytes(5 * MIB - 100)
+    consumer, _ = hear(frame(1, 1, body(metadata(), payload)))
+    assert consumer.deliveries[0].open()[1] == payload
+
+
+def test_an_entry_that_is_longer_than_that_ends_the_connection():
+    consumer, _ = hear(frame(1, 1, bytes(5 * MIB + MIB)))
+    assert not consumer.deliveries
+    assert "A frame of" in str(consumer.reasons[0])
+
+
+def test_before_the_broker_has_told_its_limit_a_frame_is_short():
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.sock.sendall(frame(1, 1, bytes(2 * MIB)))
+
+    with ScriptedBroker(script) as broker, pytest.raises(ProtocolError, match="A frame of"):
+        Connection.open(broker.address, Security(), timeout_s=10)
