@@ -14,6 +14,8 @@ from eos.committer.receipts import ReceiptTopic, receipt_topic_name, receipt_top
 from eos.committer.witness import Witness
 from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import (
+    BrokerNotReady,
+    ConnectionLost,
     EosError,
     InvalidTransactionStatus,
     Retriable,
@@ -22,6 +24,7 @@ from eos.errors import (
     TransactionNotFound,
 )
 from eos.ids import MessageId, TopicName
+from eos.retry import attempts
 from eos.roll_call import RollCall
 from eos.summary import Answer
 from eos.transaction import LogRecord, State
@@ -163,8 +166,18 @@ class PulsarHalf:
         return Begun(self.client.coordinators.begin(ttl_ms), call)
 
     def close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
-        """Which runs of tasks have answered; whoever comes later sends nothing."""
-        return self._receipt_topic.close_roll_call(call, timeout_s=self._timeout_s)
+        """Which runs of tasks have answered; whoever comes later sends nothing.
+
+        A broker that moves the topic is no reason to write everything again: to close twice does
+        no harm, who answers between the two is counted and sends nothing.
+
+        Raises:
+            EosError: it is not known who has answered: poison.
+        """
+        for attempt in attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady)):
+            with attempt:
+                answers = self._receipt_topic.close_roll_call(call, timeout_s=self._timeout_s)
+        return answers
 
     def send_receipt(self, record: LogRecord) -> MessageId:
         """Send the receipt inside the transaction; an error poisons it."""

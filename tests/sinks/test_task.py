@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from eos.errors import ConnectionLost, EosError
-from eos.ids import TxnId
+from eos.ids import MessageId, TxnId
+from eos.roll_call import RollCall
 from eos.transport.security import Security
 from eos.wire.compression import Compression
 from sinks import clients
 from sinks import task as task_module
 from sinks.clients import MAX_KEPT, ClientOptions, kept_client
-from sinks.task import WriteTask, gathered
+from sinks.task import WriteTask, _Run, gathered
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -38,6 +39,7 @@ def write_task(*, keyed: bool = False, partitions: int = 1) -> WriteTask:
     return WriteTask(
         client=options(),
         txn=TxnId(0, 1),
+        call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
         topics=("t",) * partitions,
         keyed=keyed,
         max_batch_bytes=10,
@@ -75,9 +77,10 @@ def closing(monkeypatch, *failures: Exception | None) -> tuple[object, list[str]
     client = SimpleNamespace(join=lambda _: txn)
     monkeypatch.setattr(task_module, "kept_client", lambda _: nullcontext(client))
     writers = {index: Closing(seen, failure) for index, failure in enumerate(failures)}
-    monkeypatch.setattr(WriteTask, "_send", lambda *args: args[4].update(writers))
+    monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
+    monkeypatch.setattr(_Run, "_send", lambda *args: args[4].update(writers))
     try:
-        return write_task()._write([], 0), seen
+        return _Run(write_task(), 0)._write([]), seen
     except EosError as error:
         return error, seen
 
@@ -120,7 +123,7 @@ def used(wanted: ClientOptions) -> object:
 
 
 def is_closed(client: object) -> bool:
-    return client.lookup._closed
+    return client.lookup._pool._closed
 
 
 def test_the_next_task_of_a_worker_uses_the_connections_of_the_last():
