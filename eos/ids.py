@@ -44,6 +44,10 @@ class TxnId(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
+Place = tuple[int, int]
+"""Ledger and entry: the place of an entry, in the order of its topic."""
+
+
 class MessageId(NamedTuple):
     """Where a message sits: ``ledger:entry:partition:batch_index``; -1 where there is none."""
 
@@ -66,6 +70,11 @@ class MessageId(NamedTuple):
         if len(parts) != 4:
             raise ValueError(f"not a message id: {text!r}")
         return cls(*(int(part) for part in parts))
+
+    @property
+    def place(self) -> Place:
+        """Where its entry sits: what a receipt and a delivered message name alike."""
+        return self.ledger, self.entry
 
     @property
     def is_dropped(self) -> bool:

@@ -19,14 +19,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eos.errors import ProtocolError, RequestTimeout, TransactionPoisoned
-from eos.ids import MessageId
+from eos.ids import MessageId, Place
 from eos.summary import Answer
 
 if TYPE_CHECKING:
     from eos.client import Entry, Producer, PulsarClient
-
-Place = tuple[int, int]
-"""Ledger and entry."""
 
 KIND: Final = "eos"
 """The property that says what a message of a receipt topic is: mark, answer, closed, ..."""
@@ -73,13 +70,13 @@ class RollCall:
         producer.abandon()
         progress = _progress_of(self)
         with progress.lock:
-            if progress.place < _place(sent):
-                self._catch_up(client, progress, _place(sent), timeout_s)
+            if progress.place < sent.place:
+                self._catch_up(client, progress, sent.place, timeout_s)
         if progress.first_run.get(spark_partition) != run_id:
             raise AnsweredBefore(
                 "another run of the task has answered: its rows may be in the transaction"
             )
-        if progress.closed_at is not None and progress.closed_at < _place(sent):
+        if progress.closed_at is not None and progress.closed_at < sent.place:
             raise TransactionPoisoned("the driver has closed the roll call")
         return run_id
 
@@ -92,9 +89,9 @@ class RollCall:
             TransactionPoisoned: the mark is not where it was.
             EosError: it is not known who has answered.
         """
-        closed = _place(self._send(producer, _CLOSED, {}))
+        closed = self._send(producer, _CLOSED, {}).place
         answers = []
-        for place, properties in self._messages(client, _place(self.mark_id), closed, timeout_s):
+        for place, properties in self._messages(client, self.mark_id.place, closed, timeout_s):
             if place < closed and properties.get(KIND) == _ANSWER:
                 answers.append(_answer_of(properties))
         return tuple(answers)
@@ -114,10 +111,10 @@ class RollCall:
         with client.reader(self.topic, MessageId(*start)) as reader:
             # From here on: the first answer of a cold process may have taken all of it (measured).
             for entry in reader.read(time.monotonic() + timeout_s):
-                place = _place(entry.id)
+                place = entry.id.place
                 properties = properties_of(entry)
                 is_ours = properties.get(CALL) == self.mark_uuid
-                if is_first and (place != start or (place == _place(self.mark_id) and not is_ours)):
+                if is_first and (place != start or (place == self.mark_id.place and not is_ours)):
                     raise TransactionPoisoned(f"{self.topic} has lost the roll call's beginning.")
                 is_first = False
                 yield place, properties if is_ours else {}
@@ -159,7 +156,7 @@ _progress_lock = threading.Lock()
 
 def _progress_of(call: RollCall) -> _Progress:
     with _progress_lock:
-        progress = _progress.pop(call, None) or _Progress(_place(call.mark_id))
+        progress = _progress.pop(call, None) or _Progress(call.mark_id.place)
         _progress[call] = progress  # the newest one last
         while len(_progress) > MAX_CALLS_KEPT:
             del _progress[next(iter(_progress))]
@@ -175,11 +172,6 @@ def properties_of(entry: Entry) -> dict[str, str]:
         return entry.first_properties
     except ProtocolError:
         return {}
-
-
-def _place(message_id: MessageId) -> Place:
-    """Ledger and entry: what a receipt and a delivered message name alike."""
-    return message_id.ledger, message_id.entry
 
 
 def _answer_of(properties: dict[str, str]) -> Answer:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from eos.ids import TxnId
+from eos.ids import Place, TxnId
 from eos.transaction import LogRecord, State
-from recovery.counting import Place, place_of
 
 NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
 """Of an attempt in one of these no message may be readable."""
@@ -31,11 +30,11 @@ class Attempts:
                 continue
             if record.mark_uuid not in self._generation:
                 is_later = record.txn.least > last.get(record.txn.most, -1)
-                if not is_later or place_of(record.mark_id) <= mark:
+                if not is_later or record.mark_id.place <= mark:
                     generation += 1
                     last = {}
                 last[record.txn.most] = record.txn.least
-                mark = place_of(record.mark_id)
+                mark = record.mark_id.place
                 self._generation[record.mark_uuid] = generation
             self._newest[record.mark_uuid] = record
         # The newest generation's, where two clusters gave the same number.

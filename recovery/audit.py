@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eos.client import Entry
-from eos.ids import MessageId
+from eos.ids import MessageId, Place
 from eos.summary import PartitionFigures
 from eos.transaction import LogRecord, State
 from recovery.attempts import NEVER_READABLE, Attempts
-from recovery.counting import Counted, Place, is_counted, place_of
+from recovery.counting import Counted, is_counted
 from recovery.report import Facts
 from recovery.sink_view import is_decided
 
@@ -102,7 +102,7 @@ class PartitionAudit:
     @property
     def end(self) -> Place:
         """The last entry that has to be read; (-1, -1) when there is none."""
-        return max((place_of(part.last_id) for _, part in self._committed), default=(-1, -1))
+        return max((part.last_id.place for _, part in self._committed), default=(-1, -1))
 
     @property
     def records(self) -> int:
@@ -147,8 +147,8 @@ class PartitionAudit:
         return stray
 
     def _is_between(self, entry: Entry) -> bool:
-        first = min((place_of(p.first_id) for _, p in self._committed), default=None)
-        return first is not None and first <= place_of(entry.id) <= self.end
+        first = min((p.first_id.place for _, p in self._committed), default=None)
+        return first is not None and first <= entry.id.place <= self.end
 
     def close(self, first_ledger: int | None) -> list[LogRecord]:
         """Compare. Returns the records that can't be compared: trimmed away, wholly or partly.

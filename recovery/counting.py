@@ -10,9 +10,6 @@ from eos.summary import PartitionFigures
 from eos.transaction import LogRecord
 from eos.wire.checksum import CHECKSUM_MODULUS
 
-Place = tuple[int, int]
-"""Ledger and entry: what a receipt and a delivered message name alike."""
-
 
 @dataclass
 class Counted:
@@ -57,10 +54,5 @@ def is_counted(entry: Entry, record: LogRecord, part: PartitionFigures) -> bool:
     return (
         entry.txn == record.txn
         and entry.metadata.producer_name in part.producers
-        and place_of(part.first_id) <= place_of(entry.id) <= place_of(part.last_id)
+        and part.first_id.place <= entry.id.place <= part.last_id.place
     )
-
-
-def place_of(message_id: MessageId) -> Place:
-    """Where an entry sits."""
-    return message_id.ledger, message_id.entry

@@ -17,7 +17,7 @@ from eos.ids import MessageId, TopicName
 from eos.summary import PartitionFigures
 from eos.transaction import LogRecord
 from recovery.admin import Admin, OpenTransaction
-from recovery.counting import Counted, is_counted, place_of
+from recovery.counting import Counted, is_counted
 from recovery.report import Facts, age_s, duration, escape, facts_table
 from recovery.show import Moment, moments_of, moments_table
 from recovery.sink_audit import exists
@@ -176,17 +176,17 @@ def _look_at(
 def _count(
     client: PulsarClient, record: LogRecord, part: PartitionFigures, deadline: float
 ) -> Counted:
-    counted, end = Counted(), place_of(part.last_id)
-    with client.reader(part.topic, MessageId(*place_of(part.first_id))) as reader:
+    counted, end = Counted(), part.last_id.place
+    with client.reader(part.topic, MessageId(*part.first_id.place)) as reader:
         last = reader.last_id(timeout_s=max(0.1, deadline - time.monotonic()))
         # What is not delivered at present would be waited for in vain.
-        if last is None or place_of(last) < place_of(part.first_id):
+        if last is None or last.place < part.first_id.place:
             return counted
-        end = min(end, place_of(last))
+        end = min(end, last.place)
         for entry in reader.read(deadline):
             if is_counted(entry, record, part):
                 counted.add(entry)
-            if place_of(entry.id) >= end:
+            if entry.id.place >= end:
                 break
     return counted
 

@@ -11,12 +11,11 @@ from typing import Any
 from eos.client import Entry, PulsarClient, Reader
 from eos.committer.receipts import RECEIPT
 from eos.errors import EosError, ProtocolError, TopicNotFound
-from eos.ids import TopicName
+from eos.ids import Place, TopicName
 from eos.roll_call import CALL, KIND, properties_of
 from eos.transaction import LogRecord, State
 from recovery.attempts import Attempts
 from recovery.audit import Finding, PartitionAudit, Stray, by_topic, finding_of
-from recovery.counting import Place, place_of
 from recovery.report import Facts
 from recovery.sink_view import Decided, Owing, Unfinished, view
 from recovery.target import Target
@@ -159,10 +158,10 @@ class SinkAudit:
     def _read_to_end(self, reader: Reader, audit: PartitionAudit) -> Place | None:
         """Read what the log names, and all that is readable now; the place that is not got to."""
         last = reader.last_id(self._target.timeout_s)
-        end = max(audit.end, _NOWHERE if last is None else place_of(last))
-        at = _NOWHERE if audit.start is None else place_of(audit.start)
+        end = max(audit.end, _NOWHERE if last is None else last.place)
+        at = _NOWHERE if audit.start is None else audit.start.place
         for entry in self._entries(reader) if at <= end else ():
-            at = place_of(entry.id)
+            at = entry.id.place
             if at <= end:
                 audit.take(entry)
             if at >= end:
@@ -182,7 +181,7 @@ class SinkAudit:
     def _check_receipts(self, client: PulsarClient, topic: str, attempts: Attempts) -> None:
         by_uuid = {record.mark_uuid: record for record in attempts.newest}
         ends = [
-            place_of(record.receipt_id)
+            record.receipt_id.place
             for record in attempts.newest
             if record.state is State.COMMITTED
             and record.receipt_id
@@ -207,7 +206,7 @@ class SinkAudit:
                     count += 1
                     if record is not None and record.txn == entry.txn:
                         self._check_receipt(record, entry, topic)
-                if place_of(entry.id) >= end:
+                if entry.id.place >= end:
                     break
             else:
                 self.unknown.append(f"{topic}: its readers do not get to {end[0]}:{end[1]}.")

@@ -24,8 +24,6 @@ from eos.wire.checksum import CHECKSUM_MODULUS
 
 logger = logging.getLogger(__name__)
 
-Place = tuple[int, int]
-
 
 class Witness:
     """Asks the receipt topic, and the topics that a transaction wrote to."""
@@ -64,14 +62,14 @@ class Witness:
                 sent = self._receipts.send_sentinel()
                 if not _is_behind(sent, record):
                     return WitnessAnswer.HISTORY_GONE
-                is_first, sentinel = True, _place(sent)
+                is_first, sentinel = True, sent.place
                 for entry in reader.read(deadline):
                     if is_first and not _is_mark(entry, record):
                         return WitnessAnswer.HISTORY_GONE
                     is_first = False
                     if _is_receipt(entry, record):
                         return WitnessAnswer.READABLE
-                    if _place(entry.id) >= sentinel:
+                    if entry.id.place >= sentinel:
                         return WitnessAnswer.PROVED_ABSENT
         except EosError as error:
             logger.info("the witness of transaction %s is silent: %s", record.txn, error)
@@ -92,12 +90,12 @@ class Witness:
             sent = self._receipts.send_sentinel()
             if not _is_behind(sent, record):
                 return None
-            is_first, sentinel = True, _place(sent)
+            is_first, sentinel = True, sent.place
             for entry in reader.read(deadline):
                 if is_first and not _is_mark(entry, record):
                     return None
                 is_first = False
-                if _place(entry.id) >= sentinel:
+                if entry.id.place >= sentinel:
                     return None
                 properties = properties_of(entry)
                 # A plain message is nobody's receipt, whatever it calls itself.
@@ -121,19 +119,19 @@ class Witness:
         return DataAnswer.READABLE if record.partitions and whole else DataAnswer.UNPROVED
 
     def _is_readable(self, record: LogRecord, part: PartitionFigures, deadline: float) -> bool:
-        name, end = TopicName.parse(part.topic), _place(part.last_id)
+        name, end = TopicName.parse(part.topic), part.last_id.place
         # Asked first: a reader would create a topic that was deleted.
         if (count := self._client.partition_count(str(name.base))) and (
             name.partition_index is None or name.partition_index >= count
         ):
             return False
         records = size_bytes = checksum = 0
-        with self._client.reader(part.topic, MessageId(*_place(part.first_id))) as reader:
+        with self._client.reader(part.topic, MessageId(*part.first_id.place)) as reader:
             last = reader.last_id(timeout_s=max(0.1, deadline - time.monotonic()))
-            if last is None or _place(last) < end:
+            if last is None or last.place < end:
                 return False  # what is not delivered at present would be waited for in vain
             for entry in reader.read(deadline):
-                place = _place(entry.id)
+                place = entry.id.place
                 if place <= end and entry.txn == record.txn:
                     figures = entry.figures()
                     records += figures.num_messages
@@ -155,12 +153,12 @@ def _is_behind(sent: MessageId, record: LogRecord) -> bool:
     The numbers of ledgers only grow in a cluster. On another one, where they are lower, a reader
     from the mark on would wait for ever.
     """
-    return _place(sent) > _place(_mark_id(record))
+    return sent.place > _mark_id(record).place
 
 
 def _is_mark(entry: Entry, record: LogRecord) -> bool:
     properties = properties_of(entry)
-    is_there = _place(entry.id) == _place(_mark_id(record))
+    is_there = entry.id.place == _mark_id(record).place
     return is_there and (properties.get(KIND), properties.get(CALL)) == (MARK, record.mark_uuid)
 
 
@@ -175,9 +173,4 @@ def _epoch_in(entry: Entry) -> str:
 
 def _is_receipt(entry: Entry, record: LogRecord) -> bool:
     assert record.receipt_id is not None
-    return _place(entry.id) == _place(record.receipt_id) and entry.txn == record.txn
-
-
-def _place(message_id: MessageId) -> Place:
-    """Ledger and entry: what a receipt and a delivered message name alike."""
-    return message_id.ledger, message_id.entry
+    return entry.id.place == record.receipt_id.place and entry.txn == record.txn
