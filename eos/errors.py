@@ -143,6 +143,11 @@ class Unauthorized(Fatal):
 class TopicNotFound(Fatal):
     """The topic or its namespace does not exist."""
 
+    deleted_hint = (
+        "It was there before: somebody has deleted it. Start the driver again: it says what is "
+        "missing, and how to go on."
+    )
+
 
 class SubscriptionNotFound(Fatal):
     """The subscription does not exist, and the broker makes none by itself."""

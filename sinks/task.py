@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from eos import failpoints
 from eos.client import Producer, PulsarClient, Transaction
-from eos.errors import EosError
+from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.roll_call import AnsweredBefore, RollCall
 from eos.steps import TaskStep
@@ -92,6 +92,8 @@ class _Run:
                 # for one, comes up here again, and ends the job as what it is.
                 for _ in rows:
                     pass
+            if isinstance(failure, TopicNotFound):
+                failure.hint = failure.deleted_hint  # the driver has seen it
             error = TaskError(type(failure).__name__, failure.message, failure.hint)
         return TaskSummary(
             spark_partition=self.spark_partition,

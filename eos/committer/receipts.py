@@ -202,7 +202,11 @@ class ReceiptTopic:
 
     def _producer(self) -> Producer:
         if self._plain is None or not self._plain.is_usable:
-            self._plain = self._client.producer(self.name)
+            try:
+                self._plain = self._client.producer(self.name)
+            except TopicNotFound as error:
+                error.hint = error.deleted_hint
+                raise
         return self._plain
 
     def _send_plain(self, kind: str, message_uuid: str) -> MessageId:

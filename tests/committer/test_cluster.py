@@ -14,7 +14,7 @@ from chaos.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.coordinator import DataAnswer
-from eos.errors import InDoubt, NewCluster
+from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
@@ -231,6 +231,21 @@ def test_a_cluster_that_does_not_hold_what_the_log_says_is_refused_before_the_cl
     assert sink(on_new_cluster="continue").run("1").status == "written"
     assert sink().run("2").status == "written"
     assert values(broker, sink.topic) == [r for n in range(3) for r in rows_of(str(n))]
+
+
+def test_a_receipt_topic_that_is_deleted_under_a_driver_says_so_and_the_next_one_goes_on(
+    broker, sink
+):
+    driver = sink()
+    driver.run("0")
+    delete(broker, driver.records()[-1].receipt_topic)
+    with pytest.raises(TopicNotFound, match="somebody has deleted it"):
+        driver.run("1")
+    driver.close()
+    with pytest.raises(NewCluster, match="somebody deleted the topic"):
+        sink().run("1")
+    assert sink(on_new_cluster="continue").run("1").status == "written"
+    assert values(broker, sink.topic) == [*rows_of("0"), *rows_of("1")]
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
