@@ -14,8 +14,8 @@ help: ## Show this list
 demo: setup ## The main job on real input, with kills: a table, a picture, 2 minutes
 	$(BIN)/python -m examples.flights
 
-test: setup ## All tests, on a real broker and real Spark
-	$(BIN)/python -m pytest
+test: setup ## All tests, on real brokers and real Spark, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP) ## Formatting, lint, types, and the rules of the house
 	$(BIN)/ruff format --check .
