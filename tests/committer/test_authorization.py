@@ -45,7 +45,13 @@ def driver(broker: PulsarStandalone, tmp_path, name: str) -> Iterator[PlainDrive
     with PulsarClient(broker.service_url, security=Security(token=ADMIN)) as client:
         client.producer(topic, create=True).close()
     driver = PlainDriver(
-        broker.service_url, tmp_path / "log", name, topic, security=WRITER, deadline_s=10
+        broker.service_url,
+        tmp_path / "log",
+        name,
+        topic,
+        security=WRITER,
+        ttl_ms=20_000,
+        deadline_s=10,
     )
     yield driver
     driver.close()
