@@ -192,6 +192,24 @@ def test_a_receipt_that_is_in_doubt_runs_the_epoch_again(
     assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
 
 
+def test_a_roll_call_whose_closing_is_in_doubt_is_closed_again(
+    pulsar_standalone, make_driver, topic, proxy
+):
+    driver = make_driver(service_url=proxy.service_url)
+    driver.run("0")
+    with contextlib.ExitStack() as stack:
+        lost = []
+
+        def cut_behind_the_closing() -> None:
+            lost.append(stack.enter_context(proxy.fault(commands.SendReceipt, Verdict.CUT)))
+
+        with failpoints.armed(Step.WRITE, cut_behind_the_closing):
+            driver.run("1")
+    assert lost[0].count == 1
+    assert driver.states("1") == ["OPEN", "PREPARED", "COMMITTED"]
+    assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
+
+
 def test_a_partition_pinned_by_an_aborted_transaction_is_found_and_healed(
     make_driver, name, caplog
 ):
