@@ -6,12 +6,13 @@ import contextlib
 import random
 import signal
 import threading
+import time
 
 import pytest
 
 from eos import failpoints
 from eos.steps import EndingStep, LogStep, Place, Step
-from eos.transaction import BATCH
+from eos.transaction import BATCH, State
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 
@@ -40,6 +41,32 @@ def test_after_an_interrupt_behind_any_step_the_same_driver_goes_on(
     driver.run("next", query_id=BATCH)
     expected = [row for key in ("first", "key", "next") for row in rows_of(key)]
     assert values(pulsar_standalone, topic) == expected
+
+
+def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_looks(
+    pulsar_standalone, make_driver, topic, monkeypatch
+):
+    driver = make_driver()
+    driver.run("0", query_id=BATCH)
+    append, late = driver.log.append, []
+
+    def interrupting(draft):
+        if draft.state is State.OPEN and not late:
+            late.append(threading.current_thread())
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+            time.sleep(1)  # the call that wanted it is over by then
+        return append(draft)
+
+    monkeypatch.setattr(driver.log, "append", interrupting)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            driver.run("1", query_id=BATCH)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert late != [threading.main_thread()]
+    assert driver.run("1", query_id=BATCH).status == "written"
+    assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
 
 
 def test_under_signals_at_random_moments_every_key_is_written_once(

@@ -47,7 +47,14 @@ def test_an_epoch_is_readable_before_it_is_noted(pulsar_standalone, driver, topi
     assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog):
+def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog, monkeypatch):
+    ended, end = [], driver.half.end
+
+    def counted(record, **options):
+        ended.append(record.epoch)
+        return end(record, **options)
+
+    monkeypatch.setattr(driver.half, "end", counted)
     noted = threading.Event()
     before_noting.append(lambda: noted.wait(30))
     with caplog.at_level(logging.WARNING, "eos"):
@@ -58,6 +65,8 @@ def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog):
     assert caplog.text == ""
     epoch = ["OPEN", "PREPARED", "COMMITTED"]
     assert [record.state for record in driver.records()] == ["CLAIMED", *epoch, *epoch]
+    # Whoever does not wait takes the epoch for one that an earlier run has left, and ends it anew.
+    assert ended == ["0", "1"]
 
 
 def test_a_note_that_failed_is_told_at_once_and_by_the_next_call(
