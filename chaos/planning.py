@@ -69,7 +69,10 @@ def _conditions(seed: int, names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name in CONDITIONS:
             groups.setdefault(CONDITIONS[name].group, []).append(name)
-    return tuple(rng.choice(group) for group in groups.values() if rng.random() < CONDITION_SHARE)
+    drawn = [rng.choice(group) for group in groups.values() if rng.random() < CONDITION_SHARE]
+    if shape_of(drawn) == "notebook":  # which has no foreachBatch function with habits
+        drawn = [name for name in drawn if CONDITIONS[name].group != "user"]
+    return tuple(drawn)
 
 
 def fits(fault: Fault, conditions: Sequence[str]) -> bool:

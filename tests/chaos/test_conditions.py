@@ -35,6 +35,7 @@ def test_every_condition_is_drawn_and_one_of_a_group_at_most():
     for schedule in schedules:
         groups = Counter(CONDITIONS[name].group for name in schedule.conditions)
         assert max(groups.values(), default=0) <= 1
+        assert not (groups["user"] and "notebook" in schedule.conditions)
     assert any(not schedule.conditions for schedule in schedules)
 
 
