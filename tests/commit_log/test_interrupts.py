@@ -206,6 +206,8 @@ def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
     assert [record.epoch for record in log.history.unfinished] == ["2", "key"]
 
 
+# Python swallows an interrupt that arrives in a callback of the garbage collector.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch):
     """Two hundred appends, most of them interrupted by a real signal, housekeeping as well."""
     monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 12)

@@ -69,6 +69,8 @@ def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_l
     assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
 
 
+# Python swallows an interrupt that arrives in a callback of the garbage collector.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_under_signals_at_random_moments_every_key_is_written_once(
     pulsar_standalone, make_driver, topic
 ):
