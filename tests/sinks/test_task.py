@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from eos.errors import ConnectionLost, EosError
+from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.roll_call import RollCall
 from eos.transport.security import Security
@@ -105,6 +105,16 @@ def test_a_task_closes_whatever_it_has_opened(monkeypatch, count):
     figures, seen = closing(monkeypatch, *[None] * count)
     assert figures == (("figures",) * count, ("t",))
     assert seen == ["closed"] * count
+
+
+def test_a_topic_that_is_gone_under_a_task_was_deleted_and_no_option_is_named(monkeypatch):
+    def gone(*_args, **_named):
+        raise TopicNotFound("no such topic", hint="open the producer with create=True")
+
+    monkeypatch.setattr(RollCall, "answer", gone)
+    error = _Run(write_task(), 0).write([batch(1)]).error
+    assert error is not None
+    assert (error.kind, error.hint) == ("TopicNotFound", TopicNotFound.deleted_hint)
 
 
 @pytest.fixture(autouse=True)
