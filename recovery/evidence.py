@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from enum import StrEnum
 
 from rich.console import Console
 
 from eos.client import PulsarClient
+from eos.committer.counting import count
 from eos.committer.receipts import ReceiptTopic
 from eos.committer.witness import Witness
 from eos.coordinator import MarkAnswer, WitnessAnswer
 from eos.errors import EosError
-from eos.ids import MessageId, TopicName
+from eos.ids import TopicName
 from eos.summary import PartitionFigures
 from eos.transaction import LogRecord
 from recovery.admin import Admin, OpenTransaction
-from recovery.counting import Counted, is_counted
 from recovery.report import Facts, age_s, duration, escape, facts_table
 from recovery.show import Moment, moments_of, moments_table
-from recovery.sink_audit import exists
 
 _SAME_CLOCK = timedelta(minutes=10)
 
@@ -150,16 +148,15 @@ def _exists(receipts: ReceiptTopic) -> bool | None:
 def _look_at(
     client: PulsarClient, record: LogRecord, part: PartitionFigures, timeout_s: float
 ) -> PartitionEvidence:
-    counted: Counted | None = Counted()
+    readable, is_whole = None, False
     try:
-        if exists(client, TopicName.parse(part.topic)):
-            counted = _count(client, record, part, time.monotonic() + timeout_s)
-            says = counted.difference(part)
-        else:
-            says = "the topic does not exist"
+        counted = count(client, record, part, timeout_s=timeout_s)
     except EosError as error:
-        counted, says = None, f"can't be read: {error}"
-    is_whole = counted is not None and counted.is_equal(part)
+        says = f"can't be read: {error}"
+    else:
+        readable = counted.records if counted else 0
+        is_whole = counted is not None and counted.is_equal(part)
+        says = counted.difference(part) if counted else "the topic does not exist"
     if is_whole:
         says = f"all of its {part.records:,} messages are readable, with the figures of the log"
     return PartitionEvidence(
@@ -167,28 +164,10 @@ def _look_at(
         first_id=str(part.first_id),
         last_id=str(part.last_id),
         records=part.records,
-        readable=counted.records if counted else None,
+        readable=readable,
         is_whole=is_whole,
         says=says,
     )
-
-
-def _count(
-    client: PulsarClient, record: LogRecord, part: PartitionFigures, deadline: float
-) -> Counted:
-    counted, end = Counted(), part.last_id.place
-    with client.reader(part.topic, MessageId(*part.first_id.place)) as reader:
-        last = reader.last_id(timeout_s=max(0.1, deadline - time.monotonic()))
-        # What is not delivered at present would be waited for in vain.
-        if last is None or last.place < part.first_id.place:
-            return counted
-        end = min(end, last.place)
-        for entry in reader.read(deadline):
-            if is_counted(entry, record, part):
-                counted.add(entry)
-            if entry.id.place >= end:
-                break
-    return counted
 
 
 def _ask_coordinator(client: PulsarClient, admin: Admin | None, record: LogRecord) -> AtCoordinator:

@@ -10,7 +10,7 @@ from typing import Any
 
 from eos.client import Entry, PulsarClient, Reader
 from eos.committer.receipts import RECEIPT
-from eos.errors import EosError, ProtocolError, TopicNotFound
+from eos.errors import EosError, ProtocolError
 from eos.ids import Place, TopicName
 from eos.roll_call import CALL, KIND, properties_of
 from eos.transaction import LogRecord, State
@@ -108,7 +108,7 @@ class SinkAudit:
                 mine = chosen.get(topic, [])
                 audit = PartitionAudit(topic, mine, others.get(topic, []), attempts)
                 # A reader would create a topic that was deleted.
-                if exists(client, TopicName.parse(topic)):
+                if client.exists(topic):
                     self._check_topic(client, audit)
                 else:
                     self.findings += audit.all_gone()
@@ -190,7 +190,7 @@ class SinkAudit:
         if not ends:
             return
         end = max(ends)
-        if not exists(client, TopicName.parse(topic)):
+        if not client.exists(topic):
             self.unknown.append(f"{topic}: the receipt topic does not exist any more.")
             return
         oldest = self._oldest_ledger(topic)
@@ -232,19 +232,6 @@ class SinkAudit:
             yield
         except EosError as error:
             self.unknown.append(f"{topic}: {error}")
-
-
-def exists(client: PulsarClient, topic: TopicName) -> bool:
-    """Whether an exact topic is there. Creates nothing.
-
-    Raises:
-        EosError: no answer.
-    """
-    try:
-        count = client.partition_count(str(topic.base))
-    except TopicNotFound:
-        return False
-    return topic.partition_index is None or topic.partition_index < count
 
 
 def _body(entry: Entry) -> tuple[Any, Any] | None:

@@ -79,6 +79,19 @@ class PulsarClient:
         """
         return self.lookup.partition_count(TopicName.parse(topic))
 
+    def exists(self, topic: str) -> bool:
+        """Whether ``topic``, or one exact ``...-partition-n``, is there. Creates nothing.
+
+        Raises:
+            EosError: no answer.
+        """
+        parsed = TopicName.parse(topic)
+        try:
+            count = self.lookup.partition_count(parsed.base)
+        except TopicNotFound:
+            return False
+        return parsed.partition_index is None or parsed.partition_index < count
+
     def producer(self, topic: str, *, create: bool = False) -> Producer:
         """A producer on ``topic``: an unpartitioned one, or one exact ``...-partition-n``.
 

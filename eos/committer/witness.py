@@ -13,14 +13,13 @@ import logging
 import time
 
 from eos.client import Entry, PulsarClient
+from eos.committer.counting import count
 from eos.committer.receipts import RECEIPT, ReceiptTopic
 from eos.coordinator import DataAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import ConnectionLost, EosError, ProtocolError
-from eos.ids import MessageId, TopicName
+from eos.ids import MessageId
 from eos.roll_call import CALL, KIND, MARK, properties_of
-from eos.summary import PartitionFigures
 from eos.transaction import LogRecord
-from eos.wire.checksum import CHECKSUM_MODULUS
 
 logger = logging.getLogger(__name__)
 
@@ -112,34 +111,15 @@ class Witness:
         """
         deadline = time.monotonic() + timeout_s
         try:
-            whole = all(self._is_readable(record, part, deadline) for part in record.partitions)
+            for part in record.partitions:
+                left_s = max(0.1, deadline - time.monotonic())
+                counted = count(self._client, record, part, timeout_s=left_s)
+                if counted is None or not counted.is_equal(part):
+                    return DataAnswer.UNPROVED
         except EosError as error:
             logger.info("the data of transaction %s can't be read: %s", record.txn, error)
             return DataAnswer.UNPROVED
-        return DataAnswer.READABLE if record.partitions and whole else DataAnswer.UNPROVED
-
-    def _is_readable(self, record: LogRecord, part: PartitionFigures, deadline: float) -> bool:
-        name, end = TopicName.parse(part.topic), part.last_id.place
-        # Asked first: a reader would create a topic that was deleted.
-        if (count := self._client.partition_count(str(name.base))) and (
-            name.partition_index is None or name.partition_index >= count
-        ):
-            return False
-        records = size_bytes = checksum = 0
-        with self._client.reader(part.topic, MessageId(*part.first_id.place)) as reader:
-            last = reader.last_id(timeout_s=max(0.1, deadline - time.monotonic()))
-            if last is None or last.place < end:
-                return False  # what is not delivered at present would be waited for in vain
-            for entry in reader.read(deadline):
-                place = entry.id.place
-                if place <= end and entry.txn == record.txn:
-                    figures = entry.figures()
-                    records += figures.num_messages
-                    size_bytes += figures.value_and_key_bytes
-                    checksum = (checksum + figures.checksum) % CHECKSUM_MODULUS
-                if place >= end:
-                    break
-        return (records, size_bytes, checksum) == (part.records, part.bytes, part.checksum)
+        return DataAnswer.READABLE if record.partitions else DataAnswer.UNPROVED
 
 
 def _mark_id(record: LogRecord) -> MessageId:

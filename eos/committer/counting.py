@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from eos.client import Entry
+from eos.client import Entry, PulsarClient
 from eos.ids import MessageId
 from eos.summary import PartitionFigures
 from eos.transaction import LogRecord
@@ -56,3 +57,30 @@ def is_counted(entry: Entry, record: LogRecord, part: PartitionFigures) -> bool:
         and entry.metadata.producer_name in part.producers
         and part.first_id.place <= entry.id.place <= part.last_id.place
     )
+
+
+def count(
+    client: PulsarClient, record: LogRecord, part: PartitionFigures, *, timeout_s: float
+) -> Counted | None:
+    """What readers have of ``part``, of ``record``. Creates nothing. None: the topic is not there.
+
+    Raises:
+        EosError: it can't be read.
+    """
+    # Asked first: a reader would create a topic that was deleted.
+    if not client.exists(part.topic):
+        return None
+    deadline = time.monotonic() + timeout_s
+    counted = Counted()
+    with client.reader(part.topic, MessageId(*part.first_id.place)) as reader:
+        last = reader.last_id(timeout_s=timeout_s)
+        # What is not delivered at present would be waited for in vain.
+        if last is None or last.place < part.first_id.place:
+            return counted
+        end = min(part.last_id.place, last.place)
+        for entry in reader.read(deadline):
+            if is_counted(entry, record, part):
+                counted.add(entry)
+            if entry.id.place >= end:
+                break
+    return counted
