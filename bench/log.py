@@ -32,8 +32,8 @@ from bench.spread import Spread, percentile
 from eos.commit_log import CommitLog, sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
+from eos.protocol import LogRecord, State
 from eos.summary import PartitionFigures
-from eos.transaction import LogRecord, State
 
 QUERY: Final = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
 REAL_EPOCHS: Final = 1_000

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from chaos.history import Decision, Reader
 from chaos.view import Place, View, place_of
-from eos.transaction import BATCH, FINAL, UNFINISHED, State, is_allowed
+from eos.protocol import BATCH, FINAL, UNFINISHED, State, is_allowed
 
 
 def decision_flips(view: View) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from eos.commit_log import KEEP_EPOCHS
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 
 Outcome = Literal["ok", "fail", "unknown"]
 """``unknown``: nobody was told how it ended. It may have happened, and must not count as failed."""

@@ -32,8 +32,8 @@ from chaos.supervisor import IN_VAIN, JobFailed, Supervisor
 from chaos.target import Target
 from chaos.timing import Timing, timing_of
 from eos.errors import CommitLogError, EosError
+from eos.protocol import LogRecord
 from eos.standalone import PulsarStandalone
-from eos.transaction import LogRecord
 
 _log = logging.getLogger(__name__)
 _EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)

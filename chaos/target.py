@@ -19,8 +19,8 @@ from chaos.supervisor import Supervisor
 from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
 from eos.ids import TxnId
+from eos.protocol import LogRecord, State
 from eos.standalone import PulsarStandalone
-from eos.transaction import LogRecord, State
 
 _POLL_S: Final = 0.05
 _START_S: Final = 15.0

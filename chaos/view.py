@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from chaos.history import Decision, Position, Reader, Record, RunHistory, Sight
-from eos.transaction import BATCH, FINAL, State
+from eos.protocol import BATCH, FINAL, State
 
 
 class Place(NamedTuple):

@@ -8,7 +8,7 @@ import typer
 
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 from eos.wire.commands import TxnAction
 from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
 from recovery.report import Plan, PlanStep, Report, age_s, duration

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from eos.ids import Place, TxnId
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 
 NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
 """Of an attempt in one of these no message may be readable."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from eos.client import Entry
 from eos.committer.counting import Counted, is_counted
 from eos.ids import MessageId, Place
+from eos.protocol import LogRecord, State
 from eos.summary import PartitionFigures
-from eos.transaction import LogRecord, State
 from recovery.attempts import NEVER_READABLE, Attempts
 from recovery.report import Facts
 from recovery.sink_view import is_decided

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from eos.errors import ConfigurationError, EosError, Fatal, InDoubt
-from eos.transaction import LogRecord, Reason, ReasonKind, State
+from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.transport.security import Security
 from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
 from recovery.evidence import Evidence, gather

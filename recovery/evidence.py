@@ -11,11 +11,10 @@ from eos.client import PulsarClient
 from eos.committer.counting import count
 from eos.committer.receipts import ReceiptTopic
 from eos.committer.witness import Witness
-from eos.coordinator import MarkAnswer, WitnessAnswer
 from eos.errors import EosError
 from eos.ids import TopicName
+from eos.protocol import LogRecord, MarkAnswer, WitnessAnswer
 from eos.summary import PartitionFigures
-from eos.transaction import LogRecord
 from recovery.admin import Admin, OpenTransaction
 from recovery.report import Facts, age_s, duration, escape, facts_table
 from recovery.show import Moment, moments_of, moments_table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eos.commit_log import probe_storage
 from eos.errors import EosError
-from eos.transaction import LogRecord
+from eos.protocol import LogRecord
 from recovery.checks import Check, failed, of_error, ok, unknown, warning
 from recovery.properties import parse_properties
 from recovery.report import age_s, duration

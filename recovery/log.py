@@ -15,7 +15,7 @@ from rich.console import Console
 
 from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
-from eos.transaction import LogRecord
+from eos.protocol import LogRecord
 from recovery.change import Apply, Progress, Yes, carry_out
 from recovery.exits import Exit
 from recovery.report import Plan, PlanStep, Report, escape

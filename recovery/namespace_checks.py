@@ -12,7 +12,7 @@ from typing import Any, Final
 from eos.committer.receipts import SUBSCRIPTION
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
-from eos.transaction import LogRecord
+from eos.protocol import LogRecord
 from recovery.admin import Admin
 from recovery.checks import Check, failed, of_error, ok, unknown, warning
 

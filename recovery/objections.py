@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eos.coordinator import MarkAnswer, WitnessAnswer
-from eos.transaction import FINAL, OWING, LogRecord, State
+from eos.protocol import FINAL, OWING, LogRecord, MarkAnswer, State, WitnessAnswer
 from recovery.evidence import AtCoordinator, Evidence
 from recovery.report import duration
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
-from eos.transaction import LogRecord
+from eos.protocol import LogRecord
 from recovery.admin import Admin, OpenTransaction
 from recovery.exits import Exit, worst
 from recovery.report import Facts, Report, age_s, duration, escape

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from eos.errors import EosError
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 from eos.transport.security import Security
 from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
 from recovery.report import Plan, PlanStep, Report

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.errors import ConfigurationError
+from eos.protocol import UNFINISHED, LogRecord, State
 from eos.steps import Step
-from eos.transaction import UNFINISHED, LogRecord, State
 from recovery.exits import Exit
 from recovery.report import Facts, Report, duration, escape, facts_table
 from recovery.sink_view import (

@@ -12,8 +12,8 @@ from eos.client import Entry, PulsarClient, Reader
 from eos.committer.receipts import RECEIPT
 from eos.errors import EosError, ProtocolError
 from eos.ids import Place, TopicName
+from eos.protocol import LogRecord, State
 from eos.roll_call import CALL, KIND, properties_of
-from eos.transaction import LogRecord, State
 from recovery.attempts import Attempts
 from recovery.audit import Finding, PartitionAudit, Stray, by_topic, finding_of
 from recovery.report import Facts

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from eos.ids import TopicName
-from eos.transaction import (
+from eos.protocol import (
     BATCH,
     FINAL,
     History,

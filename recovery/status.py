@@ -10,7 +10,7 @@ from rich.progress import track
 
 from eos.errors import CommitLogError, EosError
 from eos.ids import TxnId
-from eos.transaction import BATCH
+from eos.protocol import BATCH
 from recovery.admin import Admin
 from recovery.exits import Exit, worst
 from recovery.report import Facts, Report, duration, escape, facts_table

@@ -11,7 +11,7 @@ from eos.commit_log import CommitLog
 from eos.committer import Hold, PulsarHalf
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
-from eos.transaction import History, LogRecord, Reason, State
+from eos.protocol import History, LogRecord, Reason, State
 from eos.transport.security import Security
 
 

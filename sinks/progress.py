@@ -6,7 +6,7 @@ import logging
 
 from eos.committer import EpochResult
 from eos.ids import TopicName
-from eos.transaction import History
+from eos.protocol import History
 
 logger = logging.getLogger(__name__)
 

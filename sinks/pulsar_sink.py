@@ -15,11 +15,10 @@ from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog, has_log
 from eos.committer import Begun, Committer, EpochResult, PulsarHalf, Written
-from eos.coordinator import check_lineage, lost_log, unfinished_epoch
 from eos.errors import EosError, TopicNotFound
+from eos.protocol import BATCH, History, check_lineage, lost_log, unfinished_epoch
 from eos.retry import attempts
 from eos.summary import TaskSummary
-from eos.transaction import BATCH, History
 from eos.wire.compression import Compression
 from sinks.arguments import BatchKey, batch_key, check_batch
 from sinks.columns import select_columns

@@ -12,8 +12,8 @@ import pytest
 from chaos.anomalies import Kind
 from chaos.conditions import CONDITIONS
 from chaos.faults import FAULTS
+from eos.protocol import diagram
 from eos.steps import Step
-from eos.transaction import diagram
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("eos", "sinks", "recovery", "chaos", "examples", "bench")
@@ -32,19 +32,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": {"errors", "wire"},
     "client": {"errors", "ids", "retry", "transport", "wire"},
     "roll_call": {"client", "errors", "ids", "summary"},
-    "transaction": {"errors", "ids", "summary"},
-    "commit_log": {"errors", "failpoints", "ids", "steps", "summary", "transaction"},
-    "coordinator": {"errors", "ids", "summary", "transaction"},
+    "protocol": {"errors", "ids", "summary"},
+    "commit_log": {"errors", "failpoints", "ids", "protocol", "steps", "summary"},
     "committer": {
-        "client", "commit_log", "coordinator", "errors", "failpoints", "ids", "retry", "roll_call",
-        "steps", "summary", "transaction", "transport", "wire",
+        "client", "commit_log", "errors", "failpoints", "ids", "protocol", "retry", "roll_call",
+        "steps", "summary", "transport", "wire",
     },
     "standalone": {"errors"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.
 MAY_IMPORT_PYSPARK = ("sinks", "chaos", "examples", "bench", "tests")
 MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
-NO_IO = ("eos/wire", "eos/coordinator", "eos/transaction")
+NO_IO = ("eos/wire", "eos/protocol")
 IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}
 # Longer than a screen for a reason; a name that no longer needs to be here fails the test.
 LONG_FILES: set[str] = set()

@@ -18,8 +18,8 @@ from chaos.faults.refusal import error_of_life, refused
 from chaos.habits import HABITS_ENV
 from chaos.processes import stopped
 from chaos.target import Target
+from eos.protocol import State
 from eos.steps import TaskStep
-from eos.transaction import State
 
 _FAILS_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1

@@ -22,8 +22,8 @@ from chaos.faults.transactions import is_over
 from chaos.readers import open_client
 from chaos.target import Target
 from eos.committer.receipts import SUBSCRIPTION
+from eos.protocol import LogRecord, State
 from eos.steps import Step
-from eos.transaction import LogRecord, State
 
 _WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1

@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogError, EosError, Retriable
-from eos.transaction import LogRecord
+from eos.protocol import LogRecord
 
 BROKEN_HINT: Final = (
     "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "

@@ -12,7 +12,7 @@ from eos.commit_log.reading import at, read_again, read_history
 from eos.commit_log.stopwatch import Stopwatch
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, Fenced
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 
 _TRIES: Final = 3
 _DOUBTFUL_APPEND_S: Final = 20.0

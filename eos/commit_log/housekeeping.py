@@ -33,7 +33,7 @@ from eos.commit_log.schema import to_table
 from eos.commit_log.stopwatch import Stopwatch
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, Retriable
-from eos.transaction import LogRecord, Thinning, thin
+from eos.protocol import LogRecord, Thinning, thin
 
 KEEP_EPOCHS = 100
 """How many of the newest finished epochs a log keeps in full, unless it is told otherwise."""

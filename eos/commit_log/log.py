@@ -17,7 +17,7 @@ from eos.commit_log.location import Location
 from eos.commit_log.reading import read_again
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, ConfigurationError, EosError
-from eos.transaction import UNFINISHED, History, LogRecord
+from eos.protocol import UNFINISHED, History, LogRecord
 
 Clock = Callable[[], datetime]
 

@@ -8,7 +8,7 @@ from eos.commit_log.damage import BROKEN_HINT
 from eos.commit_log.schema import NewerRecord, from_row
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError
-from eos.transaction import History, LogRecord
+from eos.protocol import History, LogRecord
 
 
 def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eos.ids import MessageId, TxnId
+from eos.protocol import RECORD_VERSION, LogRecord, Reason, State
 from eos.summary import PartitionFigures
-from eos.transaction import RECORD_VERSION, LogRecord, Reason, State
 
 _UINT64: Final = pa.decimal128(20, 0)
 _UTC_TIME: Final = pa.timestamp("us", "UTC")

@@ -29,8 +29,8 @@ from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.probe import require_exclusive
 from eos.commit_log.schema import once, to_table
 from eos.errors import CommitLogError, ConfigurationError
+from eos.protocol import LogRecord
 from eos.steps import LogStep
-from eos.transaction import LogRecord
 
 CHECKPOINT_INTERVAL: Final = 12
 """Appends between two checkpoints: those of four epochs."""

@@ -1,4 +1,4 @@
-"""Performs what the log and the coordinator decide; sinks and the recovery tools share it."""
+"""Performs what the protocol decides; sinks and the recovery tools share it."""
 
 from eos.committer.committer import Committer
 from eos.committer.epoch import EpochResult, Plan, Written

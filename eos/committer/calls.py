@@ -7,9 +7,8 @@ from typing import Literal
 
 from eos.commit_log import CommitLog
 from eos.committer.reasons import reason_of
-from eos.coordinator import check_follows
 from eos.errors import DuplicateEpochCall, EosError, Fenced, UnfinishedEpoch
-from eos.transaction import BATCH, LogRecord, is_streaming
+from eos.protocol import BATCH, LogRecord, check_follows, is_streaming
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class Calls:
         """Nothing, unless this is the query's first epoch in this life, and does not follow.
 
         Raises:
-            UnfinishedEpoch: see ``eos.coordinator.check_follows``.
+            UnfinishedEpoch: see ``eos.protocol.check_follows``.
         """
         if self._on_gap == "refuse" and query_id not in self._asked:
             check_follows(self._log.history, query_id, epoch)

@@ -21,16 +21,6 @@ from eos.committer.epoch import EpochResult, Plan, Written, check_epoch, planned
 from eos.committer.half import TransactionalHalf
 from eos.committer.hold import Hold
 from eos.committer.reasons import NO_RECORDS, raise_task_error, reason_of
-from eos.coordinator import (
-    Answers,
-    EpochDecision,
-    MarkAnswer,
-    Run,
-    Skip,
-    check_lineage,
-    decide_epoch,
-    find_poison,
-)
 from eos.errors import (
     EosError,
     Fenced,
@@ -41,14 +31,22 @@ from eos.errors import (
     TransactionPoisoned,
     UnfinishedEpoch,
 )
+from eos.protocol import (
+    Answers,
+    EpochDecision,
+    LogRecord,
+    MarkAnswer,
+    Run,
+    Skip,
+    State,
+    check_lineage,
+    decide_epoch,
+    find_poison,
+)
 from eos.retry import attempts, reruns
 from eos.roll_call import RollCall
 from eos.steps import Step
 from eos.summary import merge_figures
-from eos.transaction import (
-    LogRecord,
-    State,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +100,7 @@ class Committer:
         """Refuse a new query on a known sink, before anything is claimed.
 
         Raises:
-            NewLineage: see ``eos.coordinator.check_lineage``.
+            NewLineage: see ``eos.protocol.check_lineage``.
         """
         self._catch_up()
         check_lineage(self._log.history, query_id, epoch, on_new_query)

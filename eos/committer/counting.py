@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from eos.client import Entry, PulsarClient
 from eos.ids import MessageId
+from eos.protocol import LogRecord
 from eos.summary import PartitionFigures
-from eos.transaction import LogRecord
 from eos.wire.checksum import CHECKSUM_MODULUS
 
 

@@ -1,4 +1,4 @@
-"""Performs what the coordinator decides about ending one transaction."""
+"""Performs what the protocol decides about ending one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.half import TransactionalHalf
-from eos.coordinator import (
+from eos.errors import InDoubt
+from eos.protocol import (
     Answers,
     AppendState,
     AskData,
@@ -18,15 +19,17 @@ from eos.coordinator import (
     EndTransaction,
     FindMark,
     Finished,
+    LogRecord,
     MarkAnswer,
+    Reason,
+    ReasonKind,
+    State,
     StayInDoubt,
     WitnessAnswer,
     next_action,
 )
-from eos.errors import InDoubt
 from eos.retry import Patience
 from eos.steps import EndingStep, Step
-from eos.transaction import LogRecord, Reason, ReasonKind, State
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Literal
 from eos.committer.half import Begun
 from eos.errors import ConfigurationError
 from eos.ids import TxnId
+from eos.protocol import LogRecord, check_key, epoch_number, is_streaming
 from eos.summary import TaskSummary
-from eos.transaction import LogRecord, check_key, epoch_number, is_streaming
 
 Written = Sequence[TaskSummary]
 """What the writing half brings back from Spark for one attempt."""

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.ids import MessageId, TxnId
+from eos.protocol import DataAnswer, EndAnswer, LogRecord, MarkAnswer, WitnessAnswer
 from eos.roll_call import RollCall
 from eos.summary import Answer
-from eos.transaction import LogRecord
 
 
 @dataclass(frozen=True)

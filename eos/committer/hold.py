@@ -12,9 +12,9 @@ from eos.committer.ending import Ending
 from eos.committer.half import TransactionalHalf
 from eos.committer.pins import WATCH_S
 from eos.errors import CommitLogError, NewCluster
+from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.retry import attempts
 from eos.steps import Step
-from eos.transaction import LogRecord, Reason, ReasonKind, State
 
 
 class Hold:

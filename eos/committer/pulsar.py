@@ -12,7 +12,6 @@ from eos.committer.half import Begun
 from eos.committer.pins import Pins
 from eos.committer.receipts import ReceiptTopic, receipt_topic_name, receipt_topics_of
 from eos.committer.witness import Witness
-from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import (
     BrokerNotReady,
     ConnectionLost,
@@ -24,10 +23,10 @@ from eos.errors import (
     TransactionNotFound,
 )
 from eos.ids import MessageId, TopicName
+from eos.protocol import DataAnswer, EndAnswer, LogRecord, MarkAnswer, State, WitnessAnswer
 from eos.retry import attempts
 from eos.roll_call import RollCall
 from eos.summary import Answer
-from eos.transaction import LogRecord, State
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction
 

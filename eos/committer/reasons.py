@@ -7,8 +7,8 @@ from typing import Final
 
 from eos import errors
 from eos.errors import EosError, Fatal, InputError, TransactionExpired, TransactionPoisoned
+from eos.protocol import Reason, ReasonKind
 from eos.summary import TaskError, TaskSummary
-from eos.transaction import Reason, ReasonKind
 
 NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")
 

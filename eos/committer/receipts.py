@@ -18,9 +18,9 @@ from eos.client import Producer, PulsarClient
 from eos.client.admin import AdminClient
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import MessageId, TopicName
+from eos.protocol import LogRecord
 from eos.roll_call import CALL, KIND, MARK, RollCall
 from eos.summary import Answer
-from eos.transaction import LogRecord
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,10 @@ import time
 from eos.client import Entry, PulsarClient
 from eos.committer.counting import count
 from eos.committer.receipts import RECEIPT, ReceiptTopic
-from eos.coordinator import DataAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
+from eos.protocol import DataAnswer, LogRecord, MarkAnswer, WitnessAnswer
 from eos.roll_call import CALL, KIND, MARK, properties_of
-from eos.transaction import LogRecord
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 from examples.flights.run import Run
 
 NAMES = {"today": "foreachPartition + pulsar-client", "eos": "eos PulsarSink"}

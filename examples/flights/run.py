@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, State
 from examples.flights.data import Flights
 from examples.flights.tally import Verdict, tally
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, Never
 
 from eos.commit_log import CommitLog
+from eos.protocol import State
 from eos.standalone import PulsarStandalone
-from eos.transaction import State
 from examples.flights.data import FILES_PER_EPOCH, Flights
 from examples.flights.driver import Driver
 from examples.flights.job import SINK_ID, Job

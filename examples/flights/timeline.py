@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from eos.transaction import State
+from eos.protocol import State
 from examples.flights.run import Run
 
 

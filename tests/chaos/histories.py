@@ -7,7 +7,7 @@ from dataclasses import replace
 from zlib import crc32
 
 from chaos.history import Decision, Position, Reader, Record, RunHistory, Sight
-from eos.transaction import State
+from eos.protocol import State
 
 QUERY = "q"
 TOPIC = "persistent://public/default/t-partition-{}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from chaos.anomalies import Kind
 from chaos.history import Decision, Position, Reader, RunHistory, Sight
-from eos.transaction import BATCH, State
+from eos.protocol import BATCH, State
 from tests.chaos.histories import QUERY, TOPIC, numbered
 
 Edit = Callable[[RunHistory], RunHistory]

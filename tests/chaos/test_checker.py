@@ -9,7 +9,7 @@ import pytest
 from chaos.anomalies import Kind
 from chaos.checker import CHECKS, check
 from chaos.history import Position, RunHistory
-from eos.transaction import State
+from eos.protocol import State
 from tests.chaos.histories import clean, small
 from tests.chaos.planted import NAIVE, PLANTED, Planted, again, readers, swap
 

@@ -8,8 +8,8 @@ from chaos.history import Decision, Reader, Record, RunHistory
 from chaos.readers import Watcher, drain
 from chaos.record_text import text_of
 from eos.client import PulsarClient
+from eos.protocol import State
 from eos.standalone import PulsarStandalone
-from eos.transaction import State
 from tests.transport.scripted import wait_until
 
 

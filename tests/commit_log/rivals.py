@@ -5,7 +5,7 @@ from __future__ import annotations
 from eos.commit_log import CommitLog
 from eos.commit_log import log as log_module
 from eos.errors import Fenced
-from tests.transaction.epochs import claim
+from tests.protocol.epochs import claim
 
 
 def compete(root, name, rounds, barrier, results):

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, QueryBuilder
 from eos.commit_log import SCHEMA, CommitLog, sinks
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, ConfigurationError
-from eos.transaction import State
-from tests.transaction.epochs import (
+from eos.protocol import State
+from tests.protocol.epochs import (
     EMPTY,
     EXPIRED,
     FAILED,

@@ -14,8 +14,8 @@ from eos.commit_log.location import Location
 from eos.commit_log.schema import to_row
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError
-from eos.transaction import State
-from tests.transaction.epochs import FAILED, at, claim, opened
+from eos.protocol import State
+from tests.protocol.epochs import FAILED, at, claim, opened
 
 
 def data_file(root, seq):

@@ -17,9 +17,9 @@ from eos.commit_log import CommitLog
 from eos.commit_log import head as head_module
 from eos.commit_log import table as table_module
 from eos.errors import CommitLogError, Fenced, Retriable
-from eos.transaction import State
+from eos.protocol import State
 from tests.commit_log import rivals
-from tests.transaction.epochs import FAILED, claim, opened, step
+from tests.protocol.epochs import FAILED, claim, opened, step
 
 DECISIONS, DRIVERS = 60, 4
 write_deltalake = table_module.write_deltalake
@@ -265,7 +265,7 @@ def test_a_full_disk_is_a_clear_error_and_the_log_goes_on_when_there_is_room(roo
     done = run(
         """
         import resource
-        from tests.transaction.epochs import claim
+        from tests.protocol.epochs import claim
         from eos.commit_log import CommitLog
         from eos.errors import CommitLogError
         log = CommitLog.open(sys.argv[1], "orders")
@@ -290,7 +290,7 @@ def test_a_killed_writer_leaves_a_log_that_its_successor_reads(root, log):
     done = run(
         """
         import os, signal
-        from tests.transaction.epochs import claim
+        from tests.protocol.epochs import claim
         from eos.commit_log import CommitLog, table
         log = CommitLog.open(sys.argv[1], "orders")
         table.LogTable.make_durable = lambda self: os.kill(os.getpid(), signal.SIGKILL)

@@ -11,8 +11,8 @@ import pytest
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
-from eos.transaction import BATCH, RECORD_VERSION, ReasonKind, State
-from tests.transaction.epochs import FIGURES, QUERY, claim, opened, step
+from eos.protocol import BATCH, RECORD_VERSION, ReasonKind, State
+from tests.protocol.epochs import FIGURES, QUERY, claim, opened, step
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -16,8 +16,8 @@ from eos.commit_log import log as log_module
 from eos.commit_log.housekeeping import keep_house
 from eos.commit_log.location import Location
 from eos.errors import Fenced
-from eos.transaction import State
-from tests.transaction.epochs import FIGURES, claim, committed_epoch, opened, step
+from eos.protocol import State
+from tests.protocol.epochs import FIGURES, claim, committed_epoch, opened, step
 
 
 @pytest.fixture

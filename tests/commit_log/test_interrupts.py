@@ -16,9 +16,9 @@ from eos.commit_log import head as head_module
 from eos.commit_log import log as log_module
 from eos.commit_log import table as table_module
 from eos.errors import CommitLogError, Fenced, Retriable
+from eos.protocol import State
 from eos.steps import LogStep
-from eos.transaction import State
-from tests.transaction.epochs import claim, committed_epoch, opened, step
+from tests.protocol.epochs import claim, committed_epoch, opened, step
 
 write_deltalake = table_module.write_deltalake
 fsync = os.fsync

@@ -11,7 +11,7 @@ import pytest
 from eos.commit_log import CommitLog, probe_storage, sinks
 from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
-from tests.transaction.epochs import claim
+from tests.protocol.epochs import claim
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import shutil
 import threading
 
 from eos.commit_log import CommitLog, sinks
-from tests.transaction.epochs import claim, committed_epoch
+from tests.protocol.epochs import claim, committed_epoch
 
 SINKS = 50
 

@@ -13,7 +13,7 @@ from eos.commit_log import log as log_module
 from eos.commit_log.housekeeping import keep_house
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, Fenced
-from tests.transaction.epochs import QUERY, claim, committed_epoch, opened
+from tests.protocol.epochs import QUERY, claim, committed_epoch, opened
 
 
 def house(root, keep_epochs=2):

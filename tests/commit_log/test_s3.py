@@ -17,8 +17,8 @@ import pytest
 
 from eos.commit_log import CommitLog, probe_storage, sinks
 from eos.errors import CommitLogError, ConfigurationError, Fenced
+from tests.protocol.epochs import claim, committed_epoch, opened
 from tests.support.processes import ROOT
-from tests.transaction.epochs import claim, committed_epoch, opened
 
 KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "hunter2hunter2"}
 

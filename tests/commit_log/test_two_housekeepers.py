@@ -22,10 +22,10 @@ from eos.commit_log.reading import read_history
 from eos.commit_log.schema import to_table
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, Retriable
-from eos.transaction import State, thin
+from eos.protocol import State, thin
+from tests.protocol.epochs import at, claim, committed_epoch, opened, step
 from tests.support.logs import compact_twice
 from tests.support.processes import ROOT
-from tests.transaction.epochs import at, claim, committed_epoch, opened, step
 
 write_deltalake = housekeeping.write_deltalake
 

@@ -13,9 +13,9 @@ import pytest
 from chaos.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
-from eos.coordinator import DataAnswer
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
+from eos.protocol import DataAnswer
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire import commands

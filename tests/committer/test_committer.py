@@ -14,10 +14,10 @@ from eos.errors import (
     NewLineage,
     TransactionPoisoned,
 )
+from eos.protocol import BATCH
 from eos.roll_call import AnsweredBefore
 from eos.steps import Step
 from eos.summary import TaskError, TaskSummary
-from eos.transaction import BATCH
 from tests.support.admin import create_partitioned
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, rows_of

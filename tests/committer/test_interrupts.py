@@ -11,8 +11,8 @@ import time
 import pytest
 
 from eos import failpoints
+from eos.protocol import BATCH, State
 from eos.steps import EndingStep, LogStep, Place, Step
-from eos.transaction import BATCH, State
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from eos.errors import ConnectionLost
-from eos.transaction import State
+from eos.protocol import State
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 

@@ -9,8 +9,8 @@ import pytest
 from chaos.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
-from eos.coordinator import WitnessAnswer
 from eos.errors import InDoubt
+from eos.protocol import WitnessAnswer
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire import commands

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eos.client import PulsarClient
-from eos.coordinator import MarkAnswer, WitnessAnswer
 from eos.failpoints import armed
 from eos.ids import MessageId
+from eos.protocol import LogRecord, MarkAnswer, WitnessAnswer
 from eos.steps import Step
-from eos.transaction import LogRecord
 from tests.support.admin import call
 
 

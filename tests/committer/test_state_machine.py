@@ -20,9 +20,9 @@ from eos import failpoints
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
 from eos.errors import Fenced, InvalidTransactionStatus, TransactionNotFound
+from eos.protocol import State
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
-from eos.transaction import State
 from eos.wire.commands import TxnAction
 from recovery.resolve import resolve
 from tests.support.judge import drain

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from eos.errors import EosError, UnfinishedEpoch
-from eos.transaction import BATCH
+from eos.protocol import BATCH
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, rows_of
 
@@ -103,7 +103,7 @@ def test_what_a_later_epoch_has_passed_by_is_no_obstacle_and_stays_known(make_dr
     swallowing(driver, "1")
     driver.during_write = lambda _: None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eos.coordinator.epochs._left_behind", lambda *_: None)
+        patch.setattr("eos.protocol.epochs._left_behind", lambda *_: None)
         driver.run("2")
     assert make_driver().run("3").status == "written"
     assert [record.epoch for record in make_driver().log.history.owing] == ["1"]

@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from eos.ids import TxnId
-from eos.transaction import LogRecord, Reason, ReasonKind, State
+from eos.protocol import LogRecord, Reason, ReasonKind, State
 from examples.flights.data import Flights
 from examples.flights.run import Event, Kill, Run
-from tests.transaction.epochs import NOW
+from tests.protocol.epochs import NOW
 
 T0 = NOW.timestamp()
 FLIGHTS = Flights(Path("unused"), (0, 3, 6, 9, 12))

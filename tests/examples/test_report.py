@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eos.transaction import Reason, ReasonKind
+from eos.protocol import Reason, ReasonKind
 from examples.flights.report import conclude, evidence, lines_of
 from examples.flights.run import Kill
 from tests.examples.flights_runs import T0, eos_run, record, today_run

@@ -7,7 +7,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from eos.coordinator import (
+from eos.errors import UnfinishedEpoch
+from eos.protocol import (
     Answers,
     AppendState,
     AskData,
@@ -18,11 +19,10 @@ from eos.coordinator import (
     FindMark,
     Finished,
     MarkAnswer,
+    State,
     StayInDoubt,
     WitnessAnswer,
 )
-from eos.errors import UnfinishedEpoch
-from eos.transaction import State
 from tests.model import broker as pulsar
 from tests.model import tasks
 from tests.model.broker import Receipt, Status

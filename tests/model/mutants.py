@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eos.coordinator import (
+from eos.errors import UnfinishedEpoch
+from eos.protocol import (
     Action,
     Answers,
     AppendState,
@@ -13,11 +14,10 @@ from eos.coordinator import (
     EndTransaction,
     FindMark,
     MarkAnswer,
+    State,
     StayInDoubt,
     WitnessAnswer,
 )
-from eos.errors import UnfinishedEpoch
-from eos.transaction import State
 from tests.model.records import Entry, Log
 from tests.model.rules import Rules
 from tests.model.world import Faults

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
+from eos.protocol import History, LogRecord, Reason, ReasonKind, State
 from eos.summary import PartitionFigures
-from eos.transaction import History, LogRecord, Reason, ReasonKind, State
 
 TASKS = 2
 QUERY = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eos.coordinator import (
+from eos.ids import MessageId
+from eos.protocol import (
     Action,
     Answers,
     Run,
@@ -15,7 +16,6 @@ from eos.coordinator import (
     find_poison,
     next_action,
 )
-from eos.ids import MessageId
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
 

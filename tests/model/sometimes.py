@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
-from eos.transaction import State
+from eos.protocol import DataAnswer, EndAnswer, MarkAnswer, State, WitnessAnswer
 from tests.model.broker import Status
 from tests.model.driver import STOPPED, Pc
 from tests.model.system import System

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eos.transaction import State
+from eos.protocol import State
 from tests.model import broker as pulsar
 from tests.model.broker import Status
 from tests.model.driver import EPOCHS, STOPPED, Driver, Pc, steps

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from eos.committer import Begun, Committer, Written
-from eos.coordinator import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.errors import EosError, Fenced, Retriable
 from eos.ids import MessageId, TxnId
+from eos.protocol import DataAnswer, EndAnswer, History, LogRecord, MarkAnswer, WitnessAnswer
 from eos.roll_call import RollCall
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
-from eos.transaction import History, LogRecord
 from tests.model.records import QUERY, TASKS
 from tests.model.rules import Rules
 from tests.model.system import System, initial, successors

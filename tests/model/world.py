@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from eos.transaction import State
+from eos.protocol import State
 from tests.model.broker import Broker, Row, is_same
 from tests.model.records import TASKS, Entry, Log
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
-from eos.transaction import State
+from eos.protocol import State
 from eos.transport.security import Security
 from recovery.admin import Admin
 from recovery.namespace_checks import check_policies, check_retention

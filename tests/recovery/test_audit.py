@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from eos.ids import MessageId, TxnId
+from eos.protocol import State
 from eos.summary import PartitionFigures
-from eos.transaction import State
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
 from eos.wire.entry import Entry
 from recovery.attempts import Attempts
 from recovery.audit import PartitionAudit
-from tests.transaction.epochs import EMPTY, FAILED, claim, opened, step
+from tests.protocol.epochs import EMPTY, FAILED, claim, opened, step
 
 TOPIC = "persistent://public/default/t"
 OURS = TxnId(3, 7)

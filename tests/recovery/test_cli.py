@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eos.commit_log import CommitLog
-from tests.transaction.epochs import claim
+from tests.protocol.epochs import claim
 
 ROOT = Path(__file__).parent.parent.parent
 VERBS = {

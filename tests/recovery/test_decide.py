@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from eos.errors import ConfigurationError
+from eos.protocol import BATCH
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
-from eos.transaction import BATCH
 from recovery.decide import Refused, decide
 from tests.support import admin
 from tests.support.expiry import await_expiry
@@ -241,7 +241,7 @@ def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
 
 def test_an_answer_that_is_missing_is_unknown(in_doubt, run, monkeypatch):
     from eos.committer.witness import Witness
-    from eos.coordinator import MarkAnswer
+    from eos.protocol import MarkAnswer
 
     in_doubt()
     monkeypatch.setattr(Witness, "find_mark", lambda *_, **__: MarkAnswer.UNKNOWN)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eos.coordinator import MarkAnswer, WitnessAnswer
-from eos.transaction import LogRecord, State
+from eos.protocol import LogRecord, MarkAnswer, State, WitnessAnswer
 from recovery.evidence import AtCoordinator, Evidence, PartitionEvidence
 from recovery.objections import Verdict, objections
+from tests.protocol.epochs import FAILED, claim, opened, step
 from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch
-from tests.transaction.epochs import FAILED, claim, opened, step
 
 PREPARED = step(opened(claim()), State.PREPARED, claim())
 ABORTED = Verdict.ABORTED

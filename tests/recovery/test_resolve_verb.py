@@ -6,8 +6,8 @@ import pytest
 
 from eos import failpoints
 from eos.errors import Fenced
+from eos.protocol import BATCH
 from eos.steps import Step
-from eos.transaction import BATCH
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from eos.errors import InputError, UnfinishedEpoch
+from eos.protocol import BATCH
 from eos.steps import Step
-from eos.transaction import BATCH
+from tests.protocol.epochs import claim, committed_epoch
 from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch, log_of
 from tests.support.plain_driver import QUERY
-from tests.transaction.epochs import claim, committed_epoch
 
 
 def test_a_sink_with_nothing_unfinished_is_clean(recovery, make_driver, root, name):

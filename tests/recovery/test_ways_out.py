@@ -10,9 +10,9 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
+from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
-from eos.transaction import LogRecord, Reason, ReasonKind, State
 from tests.support import admin
 from tests.support.expiry import await_expiry
 from tests.support.plain_driver import QUERY, PlainDriver

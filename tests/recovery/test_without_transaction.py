@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eos.transaction import BATCH, State
+from eos.protocol import BATCH, State
+from tests.protocol.epochs import claim, step
 from tests.support.logs import (
     GIVEN_UP,
     abandoned_epoch,
@@ -13,7 +14,6 @@ from tests.support.logs import (
     failed_epoch,
     log_of,
 )
-from tests.transaction.epochs import claim, step
 
 STATES = ["CLAIMED", "FAILED", "ABANDONED", "OPEN", "ABORTING", "ABORTED", "ABANDONED", "FAILED"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eos.commit_log import CommitLog
+from eos.protocol import LogRecord
 from eos.standalone import PulsarStandalone
-from eos.transaction import LogRecord
 from sinks import PulsarSink
 from tests.sinks.source import Source
 

@@ -12,8 +12,8 @@ import pyarrow.parquet
 from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
-from eos.transaction import LogRecord, Reason, ReasonKind, State
-from tests.transaction.epochs import FAILED, QUERY, claim, committed_epoch, opened, step
+from eos.protocol import LogRecord, Reason, ReasonKind, State
+from tests.protocol.epochs import FAILED, QUERY, claim, committed_epoch, opened, step
 
 GIVEN_UP = Reason(ReasonKind.DECIDED, "Ada: test data")
 

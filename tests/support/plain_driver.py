@@ -19,8 +19,8 @@ from eos.client import PulsarClient
 from eos.commit_log import CommitLog
 from eos.committer import Begun, Committer, EpochResult, PulsarHalf, Written
 from eos.ids import TopicName, TxnId
+from eos.protocol import LogRecord
 from eos.summary import PartitionFigures, TaskSummary
-from eos.transaction import LogRecord
 from eos.transport.security import Security
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 

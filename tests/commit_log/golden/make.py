@@ -12,8 +12,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
-from eos.transaction import BATCH, State
-from tests.transaction.epochs import EMPTY, EXPIRED, FAILED, claim, committed_epoch, opened, step
+from eos.protocol import BATCH, State
+from tests.protocol.epochs import EMPTY, EXPIRED, FAILED, claim, committed_epoch, opened, step
 
 MARK = "0b5c8a52-9c3e-4b5f-8d0a-{:012x}"
 

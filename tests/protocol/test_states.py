@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from eos.transaction import FINAL, TRANSITIONS, UNFINISHED, State, diagram, is_allowed, targets
+from eos.protocol import FINAL, TRANSITIONS, UNFINISHED, State, diagram, is_allowed, targets
 
 ALLOWED = {
     (None, State.OPEN),

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.coordinator import decide_epoch
 from eos.errors import CommitLogError
-from eos.transaction import BATCH, FINAL, UNFINISHED, History, State, thin
-from tests.transaction.epochs import (
+from eos.protocol import BATCH, FINAL, UNFINISHED, History, State, decide_epoch, thin
+from tests.protocol.epochs import (
     EXPIRED,
     FAILED,
     QUERY,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eos.coordinator.actions import (
+from eos.protocol.actions import (
     Action,
     Answers,
     AppendState,
@@ -31,7 +31,9 @@ from eos.coordinator.actions import (
     StayInDoubt,
     WitnessAnswer,
 )
-from eos.transaction import LogRecord, ReasonKind, State
+from eos.protocol.reasons import ReasonKind
+from eos.protocol.record import LogRecord
+from eos.protocol.states import State
 
 _NO_MARK: Final = (
     "the mark is not in the receipt topic: this is another cluster, or the topic was trimmed, "

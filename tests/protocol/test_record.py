@@ -9,9 +9,9 @@ import pytest
 
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
-from eos.transaction import LogRecord, Reason, ReasonKind, State, check_record, check_successor
-from tests.transaction import epochs
-from tests.transaction.epochs import (
+from eos.protocol import LogRecord, Reason, ReasonKind, State, check_record, check_successor
+from tests.protocol import epochs
+from tests.protocol.epochs import (
     EMPTY,
     EXPIRED,
     FAILED,

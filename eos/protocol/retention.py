@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eos.transaction.keys import epoch_number, is_streaming
-from eos.transaction.record import LogRecord
-from eos.transaction.states import FINAL, OWING, UNFINISHED, State
+from eos.protocol.keys import epoch_number, is_streaming
+from eos.protocol.record import LogRecord
+from eos.protocol.states import FINAL, OWING, UNFINISHED, State
 
 
 @dataclass(frozen=True)

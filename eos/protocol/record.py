@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Final
 
 from eos.ids import MessageId, TxnId
+from eos.protocol.reasons import Reason
+from eos.protocol.states import State
 from eos.summary import PartitionFigures
-from eos.transaction.reasons import Reason
-from eos.transaction.states import State
 
 RECORD_VERSION: Final = 1
 """The version that this release writes, and the newest that it reads."""

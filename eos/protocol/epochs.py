@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eos.errors import NewLineage, UnfinishedEpoch
-from eos.transaction import (
-    MAX_TTL_MS,
-    UNFINISHED,
-    History,
-    LogRecord,
-    ReasonKind,
-    State,
-    epoch_number,
-    is_streaming,
-)
+from eos.protocol.checks import MAX_TTL_MS
+from eos.protocol.history import History
+from eos.protocol.keys import epoch_number, is_streaming
+from eos.protocol.reasons import ReasonKind
+from eos.protocol.record import LogRecord
+from eos.protocol.states import UNFINISHED, State
 
 
 @dataclass(frozen=True)

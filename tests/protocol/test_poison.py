@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from eos.coordinator import find_poison
 from eos.ids import MessageId
+from eos.protocol import find_poison
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 
 TOPIC = "persistent://public/default/t-partition-0"

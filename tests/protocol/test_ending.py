@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from eos.coordinator import (
+from eos.protocol import (
+    WITHOUT_TRANSACTION,
     Answers,
     AppendState,
     AskData,
@@ -17,12 +18,15 @@ from eos.coordinator import (
     EndTransaction,
     FindMark,
     Finished,
+    LogRecord,
     MarkAnswer,
+    Reason,
+    ReasonKind,
+    State,
     StayInDoubt,
     WitnessAnswer,
     next_action,
 )
-from eos.transaction import WITHOUT_TRANSACTION, LogRecord, Reason, ReasonKind, State
 
 ALL_ANSWERS = [
     Answers(*parts)

@@ -7,20 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from eos.coordinator import Run, Skip, check_lineage, decide_epoch
 from eos.errors import NewLineage, UnfinishedEpoch
 from eos.ids import MessageId, TxnId
-from eos.summary import PartitionFigures
-from eos.transaction import (
+from eos.protocol import (
     BATCH,
     MAX_TTL_MS,
     History,
     LogRecord,
     Reason,
     ReasonKind,
+    Run,
+    Skip,
     State,
+    check_lineage,
+    decide_epoch,
 )
-from tests.transaction.epochs import NOW, QUERY
+from eos.summary import PartitionFigures
+from tests.protocol.epochs import NOW, QUERY
 
 FIGURES = (PartitionFigures("t-partition-0", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),)
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from eos.errors import CommitLogError, ConfigurationError
 from eos.ids import MessageId, check_sink_id
+from eos.protocol.keys import check_key, epoch_number, has_control_characters, is_streaming
+from eos.protocol.reasons import ReasonKind
+from eos.protocol.record import RECORD_VERSION, LogRecord
+from eos.protocol.states import State, is_allowed, targets
 from eos.summary import PartitionFigures
-from eos.transaction.keys import check_key, epoch_number, has_control_characters, is_streaming
-from eos.transaction.reasons import ReasonKind
-from eos.transaction.record import RECORD_VERSION, LogRecord
-from eos.transaction.states import State, is_allowed, targets
 
 MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
 """24 hours. A huge time to live switches off expiry for a whole coordinator (measured)."""

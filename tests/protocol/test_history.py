@@ -10,8 +10,8 @@ import pytest
 
 from eos.errors import CommitLogError
 from eos.ids import TxnId
-from eos.transaction import History, State
-from tests.transaction.epochs import (
+from eos.protocol import History, State
+from tests.protocol.epochs import (
     EMPTY,
     FAILED,
     QUERY,
@@ -206,7 +206,7 @@ def test_records_need_no_delta_no_arrow_and_no_broker():
         "import sys\n"
         "for name in ('deltalake', 'pyarrow', 'pydantic', 'pulsar', 'pyspark', 'numpy'):\n"
         "    sys.modules[name] = None\n"
-        "import eos.transaction"
+        "import eos.protocol"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TopicName
-from eos.transaction.checks import check_record, check_successor
-from eos.transaction.keys import epoch_number, is_streaming
-from eos.transaction.record import LogRecord
-from eos.transaction.states import FINAL, OWING, UNFINISHED, State
+from eos.protocol.checks import check_record, check_successor
+from eos.protocol.keys import epoch_number, is_streaming
+from eos.protocol.record import LogRecord
+from eos.protocol.states import FINAL, OWING, UNFINISHED, State
 
 
 class History:
