@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
 from eos.errors import ConfigurationError, EosError
+from eos.protocol import LogRecord
 from recovery.exits import Exit, exit_of
 from recovery.report import Outcome, Plan, Report, duration
-from recovery.sink_view import SinkView
+from recovery.sink_view import SinkView, query_label
+from recovery.takeover import Takeover
 from recovery.target import Target
 
 Apply = Annotated[
     bool, typer.Option("--apply", help="Do it. Without this the plan is shown and nothing is done.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --apply; for scripts.")]
+
+Deadline = Annotated[
+    float,
+    typer.Option(min=1, max=3600, help="Of each wait for a mark, an END_TXN or the witness."),
+]
+ABORT: Final = (
+    "find the mark, END_TXN(abort) (without its mark nothing is sent: the transaction expires by "
+    "itself), append ABORTED"
+)
+"""How a transaction ends that nobody decided to commit."""
 
 
 class Progress:
@@ -83,3 +95,35 @@ def fencing_warning(sink: SinkView) -> str:
         f"{sink.claim.run_id[:8]}): a driver that is still alive stops with Fenced at its next "
         "append, and has to be started again."
     )
+
+
+def open_takeover(target: Target, sink_id: str, deadline_s: float) -> Takeover:
+    """A hold on one of the target's sinks."""
+    return Takeover(
+        sink_id,
+        commit_log=target.root,
+        service_url=target.service_url,
+        security=target.security,
+        admin_url=target.admin_url,
+        storage_options=target.storage_options,
+        deadline_s=deadline_s,
+        timeout_s=target.timeout_s,
+    )
+
+
+def finish_one(takeover: Takeover, record: LogRecord, progress: Progress) -> None:
+    """End one transaction, and write down what became of it."""
+    name = label(record.sink_id, record.query_id, record.epoch)
+    progress.doing(f"{name}: {record.state.value}, transaction {record.txn}")
+    try:
+        last = takeover.finish(record)
+    except EosError as error:
+        progress.went_wrong(name, error)
+        return
+    reason = f" ({last.reason})" if last.reason else ""
+    progress.done(f"{name}: {last.state.value}, transaction {last.txn}{reason}")
+
+
+def label(sink_id: str, query_id: str | None, epoch: str | None) -> str:
+    """How a line of output names an epoch."""
+    return f"{sink_id}, epoch {epoch} of {query_label(query_id or '-')}"

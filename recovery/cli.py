@@ -10,20 +10,20 @@ import typer
 from rich.console import Console
 
 from eos.errors import EosError
-from recovery import log as log_verbs
-from recovery.abort import abort
-from recovery.decide import decide_verb
-from recovery.doctor import doctor
 from recovery.exits import Exit, exit_of
-from recovery.heal import heal
-from recovery.orphans import orphans
-from recovery.repair import repair
 from recovery.report import escape
-from recovery.resolve import resolve_verb
-from recovery.show import show
-from recovery.status import status
 from recovery.target import VerbExit, verb
-from recovery.verify import verify
+from recovery.verbs import log as log_verbs
+from recovery.verbs.abort import abort
+from recovery.verbs.decide import decide_verb
+from recovery.verbs.doctor import doctor
+from recovery.verbs.heal import heal
+from recovery.verbs.orphans import orphans
+from recovery.verbs.repair import repair
+from recovery.verbs.resolve import resolve_verb
+from recovery.verbs.show import show
+from recovery.verbs.status import status
+from recovery.verbs.verify import verify
 
 _TYPER_USAGE: Final = 2
 _HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.

@@ -16,8 +16,8 @@ from eos.ids import TopicName
 from eos.protocol import LogRecord, MarkAnswer, WitnessAnswer
 from eos.summary import PartitionFigures
 from recovery.admin import Admin, OpenTransaction
+from recovery.moments import Moment, moments_of, moments_table
 from recovery.report import Facts, age_s, duration, escape, facts_table
-from recovery.show import Moment, moments_of, moments_table
 
 _SAME_CLOCK = timedelta(minutes=10)
 

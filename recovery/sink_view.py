@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from rich.console import Console
+
 from eos.ids import TopicName
 from eos.protocol import (
     BATCH,
@@ -16,7 +18,7 @@ from eos.protocol import (
     epoch_number,
     is_streaming,
 )
-from recovery.report import Facts, age_s
+from recovery.report import Facts, age_s, duration, escape
 
 
 class Claim(Facts):
@@ -279,3 +281,18 @@ def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[Owing])
 def query_label(query_id: str) -> str:
     """A query's name for a narrow table: the head of Spark's uuid."""
     return query_id if query_id == BATCH or not is_streaming(query_id) else query_id[:8]
+
+
+def render_owing(console: Console, sink_id: str, owing: list[Owing]) -> None:
+    """A paragraph for each epoch that was attempted and is not in the topics."""
+    for one in owing:
+        console.print(
+            f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/] "
+            f"({escape(one.reason)}), {duration(one.written_age_s)} ago.\n   "
+            f"{escape(one.meaning)}. {escape(one.way_out)}."
+        )
+
+
+def epoch_label(one: Unfinished | Owing | Decided) -> str:
+    """How a sentence names an epoch."""
+    return f"epoch {escape(one.epoch)} of {escape(query_label(one.query_id))}"

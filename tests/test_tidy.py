@@ -94,6 +94,12 @@ def test_only_sinks_import_pyspark_and_only_tests_and_the_demo_import_chaos():
         assert top not in ("eos", "sinks") or not tops & {"tests", "examples", "recovery"}, path
 
 
+def test_no_verb_imports_a_verb_and_nothing_but_the_command_line_does():
+    for path in files("recovery"):
+        verbs = {name for name in imports(path) if name.startswith("recovery.verbs")}
+        assert not verbs or path.name == "cli.py", path
+
+
 def test_the_pure_rooms_do_no_input_or_output_and_have_no_clock():
     for path in files(*NO_IO):
         assert not {name.split(".")[0] for name in imports(path)} & IO_MODULES, path

@@ -18,7 +18,7 @@ from eos.ids import TopicName, TxnId
 from eos.protocol import State
 from eos.transport.security import Security
 from recovery.admin import Admin
-from recovery.namespace_checks import check_policies, check_retention
+from recovery.checks.namespace import check_policies, check_retention
 from tests.support.http_server import ScriptedServer, scripted_server
 
 TOPIC = TopicName.parse("persistent://public/default/t")

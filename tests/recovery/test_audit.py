@@ -13,8 +13,8 @@ from eos.wire.batch import Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
 from eos.wire.entry import Entry
-from recovery.attempts import Attempts
-from recovery.audit import PartitionAudit
+from recovery.audit.attempts import Attempts
+from recovery.audit.partition import PartitionAudit
 from tests.protocol.epochs import EMPTY, FAILED, claim, opened, step
 
 TOPIC = "persistent://public/default/t"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eos.standalone import PulsarStandalone
-from recovery.checks import Verdict
-from recovery.local_checks import check_spark
-from recovery.namespace_checks import check_policies, check_retention
+from recovery.checks.check import Verdict
+from recovery.checks.local import check_spark
+from recovery.checks.namespace import check_policies, check_retention
 from tests.support import admin
 from tests.transport.scripted import wait_until
 

@@ -15,7 +15,7 @@ from eos.committer.counting import Counted, is_counted
 from eos.ids import MessageId, Place
 from eos.protocol import LogRecord, State
 from eos.summary import PartitionFigures
-from recovery.attempts import NEVER_READABLE, Attempts
+from recovery.audit.attempts import NEVER_READABLE, Attempts
 from recovery.report import Facts
 from recovery.sink_view import is_decided
 

@@ -14,7 +14,7 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import LogRecord
 from recovery.admin import Admin
-from recovery.checks import Check, failed, of_error, ok, unknown, warning
+from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 
 MESSAGE_AGE: Final = "message_age"
 REFUSING: Final = ("producer_request_hold", "producer_exception")

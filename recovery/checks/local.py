@@ -7,8 +7,8 @@ from pathlib import Path
 from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.protocol import LogRecord
-from recovery.checks import Check, failed, of_error, ok, unknown, warning
-from recovery.properties import parse_properties
+from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from recovery.checks.properties import parse_properties
 from recovery.report import age_s, duration
 from recovery.target import Target
 

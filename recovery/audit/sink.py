@@ -14,8 +14,8 @@ from eos.errors import EosError, ProtocolError
 from eos.ids import Place, TopicName
 from eos.protocol import LogRecord, State
 from eos.roll_call import CALL, KIND, properties_of
-from recovery.attempts import Attempts
-from recovery.audit import Finding, PartitionAudit, Stray, by_topic, finding_of
+from recovery.audit.attempts import Attempts
+from recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
 from recovery.report import Facts
 from recovery.sink_view import Decided, Owing, Unfinished, view
 from recovery.target import Target

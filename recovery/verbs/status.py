@@ -14,7 +14,14 @@ from eos.protocol import BATCH
 from recovery.admin import Admin
 from recovery.exits import Exit, worst
 from recovery.report import Facts, Report, duration, escape, facts_table
-from recovery.sink_view import Decided, Owing, SinkView, Unfinished, query_label, view
+from recovery.sink_view import (
+    SinkView,
+    Unfinished,
+    epoch_label,
+    query_label,
+    render_owing,
+    view,
+)
 from recovery.target import Target
 
 
@@ -67,8 +74,8 @@ class StatusReport(Report):
             render_owing(console, sink.sink_id, sink.owing)
             for decided in sink.decided:
                 console.print(
-                    f"[bold]{escape(sink.sink_id)}[/], {_epoch(decided)}: {decided.state.value}, "
-                    f"as a person decided. {escape(decided.reason)}"
+                    f"[bold]{escape(sink.sink_id)}[/], {epoch_label(decided)}: "
+                    f"{decided.state.value}, as a person decided. {escape(decided.reason)}"
                 )
         for problem in self.problems:
             console.print(f"[yellow]Not known:[/] {escape(problem)}")
@@ -106,24 +113,10 @@ def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
     )
     at_broker = f"; at the broker: {one.at_broker}" if one.at_broker else ""
     console.print(
-        f"[bold]{escape(sink_id)}[/], {_epoch(one)}: [yellow]{one.state.value}[/], attempt "
+        f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/], attempt "
         f"{one.attempt}, transaction {one.txn}, opened {duration(one.age_s)} ago, {left}"
         f"{escape(at_broker)}.\n   {escape(one.meaning)}."
     )
-
-
-def render_owing(console: Console, sink_id: str, owing: list[Owing]) -> None:
-    """A paragraph for each epoch that was attempted and is not in the topics."""
-    for one in owing:
-        console.print(
-            f"[bold]{escape(sink_id)}[/], {_epoch(one)}: [yellow]{one.state.value}[/] "
-            f"({escape(one.reason)}), {duration(one.written_age_s)} ago.\n   "
-            f"{escape(one.meaning)}. {escape(one.way_out)}."
-        )
-
-
-def _epoch(one: Unfinished | Owing | Decided) -> str:
-    return f"epoch {escape(one.epoch)} of {escape(query_label(one.query_id))}"
 
 
 def status(

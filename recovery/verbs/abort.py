@@ -10,9 +10,19 @@ from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, T
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.wire.commands import TxnAction
-from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
+from recovery.change import (
+    ABORT,
+    Apply,
+    Deadline,
+    Progress,
+    Yes,
+    carry_out,
+    fencing_warning,
+    finish_one,
+    label,
+    open_takeover,
+)
 from recovery.report import Plan, PlanStep, Report, age_s, duration
-from recovery.resolve import ABORT, Deadline, finish_one, label, open_takeover
 from recovery.sink_view import view
 from recovery.target import Target
 

@@ -13,7 +13,7 @@ from eos.ids import TopicName
 from eos.retry import Patience
 from recovery.admin import Admin, OpenTransaction
 from recovery.change import Apply, Progress, Yes, carry_out
-from recovery.orphans import connect_coordinators, held_back
+from recovery.held_back import connect_coordinators, held_back
 from recovery.report import Plan, PlanStep, Report, age_s, duration
 from recovery.target import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from recovery.admin import Admin, CoordinatorState
-from recovery.checks import Check, failed, of_error, ok, unknown, warning
+from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 from recovery.report import age_s, duration
 from recovery.target import Target
 

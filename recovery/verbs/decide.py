@@ -14,13 +14,12 @@ from rich.console import Console
 from eos.errors import ConfigurationError, EosError, Fatal, InDoubt
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.transport.security import Security
-from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning
+from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning, label, open_takeover
 from recovery.evidence import Evidence, gather
 from recovery.exits import Exit
+from recovery.moments import life_of
 from recovery.objections import Objection, Verdict, objections
 from recovery.report import Plan, PlanStep, Report
-from recovery.resolve import label, open_takeover
-from recovery.show import life_of
 from recovery.sink_view import view
 from recovery.target import Target
 

@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from recovery.checks import Check, Verdict
-from recovery.cluster_checks import check_cluster
+from recovery.checks.check import Check, Verdict
+from recovery.checks.cluster import check_cluster
+from recovery.checks.local import check_logs, check_spark
+from recovery.checks.namespace import check_receipt_topics
 from recovery.exits import Exit, worst
-from recovery.local_checks import check_logs, check_spark
-from recovery.namespace_checks import check_receipt_topics
 from recovery.report import Report, escape
 from recovery.target import Target
 

@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from recovery.audit import Finding
+from recovery.audit.partition import Finding
+from recovery.audit.sink import AuditedSink, SinkAudit
 from recovery.exits import Exit, worst
 from recovery.report import Report, escape
-from recovery.sink_audit import AuditedSink, SinkAudit
-from recovery.sink_view import query_label
-from recovery.status import render_owing
+from recovery.sink_view import query_label, render_owing
 from recovery.target import Target
 
 

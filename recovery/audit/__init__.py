@@ -1,0 +1,1 @@
+"""Reading topics and receipts again, and comparing them with the log."""

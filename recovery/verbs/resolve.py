@@ -1,0 +1,97 @@
+"""``eos-recovery resolve``: finish what the log decided: commit, abort, or prove by the witness."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from eos.protocol import State
+from recovery.change import (
+    ABORT,
+    Apply,
+    Deadline,
+    Progress,
+    Yes,
+    carry_out,
+    fencing_warning,
+    finish_one,
+    label,
+    open_takeover,
+)
+from recovery.report import Plan, PlanStep, Report
+from recovery.sink_view import SinkView, Unfinished, view
+from recovery.target import Target
+
+_WILL: Final = {
+    State.OPEN: (
+        f"append ABORTING, {ABORT}",
+        "The log holds no decision to commit, so none can have been carried out. The epoch is "
+        "written by the next run of its query.",
+    ),
+    State.ABORTING: (ABORT, "The log has decided to abort; this finishes it."),
+    State.PREPARED: (
+        "find the mark, END_TXN(commit); if the broker has forgotten the transaction, ask the "
+        "witness; if the mark is gone, read the epoch's own messages; append COMMITTED, or ABORTED "
+        "if it is proved expired",
+        "The log has decided to commit; this finishes it, or proves what became of it. Where "
+        "nothing proves it, it stays in doubt: `decide` shows the evidence.",
+    ),
+}
+
+
+def plan_of(views: list[SinkView]) -> Plan:
+    """What resolving these sinks would do."""
+    waiting = [sink for sink in views if sink.unfinished]
+    return Plan(
+        steps=[_step(sink, one) for sink in waiting for one in sink.unfinished],
+        warnings=[fencing_warning(sink) for sink in waiting],
+    )
+
+
+def _step(sink: SinkView, one: Unfinished) -> PlanStep:
+    what, why = _WILL[one.state]
+    return PlanStep(
+        what=f"{label(sink.sink_id, one.query_id, one.epoch)}, {one.state.value}, "
+        f"transaction {one.txn}: {what}.",
+        why=why,
+    )
+
+
+def resolve_verb(
+    target: Target,
+    sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
+    apply: Apply = False,
+    yes: Yes = False,
+    deadline_s: Deadline = 60.0,
+) -> Report:
+    """Finish what the log decided: commit, or abort, or prove by the witness what happened.
+
+    Shows a plan; --apply does it, step by step. It may be broken off and repeated at any time.
+    What can't be proved now stays in doubt: nothing is guessed; a person may `decide` it. What was
+    never PREPARED always ends, as ABORTED, even without its receipt topic: nothing is ended by its
+    number then, its transaction expires by itself.
+
+        eos-recovery resolve orders --commit-log /data/eos
+
+        eos-recovery resolve orders --commit-log /data/eos --apply
+
+    Exit codes: 0 nothing to do, or all done; 1 a plan with steps, or a step failed; 2 an outcome
+    can't be proved now; 64 wrong options.
+    """
+    names = target.sinks(sink)
+    logs = [target.log(name) for name in names]
+    plan = plan_of([view(log.history, ()) for log in logs])
+
+    def do(progress: Progress) -> None:
+        for log in logs:
+            if log.history.unfinished:
+                _resolve_one(target, log.sink_id, deadline_s, progress)
+
+    return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _resolve_one(target: Target, sink_id: str, deadline_s: float, progress: Progress) -> None:
+    with open_takeover(target, sink_id, deadline_s) as takeover:
+        for record in takeover.unfinished:
+            finish_one(takeover, record, progress)
