@@ -12,11 +12,11 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from chaos.conditions import CONDITIONS
-from chaos.driver_log import logs_in
+from chaos.cluster.driver_log import logs_in
 from chaos.faults import DRAWN, FAULTS
-from chaos.outcome import Outcome, outcome_of, schedule_of
+from chaos.faults.conditions import CONDITIONS
 from chaos.planning import draw, only, soak
+from chaos.report.outcome import Outcome, outcome_of, schedule_of
 from chaos.run import Run
 from chaos.schedule import Schedule
 from eos.standalone import PulsarStandalone

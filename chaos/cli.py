@@ -16,14 +16,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from chaos import options, spark_archive
-from chaos.anomalies import Kind
+from chaos import options
 from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, of_soak, run_all
-from chaos.conditions import CONDITIONS
+from chaos.checker.anomalies import Kind
+from chaos.cluster import spark_rehearsal
 from chaos.faults import FAULTS
+from chaos.faults.conditions import CONDITIONS
 from chaos.job import load
-from chaos.outcome import Outcome
-from chaos.report import verdict_of, write_json, write_junit
+from chaos.report.machine import verdict_of, write_json, write_junit
+from chaos.report.outcome import Outcome
 from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
@@ -93,7 +94,7 @@ def run(
     # With --hours there is no end of seeds.
     todo = mine if hours is not None else list(mine)
     if not isinstance(todo, list) or len(todo) >= _WORTH_AN_ARCHIVE:
-        spark_archive.create()
+        spark_rehearsal.create()
     plan = Plan(workload, todo, report, numbers, shrink)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
@@ -101,7 +102,7 @@ def run(
 
 
 def _conclude(outcomes: list[Outcome], report: Path) -> Never:
-    from chaos.page import write_page  # matplotlib takes a second to load
+    from chaos.report.page import write_page  # matplotlib takes a second to load
 
     write_json(outcomes, report / "report.json")
     write_junit(outcomes, report / "junit.xml")

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from chaos.checker.history import Record
 from chaos.checkpoint import Checkpoint
-from chaos.history import Record
+from chaos.cluster.supervisor import Supervisor
+from chaos.faults.nemesis import Nemesis
 from chaos.job import Job
-from chaos.nemesis import Nemesis
 from chaos.records import release
 from chaos.schedule import Schedule
-from chaos.supervisor import Supervisor
 
 EPOCH_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.1

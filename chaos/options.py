@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from chaos.conditions import CONDITIONS
 from chaos.faults import DRAWN, FAULTS
+from chaos.faults.conditions import CONDITIONS
 from chaos.planning import FEWEST_EPOCHS
 from chaos.workloads import OWN
 from eos.errors import ConfigurationError

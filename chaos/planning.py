@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.conditions import CONDITIONS
 from chaos.faults import FAULTS, Fault
+from chaos.faults.conditions import CONDITIONS
 from chaos.job import Shape
 from chaos.schedule import Planned, Schedule
 

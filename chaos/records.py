@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from chaos.history import Record
+from chaos.checker.history import Record
 from chaos.job import Job
 from chaos.record_text import text_of
 from chaos.schedule import Schedule

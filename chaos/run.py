@@ -12,25 +12,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from chaos.anomalies import Anomaly
-from chaos.checker import check
+from chaos.checker.anomalies import Anomaly
+from chaos.checker.check import check
+from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
 from chaos.checkpoint import Checkpoint
-from chaos.conditions import CONDITIONS, operators
+from chaos.cluster.proxy import FaultProxy
+from chaos.cluster.supervisor import IN_VAIN, JobFailed, Supervisor
+from chaos.cluster.target import Target
 from chaos.faults import FAULTS
+from chaos.faults.conditions import CONDITIONS, operators
+from chaos.faults.nemesis import Happened, Nemesis
 from chaos.feed import EPOCH_TIMEOUT_S, Feed
-from chaos.history import Control, Decision, Record, RunHistory, decisions_of
 from chaos.job import Job, prepare
-from chaos.nemesis import Happened, Nemesis
-from chaos.observers import Observers
+from chaos.observers.observers import Observers
+from chaos.observers.resources import Sample, Sampler
+from chaos.observers.stuck import held_back
+from chaos.observers.timing import Timing, timing_of
 from chaos.planning import shape_of
-from chaos.proxy import FaultProxy
 from chaos.records import records_of
-from chaos.resources import Sample, Sampler
 from chaos.schedule import Schedule
-from chaos.stuck import held_back
-from chaos.supervisor import IN_VAIN, JobFailed, Supervisor
-from chaos.target import Target
-from chaos.timing import Timing, timing_of
 from eos.errors import CommitLogError, EosError
 from eos.protocol import LogRecord
 from eos.standalone import PulsarStandalone

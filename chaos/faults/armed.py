@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import psutil
 
-from chaos.life import Life
-from chaos.target import Target
+from chaos.cluster.life import Life
+from chaos.cluster.target import Target
 from eos.steps import Place
 
 Action = Literal["kill", "stop", "error"]

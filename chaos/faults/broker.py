@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.target import Target, path_of
 from chaos.faults.fault import Fault, Proof
-from chaos.target import Target, path_of
 
 _ASSIGN: Final = "persistent/pulsar/system/transaction_coordinator_assign-partition-0"
 

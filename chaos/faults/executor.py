@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.processes import kill_all, stopped
+from chaos.cluster.target import Target
 from chaos.faults.fault import Fault, Proof, pids
-from chaos.processes import kill_all, stopped
-from chaos.target import Target
 
 
 @contextmanager

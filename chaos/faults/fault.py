@@ -13,9 +13,9 @@ from typing import Literal
 
 import psutil
 
-from chaos.anomalies import Kind
+from chaos.checker.anomalies import Kind
+from chaos.cluster.target import Target
 from chaos.job import Shape
-from chaos.target import Target
 
 Part = Literal[
     "driver",

@@ -13,10 +13,10 @@ from typing import Final
 
 import psutil
 
+from chaos.cluster.processes import stopped
+from chaos.cluster.target import Target
 from chaos.faults.fault import Fault, Proof
 from chaos.faults.refusal import refused
-from chaos.processes import stopped
-from chaos.target import Target
 from recovery.exits import Exit
 
 _NEWER_RECORDS: Final = 6

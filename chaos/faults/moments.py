@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import psutil
 
+from chaos.cluster.processes import kill_all
+from chaos.cluster.proxy import Verdict
+from chaos.cluster.target import Target
 from chaos.faults.fault import Fault, Part, Proof, pids
-from chaos.processes import kill_all
-from chaos.proxy import Verdict
-from chaos.target import Target
 from eos.wire import commands
 from eos.wire.messages import Message
 

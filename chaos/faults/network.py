@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.proxy import Hold, Judgement, Towards, Verdict
+from chaos.cluster.target import Target
 from chaos.faults.fault import Fault, Proof
-from chaos.proxy import Hold, Judgement, Towards, Verdict
-from chaos.target import Target
 from eos.wire import commands
 from eos.wire.messages import Message
 

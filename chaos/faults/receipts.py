@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 
 import pulsar
 
-from chaos.anomalies import Kind
+from chaos.checker.anomalies import Kind
+from chaos.cluster.target import Target, path_of
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.faults.refusal import error_of_life
-from chaos.readers import open_client
-from chaos.target import Target, path_of
+from chaos.observers.readers import open_client
 from eos.client import PulsarClient
 from eos.steps import Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from chaos.target import Target
+from chaos.cluster.target import Target
 
 _ENDS_WITHIN_S: Final = 240.0
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.processes import stopped
+from chaos.cluster.target import Target
 from chaos.faults.fault import Fault, Proof, pids
-from chaos.processes import stopped
-from chaos.target import Target
 
 FENCED_WITHIN_S: Final = 15.0
 """So long a driver that was overtaken may take to notice, before it is killed."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.target import Target
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.records import release_row
-from chaos.target import Target
 
 _LARGER_THAN_THE_BROKER_TAKES: Final = 6 << 20
 

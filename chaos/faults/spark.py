@@ -12,12 +12,12 @@ from typing import Final
 
 import psutil
 
+from chaos.cluster.processes import stopped
+from chaos.cluster.target import Target
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Fault, Proof, pids
 from chaos.faults.refusal import error_of_life, refused
 from chaos.habits import HABITS_ENV
-from chaos.processes import stopped
-from chaos.target import Target
 from eos.protocol import State
 from eos.steps import TaskStep
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.target import Target
 from chaos.faults.armed import Action, Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.faults.rival import FENCED_WITHIN_S
-from chaos.target import Target
 from eos.steps import EndingStep, LogStep, Place, Step, TaskStep
 
 _LEFT_BEHIND: Final[dict[Place, Step]] = {

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pulsar
 
+from chaos.cluster.target import Target
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Fault, Proof
 from chaos.faults.receipts import delete
 from chaos.faults.transactions import is_over
-from chaos.readers import open_client
-from chaos.target import Target
+from chaos.observers.readers import open_client
 from eos.committer.receipts import SUBSCRIPTION
 from eos.protocol import LogRecord, State
 from eos.steps import Step

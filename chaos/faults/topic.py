@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.anomalies import Kind
+from chaos.checker.anomalies import Kind
+from chaos.cluster.target import Target, path_of
 from chaos.faults.fault import Fault, Proof
-from chaos.target import Target, path_of
 
 _AVRO: Final = {
     "type": "AVRO",

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from chaos.cluster.target import Target
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.record_text import text_of
-from chaos.target import Target
 from eos.client import PulsarClient
 from eos.ids import TxnId
 from eos.steps import Step

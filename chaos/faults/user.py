@@ -16,12 +16,12 @@ from typing import Final
 
 import psutil
 
+from chaos.cluster.target import Target
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Fault, Proof
 from chaos.faults.refusal import error_of_life
 from chaos.habits import HABITS_ENV, said
 from chaos.job import Shape
-from chaos.target import Target
 from eos.steps import Step
 
 _WITHIN_S: Final = 240.0

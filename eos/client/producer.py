@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from eos.client.poisoning import poisoning
-from eos.client.transaction import Transaction
+from eos.client.transaction import Transaction, poisoning
 from eos.client.window import Budget, Window
 from eos.errors import (
     BrokerNotReady,

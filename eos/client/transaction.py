@@ -7,14 +7,13 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol, Self
 
 from eos.client.coordinators import Coordinators
-from eos.client.poisoning import poisoned
-from eos.client.settling import settle
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -37,13 +36,11 @@ from eos.errors import (
 from eos.ids import TxnId
 from eos.wire.commands import TxnAction
 
-if TYPE_CHECKING:
-    from eos.client.producer import Producer
-
 logger = logging.getLogger(__name__)
 
 END_DEADLINE_S: Final = 60.0
 
+_CLOSED_AT_ONCE: Final = 64
 _CLOCK_TOLERANCE_S: Final = 1.0
 _REPEATED: Final = (Retriable, Indeterminate, ProtocolError, NotAllowed, TopicNotFound)
 _REFUSALS: Final = (Unauthorized, TransactionsDisabled, ConfigurationError)
@@ -58,6 +55,23 @@ class _State(Enum):
     COMMITTED = "was committed"
     FAILED = "was not committed"
     ABORTED = "was aborted"
+
+
+class Writer(Protocol):
+    """What a transaction asks of the producers that write in it."""
+
+    @property
+    def topic(self) -> str:
+        """The exact topic."""
+
+    def flush(self, deadline: float = ...) -> None:
+        """Wait for what was sent before, at most until ``deadline`` of ``time.monotonic``."""
+
+    def close_failed(self, deadline: float) -> None:
+        """Wait, at most until ``deadline``, until the broker has closed it; silent."""
+
+    def release(self, txn: Transaction) -> None:
+        """``txn`` has ended."""
 
 
 class Transaction:
@@ -79,7 +93,7 @@ class Transaction:
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._registered: set[str] = set()
-        self._producers: set[Producer] = set()
+        self._producers: set[Writer] = set()
         self._poison: EosError | None = None
         self._state = _State.OPEN
         self._doubtful = False
@@ -121,7 +135,7 @@ class Transaction:
             # twice is to add it once, so nothing is in doubt here.
             self._coordinators.add_partitions(self.id, topics)
 
-    def enlist(self, producer: Producer) -> None:
+    def enlist(self, producer: Writer) -> None:
         """``producer`` is about to write in this transaction."""
         self.register([producer.topic])
         with self._lock:
@@ -145,7 +159,7 @@ class Transaction:
 
     def _check_locked(self) -> None:
         if self._poison is not None:
-            raise poisoned(self.id, self._poison)
+            raise _poisoned(self.id, self._poison)
         if self._state in (_State.FAILED, _State.ABORTED):
             raise TransactionPoisoned(f"Transaction {self.id} has ended: it {self._state.value}.")
         if self._state is not _State.OPEN:
@@ -176,7 +190,7 @@ class Transaction:
                 self._end(TxnAction.ABORT)
             except EosError as error:
                 logger.warning("%s is not aborted, it expires by itself: %s", self.id, error)
-            raise poisoned(self.id, poison)
+            raise _poisoned(self.id, poison)
         try:
             was_open = self._end(TxnAction.COMMIT)
         except EosError as error:
@@ -232,13 +246,13 @@ class Transaction:
 
         Whoever began the transaction elsewhere may abort it then. At most two time-outs.
         """
-        settle(self._snapshot(), self._coordinators.timeout_s)
+        _settle(self._snapshot(), self._coordinators.timeout_s)
 
     def _set(self, state: _State) -> None:
         with self._lock:
             self._state = state
 
-    def _snapshot(self) -> list[Producer]:
+    def _snapshot(self) -> list[Writer]:
         with self._lock:
             return list(self._producers)
 
@@ -293,3 +307,52 @@ class Transaction:
                 self.abort()
             except EosError:
                 logger.warning("transaction %s was not aborted; it expires by itself", self.id)
+
+
+@contextlib.contextmanager
+def poisoning(txn: Transaction | None) -> Iterator[None]:
+    """What goes wrong here leaves a message out of ``txn``: it must not be committed."""
+    try:
+        yield
+    except EosError as error:
+        if txn is not None:
+            txn.poison(error)
+        raise
+
+
+def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
+    """What to raise about a transaction that ``reason`` poisoned."""
+    if isinstance(reason, TransactionPoisoned):
+        return copy.copy(reason)
+    error = TransactionPoisoned(
+        f"Transaction {txn_id} is poisoned: {reason.message}",
+        hint="Begin a new transaction and send everything again.",
+    )
+    error.__cause__ = reason
+    return error
+
+
+def _settle(producers: Iterable[Writer], timeout_s: float) -> None:
+    """Wait until nothing of ``producers`` is under way: two time-outs at most, for all together.
+
+    An abort that overtook the first send to a fresh partition would leave the partition's readers
+    pinned by it (measured). So first all receipts are waited for; and a producer that failed, or
+    whose receipts do not come, is closed at the broker, which answers when all that it took before
+    is stored. Silent: an abort comes next, and has to go out anyway.
+    """
+    deadline = time.monotonic() + timeout_s
+    failed = [producer for producer in producers if not _is_flushed(producer, deadline)]
+    if not failed:
+        return
+    deadline = time.monotonic() + timeout_s
+    with ThreadPoolExecutor(min(len(failed), _CLOSED_AT_ONCE)) as pool:
+        for producer in failed:
+            pool.submit(producer.close_failed, deadline)
+
+
+def _is_flushed(producer: Writer, deadline: float) -> bool:
+    try:
+        producer.flush(deadline)
+    except EosError:
+        return False
+    return True

@@ -106,13 +106,13 @@ def fetch() -> None:
     Exit codes: 0 the jars are there; 1 a first broker did not get ready; 2 Maven or Java is
     missing, or Maven failed.
     """
-    from eos.standalone import broker, class_archive, jvm, maven
+    from eos.standalone import broker, class_rehearsal, jvm, maven
 
     try:
         jars = maven.pulsar_jars()
         typer.echo(f"{len(jars)} jars in {jars[0].parent}")
         if not broker.runs_in_docker() and (java := jvm.find_java()):
-            archive = class_archive.create(java)
+            archive = class_rehearsal.create(java)
             typer.echo(f"class archive: {archive or 'none; starts take a little longer'}")
     except EosError as error:
         _fail(error)

@@ -16,8 +16,8 @@ from typing import Self
 
 import psutil
 
-from chaos.processes import executors, kill_all, kill_session
-from chaos.spark_env import spark_env
+from chaos.cluster.processes import executors, kill_all, kill_session
+from chaos.cluster.spark_env import spark_env
 from examples.flights.job import Job
 from examples.flights.run import Event
 

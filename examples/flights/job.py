@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from chaos.spark_env import local_cluster
+from chaos.cluster.spark_env import local_cluster
 from examples.flights.data import FILES_PER_EPOCH
 from examples.flights.run import Way
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from zlib import crc32
 
-from chaos.history import Decision, Position, Reader, Record, RunHistory, Sight
+from chaos.checker.history import Decision, Position, Reader, Record, RunHistory, Sight
 from eos.protocol import State
 
 QUERY = "q"

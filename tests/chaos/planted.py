@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from chaos.anomalies import Kind
-from chaos.history import Decision, Position, Reader, RunHistory, Sight
+from chaos.checker.anomalies import Kind
+from chaos.checker.history import Decision, Position, Reader, RunHistory, Sight
 from eos.protocol import BATCH, State
 from tests.chaos.histories import QUERY, TOPIC, numbered
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.anomalies import Kind
-from chaos.checker import CHECKS, check
-from chaos.history import Position, RunHistory
+from chaos.checker.anomalies import Kind
+from chaos.checker.check import CHECKS, check
+from chaos.checker.history import Position, RunHistory
 from eos.protocol import State
 from tests.chaos.histories import clean, small
 from tests.chaos.planted import NAIVE, PLANTED, Planted, again, readers, swap

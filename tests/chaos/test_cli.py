@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from chaos.anomalies import Kind
+from chaos.checker.anomalies import Kind
 from chaos.faults import FAULTS
 
 

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from chaos.campaign import of_pairs, of_singles
-from chaos.conditions import CONDITIONS, operators
-from chaos.driver_log import DriverLog
+from chaos.checker.history import Record
+from chaos.cluster.driver_log import DriverLog
 from chaos.faults import DRAWN, FAULTS
+from chaos.faults.conditions import CONDITIONS, operators
 from chaos.feed import Feed
-from chaos.history import Record
 from chaos.job import Job
 from chaos.options import for_workload, parse_faults
-from chaos.outcome import outcome_of
 from chaos.planning import draw, fits, only, shape_of
+from chaos.report.outcome import outcome_of
 from chaos.run import Result, Run
 from chaos.workloads import OWN
 from tests.transport.scripted import wait_until

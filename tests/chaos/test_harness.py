@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.anomalies import Kind
+from chaos.checker.anomalies import Kind
 from chaos.planning import only
 from chaos.run import Result
 from eos.errors import ConfigurationError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chaos.anomalies import Kind
-from chaos.checker import check
-from chaos.history import Decision, Reader, Record, RunHistory
-from chaos.readers import Watcher, drain
+from chaos.checker.anomalies import Kind
+from chaos.checker.check import check
+from chaos.checker.history import Decision, Reader, Record, RunHistory
+from chaos.observers.readers import Watcher, drain
 from chaos.record_text import text_of
 from eos.client import PulsarClient
 from eos.protocol import State

@@ -10,7 +10,7 @@ import pytest
 
 from chaos.faults import FAULTS
 from chaos.faults.fault import Fault, Proof
-from chaos.nemesis import Nemesis
+from chaos.faults.nemesis import Nemesis
 from chaos.schedule import Planned, Schedule
 
 

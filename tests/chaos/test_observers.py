@@ -6,8 +6,8 @@ import time
 
 import pulsar
 
-from chaos.observers import Observers
-from chaos.readers import open_client
+from chaos.observers.observers import Observers
+from chaos.observers.readers import open_client
 from chaos.record_text import text_of
 from tests.support import admin
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import FaultProxy, Hold, Replace, Verdict, _Socket
+from chaos.cluster.proxy import FaultProxy, Hold, Replace, Verdict, _Socket
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
 from eos.transport.connection import Connection

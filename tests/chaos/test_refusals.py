@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos.checker.history import Control, Reader, RunHistory
+from chaos.cluster.supervisor import JobFailed
 from chaos.faults import DRAWN, FAULTS
-from chaos.history import Control, Reader, RunHistory
 from chaos.planning import only
 from chaos.run import Run
-from chaos.supervisor import JobFailed
 from eos import errors
 
 REFUSED = [fault for fault in FAULTS.values() if fault.ends_with]

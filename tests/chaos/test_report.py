@@ -7,19 +7,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chaos.anomalies import Anomaly, Kind
 from chaos.campaign import Plan, of_pairs, of_seeds, of_singles, run_all
-from chaos.conditions import CONDITIONS
+from chaos.checker.anomalies import Anomaly, Kind
+from chaos.checker.history import Operation
 from chaos.faults import DRAWN
-from chaos.history import Operation
-from chaos.nemesis import Happened
-from chaos.outcome import EpochView, Outcome, outcome_of, schedule_of
-from chaos.page import write_page
+from chaos.faults.conditions import CONDITIONS
+from chaos.faults.nemesis import Happened
+from chaos.observers.resources import Sample, grown, growth
+from chaos.observers.timing import Timing
 from chaos.planning import draw
-from chaos.report import Percentiles, verdict_of, write_json, write_junit
-from chaos.resources import Sample, grown, growth
+from chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
+from chaos.report.outcome import EpochView, Outcome, outcome_of, schedule_of
+from chaos.report.page import write_page
 from chaos.run import Result
-from chaos.timing import Timing
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small
 

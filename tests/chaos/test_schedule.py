@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from chaos.conditions import CONDITIONS
 from chaos.faults import DRAWN, FAULTS
+from chaos.faults.conditions import CONDITIONS
 from chaos.job import Job
 from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
 from chaos.record_text import id_in, text_of

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos import spark_archive
-from chaos.spark_env import spark_env
+from chaos.cluster import spark_archive, spark_rehearsal
+from chaos.cluster.spark_env import spark_env
 
 _SESSION = """
 import sys
-from chaos.spark_env import local_cluster
+from chaos.cluster.spark_env import local_cluster
 builder = local_cluster("archive", sys.argv[1], rows_per_step=100)
 known = builder._options["spark.driver.extraJavaOptions"]
 log = f"-Xlog:class+load:file={sys.argv[1]}/classes.log"
@@ -34,29 +34,29 @@ def rehearsals(tmp_path, monkeypatch):
         archive.touch()
 
     monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(spark_archive, "_rehearse_apart", rehearse)
+    monkeypatch.setattr(spark_rehearsal, "_rehearse_apart", rehearse)
     return seen
 
 
 def test_it_is_made_once_and_told_to_each_jvm(rehearsals):
     assert spark_archive.options() == ""
-    spark_archive.create()
-    spark_archive.create()
+    spark_rehearsal.create()
+    spark_rehearsal.create()
     (folder,) = rehearsals
     assert f"-XX:SharedArchiveFile={folder}/classes.jsa" in spark_archive.options()
     assert [path.name for path in folder.iterdir()] == ["classes.jsa"]
 
 
 def test_a_rehearsal_that_fails_does_no_harm(rehearsals, monkeypatch):
-    monkeypatch.setattr(spark_archive, "_rehearse_apart", lambda folder, archive: None)
-    spark_archive.create()
+    monkeypatch.setattr(spark_rehearsal, "_rehearse_apart", lambda folder, archive: None)
+    spark_rehearsal.create()
     assert spark_archive.options() == ""
 
 
 def test_a_rehearsal_that_takes_too_long_does_no_harm(tmp_path, monkeypatch):
     monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(spark_archive, "_WITHIN_S", 0.001)
-    spark_archive.create()
+    monkeypatch.setattr(spark_rehearsal, "_WITHIN_S", 0.001)
+    spark_rehearsal.create()
     assert spark_archive.options() == ""
 
 
@@ -65,7 +65,7 @@ def test_that_of_a_spark_that_is_gone_is_deleted(rehearsals, tmp_path):
     for folder, jars in ((gone, tmp_path / "nowhere"), (other, tmp_path)):
         (folder / "spark-home").mkdir(parents=True)
         (folder / "spark-home" / "jars").symlink_to(jars)
-    spark_archive.create()
+    spark_rehearsal.create()
     assert not gone.exists()
     assert other.exists()
 
@@ -73,7 +73,7 @@ def test_that_of_a_spark_that_is_gone_is_deleted(rehearsals, tmp_path):
 @pytest.mark.chaos
 def test_a_driver_takes_its_classes_from_it(tmp_path):
     """In a scratch folder of its own, as every driver: the archive has to fit all the same."""
-    spark_archive.create()
+    spark_rehearsal.create()
     env = {**os.environ, **spark_env(tmp_path, path=(Path.cwd(),))}
     subprocess.run(
         [sys.executable, "-c", _SESSION, str(tmp_path)], env=env, check=True, timeout=150

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.proxy import Verdict
+from chaos.cluster.proxy import Verdict
 from eos.client import PulsarClient
 from eos.errors import (
     BROKER_ERRORS,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import Replace, Verdict
+from chaos.cluster.proxy import Replace, Verdict
 from eos.client import PulsarClient
 from eos.errors import (
     BrokerNotReady,

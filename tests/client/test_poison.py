@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.proxy import Hold, Replace, Verdict
+from chaos.cluster.proxy import Hold, Replace, Verdict
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.wire import commands

@@ -8,7 +8,7 @@ from dataclasses import replace
 import google_crc32c
 import pytest
 
-from chaos.proxy import Replace, Verdict
+from chaos.cluster.proxy import Replace, Verdict
 from eos.errors import (
     BrokerNotReady,
     EosError,

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from chaos.proxy import Verdict
+from chaos.cluster.proxy import Verdict
 from eos.client import PulsarClient
 from eos.errors import (
     ConfigurationError,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from chaos.proxy import Verdict
+from chaos.cluster.proxy import Verdict
 from eos.client import PulsarClient
 from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, Window
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout

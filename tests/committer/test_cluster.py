@@ -10,7 +10,7 @@ from dataclasses import replace
 import pulsar
 import pytest
 
-from chaos.proxy import FaultProxy, Verdict
+from chaos.cluster.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import InDoubt, NewCluster, TopicNotFound

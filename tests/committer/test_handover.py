@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from chaos.proxy import FaultProxy, Verdict
+from chaos.cluster.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError, Fenced

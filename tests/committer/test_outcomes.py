@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from chaos.proxy import FaultProxy, Verdict
+from chaos.cluster.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import InDoubt

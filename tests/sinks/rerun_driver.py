@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from chaos.processes import executors, kill_all
+from chaos.cluster.processes import executors, kill_all
 from sinks import PulsarSink
 
 ROWS = 160_000

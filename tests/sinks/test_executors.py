@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from chaos.processes import kill_session
+from chaos.cluster.processes import kill_session
 from tests.support.judge import drain
 from tests.support.spark_cluster import HOME, standalone_cluster
 from tests.support.wheel import (

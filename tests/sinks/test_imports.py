@@ -18,7 +18,7 @@ EVERYTHING_BUT_SINKS = """
 import importlib, pkgutil, eos, recovery, chaos
 for package in (eos, recovery, chaos):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if module.name not in ("eos.standalone.container", "chaos.driver"):
+        if module.name not in ("eos.standalone.container", "chaos.cluster.driver"):
             importlib.import_module(module.name)
 """
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from eos.standalone import PulsarStandalone, class_archive, maven
+from eos.standalone import PulsarStandalone, class_archive, class_rehearsal, maven
 from eos.standalone.cli import app
 from tests.standalone.messages import read, write
 
@@ -142,7 +142,7 @@ def test_fetch_without_maven_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 def test_fetch_tells_what_is_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(maven, "pulsar_jars", lambda: [tmp_path / "a.jar"])
     monkeypatch.setenv("EOS_BROKER", "maven")
-    monkeypatch.setattr(class_archive, "create", lambda java: tmp_path / "classes.jsa")
+    monkeypatch.setattr(class_rehearsal, "create", lambda java: tmp_path / "classes.jsa")
     answer = runner.invoke(app, ["fetch"])
     assert answer.exit_code == 0
     assert f"1 jars in {tmp_path}" in answer.output
@@ -157,7 +157,7 @@ def test_an_archive_older_than_the_jars_is_not_used(
     java.touch()
     jar.touch()
     assert class_archive.find(str(java), [jar]) is None
-    archive = class_archive._path(str(java))
+    archive = class_archive.path_of(str(java))
     archive.touch()
     os.utime(jar, (1, 1))
     assert class_archive.find(str(java), [jar]) == archive

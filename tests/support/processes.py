@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from chaos.processes import kill_session
+from chaos.cluster.processes import kill_session
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from chaos.driver_log import DriverLog
+from chaos.cluster.driver_log import DriverLog
+from chaos.cluster.target import Target, path_of
 from chaos.habits import HABITS, said
 from chaos.job import Shape
-from chaos.target import Target, path_of
 from eos.ids import TopicName
 
 Group = Literal["query", "user", "spark", "namespace"]

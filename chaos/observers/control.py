@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos.history import Control
-from chaos.readers import drain, open_client
+from chaos.checker.history import Control
+from chaos.observers.readers import drain, open_client
 from chaos.record_text import text_of
 
 _EVERY_S: Final = 0.1

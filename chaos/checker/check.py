@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from chaos import deciding_checks, reading_checks
-from chaos.anomalies import Anomaly, Kind
-from chaos.history import RunHistory
-from chaos.view import View
+from chaos.checker import deciding as deciding_checks
+from chaos.checker import reading as reading_checks
+from chaos.checker.anomalies import Anomaly, Kind
+from chaos.checker.history import RunHistory
+from chaos.checker.view import View
 
 EXAMPLES: Final = 5
 """So many cases of each kind are kept as text; all are counted."""

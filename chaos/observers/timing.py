@@ -6,11 +6,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chaos.history import RunHistory
-from chaos.view import View
+from chaos.checker.history import RunHistory
+from chaos.checker.view import View
 
 if TYPE_CHECKING:
-    from chaos.target import Target
+    from chaos.cluster.target import Target
 
 
 @dataclass

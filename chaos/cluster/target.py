@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 import psutil
 
-from chaos.driver_log import DriverLog
+from chaos.cluster.driver_log import DriverLog
+from chaos.cluster.life import Life
+from chaos.cluster.proxy import FaultProxy
+from chaos.cluster.supervisor import Supervisor
 from chaos.job import Job
-from chaos.life import Life
-from chaos.proxy import FaultProxy
-from chaos.supervisor import Supervisor
 from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
 from eos.ids import TxnId

@@ -1,16 +1,11 @@
-"""The JVM's archive of Spark's classes: a driver with its executors then starts in half the time.
+"""Makes the JVM's archive of Spark's classes, by a rehearsal: a small stream that comes to its end.
 
-Made once for each Spark and each Java, by a rehearsal: a small stream that comes to its end. The
-JVM itself checks that the archive fits, and does without it when it does not. Measured: until its
-first job is done a ``local-cluster`` takes 10.7 s of processor time with it, and 18.2 s without.
-
-python -m chaos.spark_archive ARCHIVE
+python -m chaos.cluster.spark_rehearsal ARCHIVE
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import subprocess
@@ -20,7 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eos.standalone.maven import cache_dir, locked
+from chaos.cluster.spark_archive import ARCHIVE, folder_of_archive
+from chaos.cluster.spark_env import local_cluster, spark_env
+from eos.standalone.maven import locked
 from eos.standalone.progress import Progress
 
 if TYPE_CHECKING:
@@ -28,26 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WITHIN_S: Final = 180.0
-_ARCHIVE: Final = "classes.jsa"
-
-
-def options() -> str:
-    """What a JVM is told of the archive; nothing as long as there is none."""
-    folder = _folder()
-    if folder is None or not (folder / _ARCHIVE).exists():
-        return ""
-    # Quiet: that it does not fit is no news to whoever reads a driver's log.
-    return f"-XX:SharedArchiveFile={folder / _ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def create() -> None:
     """Make the archive unless it is there; takes about half a minute and 160 MB. Should it not work
     out, everything only takes longer."""
-    folder = _folder()
+    folder = folder_of_archive()
     if folder is None:
         return
     with locked(folder.with_name(f"{folder.name}.lock")):
-        if (folder / _ARCHIVE).exists():
+        if (folder / ARCHIVE).exists():
             return
         _forget_others(folder)
         folder.mkdir(exist_ok=True)
@@ -55,25 +42,10 @@ def create() -> None:
             Progress("Archiving Spark's classes for faster starts (once)"),
             tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as scratch,
         ):
-            staged = Path(scratch, _ARCHIVE)
+            staged = Path(scratch, ARCHIVE)
             _rehearse_apart(folder, staged)
             if staged.exists():
-                staged.rename(folder / _ARCHIVE)
-
-
-def _folder() -> Path | None:
-    """Of this Spark, at this place, and this Java."""
-    import pyspark
-
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin" if home else None)
-    jars = Path(pyspark.__path__[0], "jars")
-    if java is None or not jars.is_dir():
-        return None
-    binary = Path(java).resolve()
-    known = (binary, binary.stat().st_mtime_ns, jars, jars.stat().st_mtime_ns)
-    tag = hashlib.sha256(repr(known).encode()).hexdigest()[:12]
-    return cache_dir() / f"spark-{pyspark.__version__}-{tag}"
+                staged.rename(folder / ARCHIVE)
 
 
 def _forget_others(folder: Path) -> None:
@@ -89,15 +61,13 @@ def _rehearse_apart(folder: Path, archive: Path) -> None:
     The archive names the jars by the way in which the rehearsal saw them: that has to stay, so it
     is made in ``folder`` and not in a scratch folder.
     """
-    from chaos.spark_env import spark_env
-
     # Too slow a machine goes without, as after any failure.
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            [sys.executable, "-m", "chaos.spark_archive", str(archive)],
+            [sys.executable, "-m", "chaos.cluster.spark_rehearsal", str(archive)],
             env={
                 **os.environ,
-                **spark_env(folder, path=(Path(__file__).parents[1],)),
+                **spark_env(folder, path=(Path(__file__).parents[2],)),
                 "TMPDIR": str(archive.parent),
             },
             capture_output=True,
@@ -109,8 +79,6 @@ def _rehearse_apart(folder: Path, archive: Path) -> None:
 
 def _rehearse(archive: Path) -> None:
     """What a driver does: a stream from files, with a shuffle, through Python."""
-    from chaos.spark_env import local_cluster
-
     folder = archive.parent
     spark = (
         local_cluster("rehearsal", str(folder), rows_per_step=100)

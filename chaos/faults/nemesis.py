@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.checker.history import Operation
+from chaos.cluster.target import Target
 from chaos.faults import FAULTS
 from chaos.faults.fault import Proof
-from chaos.history import Operation
 from chaos.schedule import Planned, Schedule
-from chaos.target import Target
 
 _FIRES_WITHIN_S: Final = 30.0
 

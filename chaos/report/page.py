@@ -8,12 +8,12 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from chaos.conditions import CONDITIONS
 from chaos.faults import FAULTS
-from chaos.outcome import Outcome
-from chaos.plots import recovery_times, resources, timeline
-from chaos.report import DURATIONS, Percentiles, durations_of, verdict_of
-from chaos.resources import are_long
+from chaos.faults.conditions import CONDITIONS
+from chaos.observers.resources import are_long
+from chaos.report.machine import DURATIONS, Percentiles, durations_of, verdict_of
+from chaos.report.outcome import Outcome
+from chaos.report.plots import recovery_times, resources, timeline
 
 _PAGE: Final = Template("""<!doctype html>
 <html lang="en">

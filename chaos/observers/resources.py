@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from chaos.supervisor import Supervisor
+from chaos.cluster.supervisor import Supervisor
 
 EVERY_S: Final = 5.0
 MOST_GROWTH: Final = 1.10

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
-from chaos.history import Decision, Reader
-from chaos.view import Place, View, place_of
+from chaos.checker.history import Decision, Reader
+from chaos.checker.view import Place, View, place_of
 from eos.protocol import BATCH, FINAL, UNFINISHED, State, is_allowed
 
 

@@ -8,12 +8,12 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from chaos.anomalies import Anomaly, Kind
-from chaos.history import RunHistory
-from chaos.resources import Sample, grown
+from chaos.checker.anomalies import Anomaly, Kind
+from chaos.checker.history import RunHistory
+from chaos.checker.view import View
+from chaos.observers.resources import Sample, grown
 from chaos.run import Result
 from chaos.schedule import Schedule
-from chaos.view import View
 from eos.errors import ConfigurationError
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos.history import Position, Reader, Sight
+from chaos.checker.history import Position, Reader, Sight
 from chaos.record_text import id_in
 
 _SENTINEL: Final = "chaos-sentinel"

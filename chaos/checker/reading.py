@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from chaos.history import Position, Reader
-from chaos.view import Place, View, place_of
+from chaos.checker.history import Position, Reader
+from chaos.checker.view import Place, View, place_of
 
 
 def duplicates(view: View) -> Iterator[str]:

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from chaos.anomalies import Kind
-from chaos.outcome import Outcome
+from chaos.checker.anomalies import Kind
+from chaos.report.outcome import Outcome
 
 
 @dataclass(frozen=True)

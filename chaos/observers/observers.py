@@ -9,9 +9,9 @@ from typing import Final
 
 import pulsar
 
-from chaos.control import ControlWriter
-from chaos.history import Control, Position, Reader
-from chaos.readers import Watcher, drain, keep, open_client
+from chaos.checker.history import Control, Position, Reader
+from chaos.observers.control import ControlWriter
+from chaos.observers.readers import Watcher, drain, keep, open_client
 
 WATCHERS: Final = 2
 _CATCH_UP_S: Final = 30.0

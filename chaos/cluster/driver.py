@@ -1,6 +1,6 @@
 """The driver program: runs a workload until its stdin closes. Gets killed a lot.
 
-python -m chaos.driver JOB_AS_JSON
+python -m chaos.cluster.driver JOB_AS_JSON
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from chaos.cluster.spark_env import local_cluster
 from chaos.job import Job, load
-from chaos.spark_env import local_cluster
 
 _STOP_GRACE_S = 20.0
 

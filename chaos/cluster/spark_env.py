@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos import spark_archive
+from chaos.cluster import spark_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

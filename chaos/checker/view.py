@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from chaos.history import Decision, Position, Reader, Record, RunHistory, Sight
+from chaos.checker.history import Decision, Position, Reader, Record, RunHistory, Sight
 from eos.protocol import BATCH, FINAL, State
 
 

@@ -1,0 +1,1 @@
+"""From one run's history to its anomalies. Pure."""

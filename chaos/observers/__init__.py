@@ -1,0 +1,1 @@
+"""Who looks on while a run lasts: readers, control sends, processes, clocks."""
