@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from chaos.checker import deciding as deciding_checks
-from chaos.checker import reading as reading_checks
+from chaos.checker import deciding, reading
 from chaos.checker.anomalies import Anomaly, Kind
 from chaos.checker.history import RunHistory
 from chaos.checker.view import View
@@ -16,21 +15,21 @@ EXAMPLES: Final = 5
 """So many cases of each kind are kept as text; all are counted."""
 
 CHECKS: Final[dict[Kind, Callable[[View], Iterator[str]]]] = {
-    Kind.DUPLICATE: reading_checks.duplicates,
-    Kind.LOST_WRITE: reading_checks.lost_writes,
-    Kind.ABORTED_READ: reading_checks.aborted_reads,
-    Kind.TORN_EPOCH: reading_checks.torn_epochs,
-    Kind.EARLY_READ: reading_checks.early_reads,
-    Kind.CORRUPT: reading_checks.corrupt,
-    Kind.MISROUTED: reading_checks.misrouted,
-    Kind.ORDER: reading_checks.out_of_order,
-    Kind.SKIP: reading_checks.skips,
-    Kind.DISAGREEMENT: reading_checks.disagreements,
-    Kind.VANISHED: reading_checks.vanished,
-    Kind.DECISION_FLIP: deciding_checks.decision_flips,
-    Kind.GAP: deciding_checks.gaps,
-    Kind.STUCK: deciding_checks.stuck,
-    Kind.NOT_IDEMPOTENT: deciding_checks.not_idempotent,
+    Kind.DUPLICATE: reading.duplicates,
+    Kind.LOST_WRITE: reading.lost_writes,
+    Kind.ABORTED_READ: reading.aborted_reads,
+    Kind.TORN_EPOCH: reading.torn_epochs,
+    Kind.EARLY_READ: reading.early_reads,
+    Kind.CORRUPT: reading.corrupt,
+    Kind.MISROUTED: reading.misrouted,
+    Kind.ORDER: reading.out_of_order,
+    Kind.SKIP: reading.skips,
+    Kind.DISAGREEMENT: reading.disagreements,
+    Kind.VANISHED: reading.vanished,
+    Kind.DECISION_FLIP: deciding.decision_flips,
+    Kind.GAP: deciding.gaps,
+    Kind.STUCK: deciding.stuck,
+    Kind.NOT_IDEMPOTENT: deciding.not_idempotent,
 }
 """Anomaly 16 is not here: it follows from the others."""
 

@@ -1,0 +1,146 @@
+"""A person's decision about an epoch, from Python: what ``eos-recovery decide --apply`` does."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from eos.errors import ConfigurationError, Fatal, InDoubt
+from eos.protocol import LogRecord, Reason, ReasonKind, State
+from eos.transport.security import Security
+from recovery.change import open_takeover
+from recovery.evidence import Evidence, gather
+from recovery.moments import life_of
+from recovery.objections import Objection, Verdict, objections
+from recovery.target import Target
+
+STATE: Final = {
+    Verdict.COMMITTED: State.COMMITTED,
+    Verdict.ABORTED: State.ABORTED,
+    Verdict.ABANDONED: State.ABANDONED,
+}
+"""What a verdict makes of an epoch."""
+
+
+class Refused(Fatal):
+    """What can be seen speaks against the decision, or makes it needless."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One epoch, and what somebody says has become of it."""
+
+    target: Target
+    sink_id: str
+    epoch: str
+    query: str | None
+    verdict: Verdict
+    reason: Reason
+    deadline_s: float
+
+    def look(self) -> tuple[LogRecord, Evidence, list[Objection]]:
+        """The epoch's newest record, what can be seen, and what speaks against the verdict."""
+        records = self.target.log(self.sink_id).records()
+        life = life_of(self.sink_id, records, self.epoch, self.query)
+        with self.target.client(life[-1].service_url) as client:
+            admin = self.target.maybe_admin()
+            evidence = gather(client, admin, life, timeout_s=self.deadline_s)
+        return life[-1], evidence, objections(life[-1], self.verdict, evidence)
+
+    def carry_out(self) -> LogRecord:
+        """Take the claim, look again, and append the verdict."""
+        seen, _, against = self.look()
+        _check(seen, against)
+        with open_takeover(self.target, self.sink_id, self.deadline_s) as takeover:
+            takeover.claim()
+            record, _, against = self.look()
+            _check(record, against)
+            if record.seq != seen.seq:
+                raise Refused(f"The epoch has gone on meanwhile: it is {record.state.value}.")
+            return takeover.decide(record, STATE[self.verdict], self.reason)
+
+
+def _check(record: LogRecord, against: list[Objection]) -> None:
+    if not against:
+        return
+    cls = InDoubt if all(one.is_unknown for one in against) else Refused
+    raise cls(
+        " ".join(one.text for one in against),
+        hint="",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn,
+    )
+
+
+def decide(
+    sink_id: str,
+    *,
+    epoch: str,
+    verdict: Verdict | str,
+    because: str,
+    by: str | None = None,
+    query_id: str | None = None,
+    commit_log: str | Path,
+    service_url: str | None = None,
+    security: Security | None = None,
+    admin_url: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    deadline_s: float = 20.0,
+    timeout_s: float = 30.0,
+) -> LogRecord:
+    """Record what a person knows of an epoch whose outcome nothing proves.
+
+    Takes the sink's claim: a driver that is still alive is fenced at its next append. Sends no
+    END_TXN. The log keeps the name and the reason.
+
+    Args:
+        verdict: ``committed`` or ``aborted`` for an epoch that is PREPARED; ``abandoned`` for one
+            that was attempted and is not in the topics.
+        by: who decides; the login name by default.
+        deadline_s: of each thing that is looked at before.
+
+    Returns:
+        The record that was appended.
+
+    Raises:
+        ConfigurationError: there is no such log or epoch, or no reason is given.
+        Refused: what can be seen contradicts it, or `resolve` can prove what happened.
+        InDoubt: something that may prove it gives no answer now.
+        Fenced: a driver claimed the sink at the same moment.
+    """
+    target = Target(
+        commit_log=str(commit_log),
+        service_url=service_url,
+        admin_url=admin_url,
+        timeout_s=timeout_s,
+        security=security or Security(),
+        storage_options=storage_options,
+    )
+    target.sinks(sink_id)
+    reason = reason_of(by, because)
+    case = Case(target, sink_id, epoch, query_id, Verdict(verdict), reason, deadline_s)
+    return case.carry_out()
+
+
+def reason_of(by: str | None, because: str) -> Reason:
+    """Who decides and why, as the log keeps it.
+
+    Args:
+        by: the login name when None.
+
+    Raises:
+        ConfigurationError: a name or a reason is missing.
+    """
+    if by is None:
+        try:
+            by = getpass.getuser()
+        except (OSError, KeyError):
+            raise ConfigurationError("Nobody knows who you are.", hint="Say it: --by.") from None
+    if not by.strip() or not because.strip():
+        raise ConfigurationError("A decision needs a name and a reason.")
+    return Reason(ReasonKind.DECIDED, f"{by}: {because}")
