@@ -61,7 +61,7 @@ class Job:
     input_dir: str
     scratch_dir: str
     tasks: int = 2
-    on_new_cluster: str = "refuse"
+    on_new_cluster: Literal["refuse", "continue"] = "refuse"
     shape: Shape = "stream"
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Required, Self, TypedDict, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -28,6 +28,36 @@ from sinks.clients import ClientOptions
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
 _SECRET = {"token", "storage_options"}
+
+
+class PulsarSinkArguments(TypedDict, total=False):
+    """The options by name and type, so that editors complete them and type checkers find a wrong
+    one. What they mean, and their defaults: ``PulsarSinkOptions``."""
+
+    sink_id: Required[str]
+    service_url: Required[str]
+    topic: Required[str]
+    commit_log: Required[str]
+    admin_url: str | None
+    create_topics: bool
+    on_new_query: Literal["refuse", "continue"]
+    on_new_cluster: Literal["refuse", "continue"]
+    on_gap: Literal["refuse", "continue"]
+    receipt_namespace: str | None
+    transaction_ttl_s: float
+    max_attempts: int
+    request_timeout_s: float
+    resolve_timeout_s: float
+    max_batch_bytes: int
+    max_pending_bytes: int
+    compression: str
+    keep_epochs: int
+    storage_options: Mapping[str, str] | None
+    token: str | Callable[[], str] | None
+    token_file: str | None
+    tls_trust_certs_file: str | None
+    tls_certificate_file: str | None
+    tls_private_key_file: str | None
 
 
 class PulsarSinkOptions(BaseModel):

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ from sinks.arguments import BatchKey, batch_key, check_batch
 from sinks.columns import select_columns
 from sinks.failures import shortened
 from sinks.jobs import spark_context, tagged_jobs
-from sinks.options import PulsarSinkOptions
+from sinks.options import PulsarSinkArguments, PulsarSinkOptions
 from sinks.progress import log_written, warn_of_new_topic
 from sinks.streaming import is_stateful, may_rerun, run_without_writing, running_query
 from sinks.task import SUMMARY_SCHEMA, WriteTask
@@ -54,7 +54,7 @@ class PulsarSink:
         ConfigurationError: an option is missing, unknown or wrong.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[PulsarSinkArguments]) -> None:
         self.options = PulsarSinkOptions.parse(options)
         self._lock = threading.Lock()
         self._half: PulsarHalf | None = None

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import mypy.api
 import pytest
 
 from eos.errors import ConfigurationError
 from sinks import PulsarSink
+from sinks.options import PulsarSinkArguments, PulsarSinkOptions
+
+ROOT = Path(__file__).parents[2]
 
 GOOD = {
     "sink_id": "orders",
@@ -48,6 +54,29 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name, value, allowed):
 def test_all_wrong_options_are_named_at_once():
     with pytest.raises(ConfigurationError, match=r"'sink_id' is required.*'max_attempts'"):
         PulsarSink(**{**{k: v for k, v in GOOD.items() if k != "sink_id"}, "max_attempts": 0})
+
+
+def test_the_names_that_editors_know_are_those_that_are_accepted():
+    known = list(PulsarSinkArguments.__annotations__)
+    assert known == list(PulsarSinkOptions.model_fields)
+
+
+def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):
+    program = tmp_path / "job.py"
+    good = ", ".join(f"{name}={value!r}" for name, value in GOOD.items())
+    program.write_text(
+        "from sinks import PulsarSink\n"
+        f"PulsarSink({good})\n"
+        f"PulsarSink({good}, sink_idd='x')\n"
+        f"PulsarSink({good}, max_attempts='x')\n"
+        f"PulsarSink({good.partition(', ')[2]})\n"
+    )
+    told, _, code = mypy.api.run(["--config-file", str(ROOT / "pyproject.toml"), str(program)])
+    errors = [line for line in told.splitlines() if ": error:" in line]
+    assert [(line.split(":")[1], line.rsplit("[")[-1]) for line in errors] == [
+        ("3", "call-arg]"), ("4", "arg-type]"), ("5", "call-arg]")
+    ], told  # fmt: skip
+    assert code == 1
 
 
 def test_half_a_key_pair_is_refused_at_once():
