@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
+.PHONY: help demo test test-fast check chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ demo: setup ## The main job on real input, with kills: a table, a picture, 2 min
 
 test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-fast: $(STAMP) ## The tests that need neither broker nor JVM nor patience
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos' --ignore tests/model
 
 check: $(STAMP) ## Formatting, lint, types, and the rules of the house
 	$(BIN)/ruff format --check .

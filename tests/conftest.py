@@ -22,6 +22,32 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
+# Who asks for one of these has a broker, or a Spark session, and is marked `broker`: make test-fast
+# leaves it out. Tests that start a broker by themselves carry the mark in their own file.
+_SLOW_FIXTURES = {"pulsar_standalone", "broker", "secured", "elsewhere", "spark"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a broker or a JVM."""
+    for item in items:
+        if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
+
+
+@pytest.fixture(autouse=True)
+def no_broker_without_its_mark(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that starts a broker and has no mark would make the fast tests slow."""
+    if request.node.get_closest_marker("broker") or request.node.get_closest_marker("chaos"):
+        return
+
+    def refuse(self: PulsarStandalone) -> None:
+        pytest.fail("this test starts a broker: mark it @pytest.mark.broker")
+
+    monkeypatch.setattr(PulsarStandalone, "start", refuse)
+
+
 @pytest.fixture
 def name() -> str:
     """A name that no other test uses, for topics and sinks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chaos.checker.anomalies import Kind
 from chaos.checker.check import check
 from chaos.checker.history import Decision, Reader, Record, RunHistory
@@ -13,6 +15,7 @@ from eos.standalone import PulsarStandalone
 from tests.transport.scripted import wait_until
 
 
+@pytest.mark.broker
 def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name):
     topic = f"persistent://public/default/{name}"
     records = [Record(f"{epoch}/0", str(epoch), epoch) for epoch in range(3)]

@@ -20,6 +20,7 @@ from tests.support.admin import call
 from tests.support.judge import drain
 
 
+@pytest.mark.broker
 def test_a_broker_without_transactions_says_how_to_switch_them_on():
     hint = "transactionCoordinatorEnabled=true"
     with (
@@ -35,6 +36,7 @@ def test_a_broker_without_transactions_says_how_to_switch_them_on():
         assert not isinstance(caught.value, RequestTimeout)
 
 
+@pytest.mark.broker
 def test_transactions_are_spread_over_several_coordinators(name):
     with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=10) as client:
         call(broker.admin_url, "POST", "/v3/transactions/transactionCoordinator/replicas", 3)

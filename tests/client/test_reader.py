@@ -203,6 +203,7 @@ def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch)
     assert [position(entry.id) for entry in entries] == [position(one) for one in ids]
 
 
+@pytest.mark.broker
 def test_a_broker_that_is_killed_ends_the_reader_with_a_clear_error(name):
     with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=20) as client:
         (first,) = send(client, name, b"0")

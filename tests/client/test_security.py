@@ -208,6 +208,7 @@ def test_another_principal_can_neither_write_in_a_transaction_nor_end_it(secured
         txn.commit()
 
 
+@pytest.mark.broker
 def test_a_client_certificate_authenticates(tmp_path):
     """CONNECT alone: a standalone broker that insists on it can't make its own namespaces."""
     authority = trustme.CA()

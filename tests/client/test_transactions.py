@@ -150,6 +150,7 @@ def test_a_late_comer_from_another_process_can_not_register(client, pulsar_stand
             other.producer(name).send(b"late", txn=late)
 
 
+@pytest.mark.broker
 def test_the_late_send_hazard_is_real_when_the_rules_are_broken(name):
     """A raw SEND into a committed transaction hides committed rows (measured): why I3 is there.
 

@@ -249,6 +249,7 @@ def test_a_receipt_topic_that_is_deleted_under_a_driver_says_so_and_the_next_one
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
+@pytest.mark.broker
 def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
     topic = f"persistent://public/default/{name}"
     strangers: list[bytes] = []

@@ -61,6 +61,7 @@ def test_a_broken_log_fails(recovery, root, pulsar_standalone):
     assert verdicts(ended.json)["log of broken"] == "failed"
 
 
+@pytest.mark.broker
 def test_a_broker_without_transactions_fails(recovery, tmp_path):
     with PulsarStandalone(transactions=False) as broker:
         ended = recovery("doctor", "--service-url", broker.service_url, "--json")

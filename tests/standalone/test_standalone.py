@@ -32,6 +32,8 @@ from eos.standalone.readiness import Probe
 from tests.standalone.messages import read, write
 from tests.support.tokens import CONFIG, KEY, token
 
+pytestmark = pytest.mark.broker
+
 COORDINATOR = "persistent/pulsar/system/transaction_coordinator_assign"
 
 

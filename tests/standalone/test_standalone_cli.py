@@ -18,6 +18,8 @@ from eos.standalone import PulsarStandalone, class_archive, class_rehearsal, mav
 from eos.standalone.cli import app
 from tests.standalone.messages import read, write
 
+pytestmark = pytest.mark.broker
+
 TOPIC = "persistent://public/default/kept"
 runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 
