@@ -105,6 +105,10 @@ class UnfinishedEpoch(Fatal):
     """An earlier epoch of the query was attempted and is not in the topics: none may follow it."""
 
 
+class RewoundCheckpoint(Fatal):
+    """Spark asks for committed epochs again, and has planned them anew: its checkpoint is old."""
+
+
 class NewCluster(Fatal):
     """The cluster does not hold what the commit log says was written: it is another one."""
 
@@ -216,7 +220,8 @@ class Fenced(Fatal):
 
     default_hint = (
         "Another driver or the recovery tool holds this sink's claim. Make sure that only one "
-        "query writes with this sink_id, then restart the one that should."
+        "query writes with this sink_id, then restart the one that should (with a new sink object, "
+        "or after close() of this one)."
     )
 
 

@@ -43,6 +43,7 @@ class PulsarSinkArguments(TypedDict, total=False):
     on_new_query: Literal["refuse", "continue"]
     on_new_cluster: Literal["refuse", "continue"]
     on_gap: Literal["refuse", "continue"]
+    on_rewind: Literal["refuse", "skip"]
     receipt_namespace: str | None
     transaction_ttl_s: float
     max_attempts: int
@@ -75,6 +76,8 @@ class PulsarSinkOptions(BaseModel):
         on_new_cluster: what to do about a cluster without what the commit log says was written.
         on_gap: what to do about a restarted query that asks for an epoch which does not follow the
             last one that the log has; ``continue`` for functions that leave epochs out.
+        on_rewind: what to do about a checkpoint that was set back, so that Spark plans committed
+            epochs anew; ``skip`` when the source cuts the same epochs as before.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
         max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
@@ -102,6 +105,7 @@ class PulsarSinkOptions(BaseModel):
     on_new_query: Literal["refuse", "continue"] = "refuse"
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     on_gap: Literal["refuse", "continue"] = "refuse"
+    on_rewind: Literal["refuse", "skip"] = "refuse"
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
     transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3

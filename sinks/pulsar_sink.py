@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Unpack
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog, has_log
 from eos.committer import Begun, Committer, EpochResult, PulsarHalf, Written
-from eos.errors import EosError, TopicNotFound
-from eos.protocol import BATCH, History, check_lineage, lost_log, unfinished_epoch
+from eos.errors import DuplicateEpochCall, EosError, TopicNotFound
+from eos.protocol import (
+    BATCH,
+    FINAL,
+    History,
+    State,
+    check_lineage,
+    lost_log,
+    unfinished_epoch,
+)
 from eos.retry import attempts
 from eos.summary import TaskSummary
 from eos.wire.compression import Compression
@@ -30,6 +40,18 @@ from sinks.streaming import is_stateful, may_rerun, run_without_writing, running
 from sinks.task import SUMMARY_SCHEMA, WriteTask
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An epoch that ended in an error, of which kind; ``twice``: it was written, and called again.
+
+    Not the error itself, which would keep its traceback and all that hangs on it.
+    """
+
+    epoch: str
+    why: str
+    twice: DuplicateEpochCall | None
 
 
 class PulsarSink:
@@ -59,7 +81,7 @@ class PulsarSink:
         self._lock = threading.Lock()
         self._half: PulsarHalf | None = None
         self._committer: Committer | None = None
-        self._failed: dict[str, tuple[str, str]] = {}
+        self._failed: dict[str, _Failed] = {}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch of a streaming query, exactly once; skip it if it was written.
@@ -76,7 +98,14 @@ class PulsarSink:
     def _write_batch(self, df: DataFrame, batch_id: int) -> None:
         context = spark_context(df)
         query = running_query(df)
-        result = self._reported(df, context, query.query_id, str(batch_id), query.run_id)
+        result = self._reported(
+            df,
+            context,
+            query.query_id,
+            str(batch_id),
+            call=query.run_id,
+            planned_at=lambda: query.planned_at(batch_id),
+        )
         if result.status == "skipped" and is_stateful(df):
             run_without_writing(df)
 
@@ -100,13 +129,14 @@ class PulsarSink:
         """
         context = spark_context(df)
         check_batch(df)
-        return self._reported(df, context, BATCH, batch_key(epoch), "")
+        return self._reported(df, context, BATCH, batch_key(epoch))
 
     def close(self) -> None:
         """Free connections. The claim stays: the next driver takes it over."""
         with self._lock:
             half, self._half = self._half, None
             committer, self._committer = self._committer, None
+            self._failed.clear()
         try:
             if committer is not None:
                 committer.await_noted()
@@ -121,15 +151,15 @@ class PulsarSink:
         return f"epoch {epoch} of sink {self.options.sink_id}"
 
     def _reported(
-        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, call: str
+        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
     ) -> EpochResult:
         started = time.monotonic()
-        result = self._run(df, context, query_id, epoch, call)
+        result = self._run(df, context, query_id, epoch, **known)
         log_written(result, self._named(epoch), time.monotonic() - started)
         return result
 
     def _run(
-        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, call: str
+        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
     ) -> EpochResult:
         with self._lock:
             try:
@@ -139,13 +169,14 @@ class PulsarSink:
                     query_id,
                     epoch,
                     lambda begun: self._plan(df, context, half, begun),
-                    call=call,
+                    **known,
                     # A batch job's caller may end the process, or look at the log, right away.
                     notes_later=query_id != BATCH,
                     may_rerun=lambda: query_id == BATCH or may_rerun(df),
                 )
             except BaseException as error:
-                self._failed.setdefault(query_id, (epoch, type(error).__name__))
+                twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
+                self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, twice))
                 if isinstance(error, EosError):
                     error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
                 raise
@@ -157,9 +188,28 @@ class PulsarSink:
 
         Spark asks for the same epoch again after an error, unless somebody has swallowed it.
         """
-        left, why = self._failed.get(query_id, (epoch, ""))
-        if query_id != BATCH and left != epoch:
-            raise unfinished_epoch(query_id, epoch, left, why)
+        failed = self._failed.get(query_id)
+        if failed is None or query_id == BATCH or failed.epoch == epoch:
+            return
+        if failed.twice is not None:
+            raise failed.twice  # its second call's rows are in no topic, and no log knows of them
+        if self._is_settled(query_id, failed.epoch):
+            del self._failed[query_id]
+            return
+        raise unfinished_epoch(
+            query_id, epoch, failed.epoch, failed.why, sink_id=self.options.sink_id
+        )
+
+    def _is_settled(self, query_id: str, epoch: str) -> bool:
+        """Whether the log says by now that the epoch is done, or that a person gave it up."""
+        options = self.options
+        with contextlib.suppress(EosError):
+            log = CommitLog.open_read_only(
+                options.commit_log, options.sink_id, storage_options=options.storage_options
+            )
+            newest = log.history.newest(query_id, epoch)
+            return newest is not None and newest.state in (*FINAL, State.ABANDONED)
+        return False
 
     def _opened(self, query_id: str, epoch: str) -> tuple[Committer, PulsarHalf]:
         options = self.options
@@ -194,6 +244,7 @@ class PulsarSink:
                 deadline_s=options.resolve_timeout_s,
                 on_new_cluster=options.on_new_cluster,
                 on_gap=options.on_gap,
+                on_rewind=options.on_rewind,
             )
         self._committer.check_lineage(query_id, epoch, options.on_new_query)
         return self._committer, self._half

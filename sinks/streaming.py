@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -24,10 +25,22 @@ _STATE: Final = "StateStore"
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """A streaming query: its id, kept in the checkpoint, and that of its run, new at each start."""
+    """A streaming query: its id, kept in the checkpoint, and that of its run, new at each start.
+
+    ``execution`` is the JVM's StreamExecution.
+    """
 
     query_id: str
     run_id: str
+    execution: Any
+
+    def planned_at(self, epoch: int) -> datetime:
+        """When Spark decided which rows are in ``epoch``, as its checkpoint has it.
+
+        A run of an old plan finds the old time there (measured on Spark 4.2).
+        """
+        planned = self.execution.offsetLog().get(epoch).get().metadataOpt().get()
+        return datetime.fromtimestamp(planned.batchTimestampMs() / 1000, UTC)
 
 
 def running_query(df: DataFrame) -> RunningQuery:
@@ -41,7 +54,7 @@ def running_query(df: DataFrame) -> RunningQuery:
         ConfigurationError: there is no such query.
     """
     query = _query_behind(df)
-    return RunningQuery(query.id().toString(), query.runId().toString())
+    return RunningQuery(query.id().toString(), query.runId().toString(), query)
 
 
 def is_stateful(df: DataFrame) -> bool:

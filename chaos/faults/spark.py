@@ -23,6 +23,7 @@ from eos.steps import TaskStep
 
 _FAILS_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1
+_EPOCHS_BEHIND: Final = 3
 _QUEUE: Final = "spark.scheduler.listenerbus.eventqueue.capacity"
 _FEW_EVENTS: Final = 10
 _DROPPED: Final = "Dropping event from queue"
@@ -54,6 +55,30 @@ def _checkpoint_away(target: Target) -> Iterator[Proof]:
     yield Proof(
         refused(target, "NewLineage", break_it=lambda: checkpoint.rename(away), heal_it=restore)
     )
+
+
+@contextmanager
+def _checkpoint_rewound(target: Target) -> Iterator[Proof]:
+    """A driver that finds an older copy of its checkpoint plans epochs anew that are committed."""
+    checkpoint = Path(target.job.checkpoint)
+    old, newest = checkpoint.with_name("checkpoint.old"), checkpoint.with_name("checkpoint.newest")
+    with target.supervisor.paused():
+        target.supervisor.kill_all()
+        shutil.copytree(checkpoint, old)
+    before = _committed(target)
+    deadline = time.monotonic() + _FAILS_WITHIN_S
+    while _committed(target) < before + _EPOCHS_BEHIND and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+    def rewind() -> None:
+        checkpoint.rename(newest)
+        old.rename(checkpoint)
+
+    def restore() -> None:
+        shutil.rmtree(checkpoint)
+        newest.rename(checkpoint)
+
+    yield Proof(refused(target, "RewoundCheckpoint", break_it=rewind, heal_it=restore))
 
 
 @contextmanager
@@ -123,6 +148,12 @@ FAULTS: Final = (
     Fault("speculation", "driver", "a driver is started with speculation on", _speculation),
     Fault(
         "checkpoint-away", "driver", "a driver is started without its checkpoint", _checkpoint_away
+    ),
+    Fault(
+        "checkpoint-rewound",
+        "driver",
+        "a driver is started with an older copy of its checkpoint",
+        _checkpoint_rewound,
     ),
     Fault(
         "shuffle-lost", "executor", "shuffle files vanish, and a stage runs again", _shuffle_lost

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
@@ -50,6 +50,8 @@ from eos.summary import merge_figures
 
 logger = logging.getLogger(__name__)
 
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
 
 class Committer:
     """One driver's hold on one sink. Not for several threads at once.
@@ -63,6 +65,7 @@ class Committer:
         deadline_s: of each wait for a broker, a mark, an END_TXN or the witness.
         on_new_cluster: what to do about a cluster that does not hold what the log recorded.
         on_gap: what to do about a query that begins its life behind epochs that the log lacks.
+        on_rewind: what to do about epochs that are done, and that a stream has planned anew.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Committer:
         deadline_s: float = 60.0,
         on_new_cluster: Literal["refuse", "continue"] = "refuse",
         on_gap: Literal["refuse", "continue"] = "refuse",
+        on_rewind: Literal["refuse", "skip"] = "refuse",
     ) -> None:
         self._log = log
         self._half = half
@@ -92,7 +96,7 @@ class Committer:
         # Not a daemon's thread: a driver that ends in order waits for it.
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
         self._noting: Future[LogRecord] | None = None
-        self._calls = Calls(log, on_gap=on_gap)
+        self._calls = Calls(log, on_gap=on_gap, on_rewind=on_rewind)
 
     def check_lineage(
         self, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
@@ -121,6 +125,7 @@ class Committer:
         plan: Plan,
         *,
         call: str = "",
+        planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
         may_rerun: Callable[[], bool] = lambda: True,
         notes_later: bool = False,
     ) -> EpochResult:
@@ -129,6 +134,7 @@ class Committer:
         Args:
             plan: how its rows are written; called for each attempt.
             call: what tells a repeated call from a new one: Spark's run id of the query.
+            planned_at: asked of an epoch that is done: when the caller decided what is in it.
             may_rerun: asked before this call runs the epoch once more.
             notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
                 thread beside the caller's own work. Its errors are the next call's.
@@ -136,6 +142,7 @@ class Committer:
         Raises:
             DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
             UnfinishedEpoch: an earlier epoch of the query is not in the topics.
+            RewoundCheckpoint: the epoch is done, and was planned anew since.
             Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
         """
         check_epoch(query_id, epoch)
@@ -147,7 +154,16 @@ class Committer:
             result: EpochResult | None = None
             for attempt in reruns(self._max_attempts, may_rerun):
                 with attempt:
-                    result = self._run_once(claim, query_id, epoch, plan, notes_later=notes_later)
+                    decision = self._decide(query_id, epoch)
+                    failpoints.reached(Step.DECIDE)
+                    if isinstance(decision, Skip):
+                        self._calls.check_replayed(query_id, epoch, planned_at)
+                        logger.info("epoch %s of %s is done: skipped", epoch, query_id)
+                        result = result_of("skipped", decision.record)
+                        continue
+                    result = self._run_once(
+                        claim, query_id, epoch, decision, plan, notes_later=notes_later
+                    )
         except BaseException as error:
             self._calls.note_failure(self._hold.held, query_id, epoch, error)
             raise
@@ -182,14 +198,16 @@ class Committer:
                 self._noting = None
 
     def _run_once(
-        self, claim: LogRecord, query_id: str, epoch: str, plan: Plan, *, notes_later: bool
+        self,
+        claim: LogRecord,
+        query_id: str,
+        epoch: str,
+        run: Run,
+        plan: Plan,
+        *,
+        notes_later: bool,
     ) -> EpochResult:
-        decision = self._decide(query_id, epoch)
-        failpoints.reached(Step.DECIDE)
-        if isinstance(decision, Skip):
-            logger.info("epoch %s of %s is not behind the last one: skipped", epoch, query_id)
-            return result_of("skipped", decision.record)
-        record, call, write = self._open(claim, query_id, epoch, decision, plan)
+        record, call, write = self._open(claim, query_id, epoch, run, plan)
         try:
             ready = self._write_and_prepare(claim, record, call, write)
         except (Fenced, InDoubt):

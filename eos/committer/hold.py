@@ -133,7 +133,10 @@ class Hold:
                 f"Commit log {self._log.uri} ends before a transaction that was committed: "
                 f"{newer}.",
                 hint="It was rolled back to an older copy. Restore the newest one: with this one "
-                "epochs that are readable already would be written again.",
+                "epochs that are readable already would be written again. Is none left? Move this "
+                "one away, and start once with the newest checkpoint and "
+                'on_new_query="continue": only the epoch that Spark runs again may then be there '
+                "twice. Batch keys are forgotten with their log.",
                 sink_id=self._log.sink_id,
             )
 

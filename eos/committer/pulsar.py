@@ -17,10 +17,10 @@ from eos.errors import (
     ConnectionLost,
     EosError,
     InvalidTransactionStatus,
-    Retriable,
     TopicNotFound,
     TopicTerminated,
     TransactionNotFound,
+    Unauthorized,
 )
 from eos.ids import MessageId, TopicName
 from eos.protocol import DataAnswer, EndAnswer, LogRecord, MarkAnswer, State, WitnessAnswer
@@ -82,15 +82,14 @@ class PulsarHalf:
     def other_receipt_topics(self) -> list[str]:
         """Receipt topics in our namespace that logs of this sink have left there.
 
+        Of a broker that does not let us look we believe that there are none.
+
         Raises:
-            Retriable: no answer. Of a broker that does not let us look we believe that there are
-                none.
+            EosError: it does not answer, or not in a way that can be understood.
         """
         try:
             return receipt_topics_of(self.client, self._namespace, self._sink_id)
-        except Retriable:
-            raise
-        except EosError as error:
+        except Unauthorized as error:
             logger.warning("nobody knows whether sink %s wrote before: %s", self._sink_id, error)
             return []
 

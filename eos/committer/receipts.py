@@ -50,9 +50,9 @@ def receipt_topics_of(client: PulsarClient, namespace: str, sink_id: str) -> lis
     Raises:
         EosError: the broker refuses, or does not answer.
     """
-    pattern = re.compile(rf"__eos-receipts-{re.escape(sink_id)}-{_TABLE_ID}")
-    names = sorted({TopicName.parse(name).base for name in client.topics(namespace)})
-    return [str(name) for name in names if pattern.fullmatch(name.local)]
+    # Other topics there have names of every kind: only ours are parsed.
+    full = rf"persistent://{re.escape(namespace)}/__eos-receipts-{re.escape(sink_id)}-{_TABLE_ID}"
+    return sorted(name for name in client.topics(namespace) if re.fullmatch(full, name))
 
 
 class ReceiptTopic:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
-from eos.errors import NewLineage, UnfinishedEpoch
+from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
 from eos.protocol.checks import MAX_TTL_MS
 from eos.protocol.history import History
 from eos.protocol.keys import epoch_number, is_streaming
@@ -49,7 +50,9 @@ def decide_epoch(history: History, query_id: str, epoch: str, *, ttl_ms: int) ->
         return Skip(newest)
     left = _left_behind(history, query_id, epoch)
     if left is not None:
-        raise unfinished_epoch(query_id, epoch, str(left.epoch), str(left.reason))
+        raise unfinished_epoch(
+            query_id, epoch, str(left.epoch), str(left.reason), sink_id=history.sink_id
+        )
     if newest is None or newest.txn is None:
         return Run(1, ttl_ms)
     if newest.state in UNFINISHED:
@@ -78,14 +81,18 @@ def _left_behind(history: History, query_id: str, epoch: str) -> LogRecord | Non
     return min(owed, key=lambda record: int(str(record.epoch)), default=None)
 
 
-def unfinished_epoch(query_id: str, epoch: str, left: str, why: str) -> UnfinishedEpoch:
+def unfinished_epoch(
+    query_id: str, epoch: str, left: str, why: str, *, sink_id: str
+) -> UnfinishedEpoch:
     """The error for epoch ``epoch``, asked for while ``left``, an earlier one, is not done."""
     return UnfinishedEpoch(
         f"Epoch {left} ended in an error ({why}), and epoch {epoch} must not follow it.",
         hint="Does the foreachBatch function catch the sink's errors? Let them end the query. To "
         f"write epoch {left}, stop the query, delete commits/{left} and offsets/{int(left) + 1} "
-        "and all later ones from its checkpoint, and start it again. To go on without its rows: "
-        f"eos-recovery decide SINK --query {query_id} --epoch {left} --as abandoned --because ...",
+        "and all later ones from its checkpoint, and start it again (not when the function writes "
+        "to other sinks as well, that have gone on: they would refuse what Spark plans anew). To "
+        f"go on without its rows: eos-recovery decide {sink_id} --query {query_id} --epoch {left} "
+        '--as abandoned --because "why"; then write them with sink.write(rows, epoch="a key").',
         query_id=query_id,
         epoch=epoch,
     )
@@ -121,6 +128,42 @@ def check_follows(history: History, query_id: str, epoch: str) -> None:
             query_id=query_id,
             epoch=epoch,
         )
+
+
+def check_replayed(history: History, query_id: str, epoch: str, planned_at: datetime) -> None:
+    """Nothing, when ``epoch``, which is done, may be skipped: its rows are those that were written.
+
+    Spark plans an epoch, writes the plan to its checkpoint, and runs it. After a crash it runs the
+    last one again by the same plan, which is older than the transaction that committed the epoch.
+    With a checkpoint that was set back to an older copy it plans the same numbers anew, and puts
+    into them whatever has come since: rows that are in no topic.
+
+    Args:
+        planned_at: when Spark planned the epoch that it asks for.
+
+    Raises:
+        RewoundCheckpoint: it was planned later than it was written, or nobody knows any more.
+    """
+    record = history.newest(query_id, epoch)
+    if record is not None and record.opened_at is not None and planned_at <= record.opened_at:
+        return
+    last = history.last_committed_epoch(query_id)
+    what = (
+        f"Epoch {epoch} comes before epoch {last}, the last one that is committed, and the commit "
+        "log holds nothing of it"
+        if record is None
+        else f"Epoch {epoch} is committed, and Spark has planned it once more since"
+    )
+    raise RewoundCheckpoint(
+        f"{what}: the query's checkpoint was set back. The epoch may hold other rows now, which "
+        "would be dropped.",
+        hint="Start with the newest checkpoint. If there is none: with a source that cuts the same "
+        'epochs as before, set on_rewind="skip" once, and committed epochs are passed by. With any '
+        "other, write what is missing with sink.write(df, epoch=key), and start behind it with a "
+        'new checkpoint and on_new_query="continue".',
+        query_id=query_id,
+        epoch=epoch,
+    )
 
 
 def _is_given_up(history: History, query_id: str, number: int) -> bool:

@@ -85,6 +85,7 @@ class SinkAudit:
                 yield f"{sink_id}: receipts"
                 with self._unknown_on_error(records[-1].receipt_topic):
                     self._check_receipts(client, records[-1].receipt_topic, attempts)
+                    self._check_not_rolled_back(client, log.history.last_opened)
         except EosError as error:
             self.unknown.append(f"the topics of sink {sink_id}: {error}")
         # A number alone may be another cluster's: what the log counts has to be there as well.
@@ -211,6 +212,49 @@ class SinkAudit:
             else:
                 self.unknown.append(f"{topic}: its readers do not get to {end[0]}:{end[1]}.")
         self._count(receipts=count)
+
+    def _check_not_rolled_back(self, client: PulsarClient, last: LogRecord | None) -> None:
+        """A log that was replaced by an older copy looks whole; the receipts know better."""
+        newer = self._newer_receipt(client, last)
+        if newer is None:
+            return
+        # A driver that is alive may have gone on: what does the log say now?
+        again = self._target.log(self.facts.sink_id).history.last_opened
+        newer = self._newer_receipt(client, again)
+        if newer is None or again is None:
+            return
+        self.findings.append(
+            Finding(
+                sink_id=again.sink_id,
+                query_id=None,
+                epoch=None,
+                topic=again.receipt_topic,
+                what=f"transaction {newer.txn} was committed, and the log ends before it: it was "
+                "replaced by an older copy; restore the newest one",
+                message_id=str(newer.id),
+            )
+        )
+
+    def _newer_receipt(self, client: PulsarClient, last: LogRecord | None) -> Entry | None:
+        """The first committed receipt behind the mark of ``last`` that is another transaction's.
+
+        Reads what is readable now; sends nothing.
+        """
+        if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
+            return None
+        with client.reader(last.receipt_topic, last.mark_id) as reader:
+            end = reader.last_id(self._target.timeout_s)
+            if end is None or end.place <= last.mark_id.place:
+                return None
+            for entry in self._entries(reader):
+                properties = properties_of(entry)
+                is_receipt = entry.txn is not None and properties.get(KIND) == RECEIPT
+                if is_receipt and properties.get(CALL) != last.mark_uuid:
+                    return entry
+                if entry.id.place >= end.place:
+                    return None
+        self.unknown.append(f"{last.receipt_topic}: its readers do not get to its end.")
+        return None
 
     def _check_receipt(self, record: LogRecord, entry: Entry, topic: str) -> None:
         if record.state is State.PREPARED:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from eos.errors import NewLineage, UnfinishedEpoch
+from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
 from eos.ids import MessageId, TxnId
 from eos.protocol import (
     BATCH,
@@ -20,6 +21,7 @@ from eos.protocol import (
     Skip,
     State,
     check_lineage,
+    check_replayed,
     decide_epoch,
 )
 from eos.summary import PartitionFigures
@@ -92,6 +94,28 @@ def test_an_epoch_at_or_below_the_last_committed_one_is_skipped_without_a_record
     log.commit(log.open("10"))
     assert decide_epoch(log.history, QUERY, "9", ttl_ms=1000) == Skip(None)
     assert decide_epoch(log.history, QUERY, "11", ttl_ms=1000) == Run(1, 1000)
+
+
+def test_an_epoch_that_is_done_may_be_skipped_when_it_runs_by_its_old_plan():
+    log = Log()
+    log.commit(log.open("3"))
+    for planned_at in (NOW - timedelta(days=1), NOW):
+        check_replayed(log.history, QUERY, "3", planned_at)
+
+
+def test_an_epoch_that_was_planned_after_it_was_written_may_hold_other_rows():
+    log = Log()
+    log.commit(log.open("3"))
+    with pytest.raises(RewoundCheckpoint, match=r"Epoch 3 is committed.*on_rewind") as caught:
+        check_replayed(log.history, QUERY, "3", NOW + timedelta(milliseconds=1))
+    assert "epoch=3" in str(caught.value)
+
+
+def test_an_epoch_before_the_last_one_without_a_record_is_nobodys_to_skip():
+    log = Log()
+    log.commit(log.open("3"))
+    with pytest.raises(RewoundCheckpoint, match="Epoch 2 comes before epoch 3"):
+        check_replayed(log.history, QUERY, "2", NOW - timedelta(days=1))
 
 
 def test_an_aborted_epoch_runs_as_the_next_attempt_with_the_same_time_to_live():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from eos.client import PulsarClient
+from eos.errors import CommitLogError
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from tests.support import admin
@@ -229,3 +232,25 @@ def test_a_forged_receipt_is_no_receipt(recovery, make_driver, where, client):
     driver.run("1")
     ended = recovery("verify", *where, "--json")
     assert (ended.code, ended.json["sinks"][0]["receipts"]) == (0, 2)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_log_that_was_replaced_by_an_older_copy_is_found(
+    recovery, make_driver, where, root, tmp_path, left
+):
+    driver = make_driver()
+    driver.run("0")
+    shutil.copytree(root, tmp_path / "copy")
+    for epoch in range(1, left + 1):
+        driver.run(str(epoch))
+    assert recovery("verify", *where).code == 0
+    shutil.rmtree(root)
+    shutil.move(tmp_path / "copy", root)
+    ended = recovery("verify", *where, "--json")
+    assert ended.code == 1
+    (finding,) = ended.json["findings"]
+    assert "the log ends before it" in finding["what"]
+    assert "restore the newest one" in finding["what"]
+    with pytest.raises(CommitLogError, match="rolled back"):
+        make_driver().run("1")
+    assert recovery("status", *where[:2]).code == 0  # no FAILED: nothing of it could be relied on

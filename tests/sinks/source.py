@@ -32,6 +32,7 @@ class Source:
         checkpoint: Path,
         of: Callable[[DataFrame], DataFrame] = lambda rows: rows,
         mode: str = "append",
+        files_per_epoch: int = 1,
     ) -> StreamingQuery:
         """Write all that is there, one file an epoch, with ``function``; then stop.
 
@@ -39,7 +40,9 @@ class Source:
             of: makes the query of the stream of rows.
             mode: the query's output mode.
         """
-        stream = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
+        stream = self.spark.readStream.option("maxFilesPerTrigger", files_per_epoch).text(
+            str(self.folder)
+        )
         query = (
             of(stream)
             .writeStream.foreachBatch(function)

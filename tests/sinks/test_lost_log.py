@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import pulsar
 import pytest
 
 from eos.errors import NewLineage
@@ -26,6 +27,18 @@ def test_a_batch_key_is_refused_when_the_log_is_not_there(
     shutil.move(tmp_path / "not mounted", tmp_path / "log")
     assert make_sink().write(rows(spark), epoch="monday").status == "skipped"
     assert len(drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")) == 50
+
+
+def test_topics_of_others_with_names_that_we_do_not_take_change_nothing(
+    spark, pulsar_standalone, make_sink, tmp_path, name
+):
+    make_sink().write(rows(spark), epoch="monday")
+    shutil.move(tmp_path / "log", tmp_path / "not mounted")
+    client = pulsar.Client(pulsar_standalone.service_url)
+    client.create_producer(f"persistent://public/default/{name} with a space").close()
+    client.close()
+    with pytest.raises(NewLineage, match=r"has written before"):
+        make_sink().write(rows(spark), epoch="monday")
 
 
 def test_a_person_may_begin_anew(spark, make_sink, tmp_path):

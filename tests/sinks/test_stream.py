@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
+from eos.errors import DuplicateEpochCall
+from recovery.decide import decide
 from tests.support.judge import drain
 
 
@@ -63,6 +66,63 @@ def test_two_calls_in_one_epoch_are_a_clear_error_and_nothing_is_lost(
         source.run(twice, tmp_path / "checkpoint")
     source.run(make_sink(), tmp_path / "checkpoint")
     assert values() == ["a"]
+
+
+def test_two_calls_by_new_objects_in_one_epoch_are_an_error_too(
+    source, make_sink, values, tmp_path
+):
+    source.add("a", "b")
+
+    def twice(df, epoch) -> None:
+        make_sink()(df.where("value = 'a'"), epoch)
+        make_sink()(df.where("value = 'b'"), epoch)
+
+    with pytest.raises(StreamingQueryException, match="second call's are not"):
+        source.run(twice, tmp_path / "checkpoint")
+    assert values() == ["a"]
+
+
+def test_a_second_call_whose_error_is_swallowed_is_told_with_the_next_epoch(
+    source, make_sink, values, tmp_path
+):
+    source.add("a", "b")
+    source.add("c")
+    sink = make_sink()
+
+    def twice(df, epoch) -> None:
+        sink(df.where("value = 'a'"), epoch)
+        with contextlib.suppress(DuplicateEpochCall):
+            sink(df.where("value = 'b'"), epoch)
+
+    with pytest.raises(StreamingQueryException, match=r"Duplicate.*no restart writes.*sink.write"):
+        source.run(twice, tmp_path / "checkpoint")
+    assert values() == ["a"]
+    missing = source.spark.createDataFrame([("b",)], "value string")
+    sink.write(missing, epoch="b, which the second call left out")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    assert values() == ["a", "b", "c"]
+
+
+def test_a_sink_that_refuses_goes_on_when_a_person_has_given_the_epoch_up(
+    source, make_sink, values, tmp_path, name
+):
+    for value in ("a", "b", "c"):
+        source.add(value)
+    sink = make_sink(max_attempts=1)
+
+    def swallowing(df, epoch) -> None:
+        with contextlib.suppress(PySparkException):
+            sink(df.selectExpr("string(raise_error('no')) AS value") if epoch == 1 else df, epoch)
+
+    with pytest.raises(StreamingQueryException, match="Epoch 1 ended in an error"):
+        source.run(swallowing, tmp_path / "checkpoint")
+    root = sink.options.commit_log
+    decide(name, epoch="1", verdict="abandoned", because="a test", commit_log=root)
+    with pytest.raises(StreamingQueryException, match=r"Fenced.*close\(\)"):
+        source.run(sink, tmp_path / "checkpoint")
+    sink.close()
+    source.run(sink, tmp_path / "checkpoint")
+    assert values() == ["a", "c"]
 
 
 def test_a_new_checkpoint_is_refused_unless_told_to_continue(

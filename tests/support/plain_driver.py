@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,7 @@ from eos.wire.batch import Message, encode_batches, rows_from_messages
 
 QUERY = "11111111-2222-3333-4444-555555555555"
 ROWS = 10
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def rows_of(epoch: str, count: int = ROWS) -> list[bytes]:
@@ -48,6 +50,7 @@ class PlainDriver:
     max_attempts: int = 3
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     on_gap: Literal["refuse", "continue"] = "refuse"
+    on_rewind: Literal["refuse", "skip"] = "refuse"
     receipt_namespace: str = "public/default"
     security: Security = field(default_factory=Security)
     during_write: Callable[[TxnId], None] = lambda _: None
@@ -71,16 +74,24 @@ class PlainDriver:
             deadline_s=self.deadline_s,
             on_new_cluster=self.on_new_cluster,
             on_gap=self.on_gap,
+            on_rewind=self.on_rewind,
         )
 
     def run(
-        self, epoch: str, *, query_id: str = QUERY, count: int = ROWS, notes_later: bool = False
+        self,
+        epoch: str,
+        *,
+        query_id: str = QUERY,
+        count: int = ROWS,
+        planned_at: datetime = LONG_AGO,
+        notes_later: bool = False,
     ) -> EpochResult:
         """Write one epoch of ``count`` rows."""
         return self.committer.run_epoch(
             query_id,
             epoch,
             lambda begun: partial(self._write, begun, rows_of(epoch, count)),
+            planned_at=lambda: planned_at,
             notes_later=notes_later,
         )
 

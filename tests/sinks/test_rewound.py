@@ -1,0 +1,101 @@
+"""A checkpoint that is set back to an older copy: nothing is dropped in silence."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.support.judge import drain
+
+
+@pytest.fixture
+def values(pulsar_standalone, name):
+    url = pulsar_standalone.service_url
+    return lambda topic=name: sorted(
+        m.value.decode() for m in drain(url, f"persistent://public/default/{topic}")
+    )
+
+
+@pytest.fixture
+def rewound(source, make_sink, tmp_path):
+    """A checkpoint of epoch 0 under a sink that has written epochs 0 to 2."""
+    checkpoint = tmp_path / "checkpoint"
+    source.add("0")
+    source.run(make_sink(), checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    for value in ("1", "2"):
+        source.add(value)
+    source.run(make_sink(), checkpoint)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", checkpoint)
+    return checkpoint
+
+
+def test_epochs_that_spark_cuts_in_another_way_are_not_dropped(source, make_sink, rewound, values):
+    for value in ("3", "4"):
+        source.add(value)
+    for _ in range(2):  # the second start runs it by the plan of the first, which is too young
+        with pytest.raises(StreamingQueryException, match=r"RewoundCheckpoint.*Epoch 1.*on_rewind"):
+            source.run(make_sink(), rewound, files_per_epoch=100)
+    assert values() == ["0", "1", "2"]
+
+
+def test_a_person_may_pass_by_what_the_source_cuts_as_before(source, make_sink, rewound, values):
+    source.add("3")
+    source.run(make_sink(on_rewind="skip"), rewound)
+    assert values() == ["0", "1", "2", "3"]
+    source.add("4")
+    source.run(make_sink(), rewound)
+    assert values() == ["0", "1", "2", "3", "4"]
+
+
+def test_what_is_missing_can_be_written_with_a_key_and_a_new_checkpoint(
+    source, spark, make_sink, rewound, values, tmp_path
+):
+    source.add("3")
+    with pytest.raises(StreamingQueryException, match="RewoundCheckpoint"):
+        source.run(make_sink(), rewound, files_per_epoch=100)
+    missing = spark.createDataFrame([("3",)], "value string")
+    assert make_sink().write(missing, epoch="behind the rewind").status == "written"
+    assert values() == ["0", "1", "2", "3"]
+
+
+def test_of_two_sinks_the_one_that_went_on_drops_nothing_when_the_other_one_goes_back(
+    source, make_sink, name, values, tmp_path
+):
+    behind, ahead = f"{name}-behind", f"{name}-ahead"
+
+    def sinks():
+        return [make_sink(sink_id=topic, topic=topic) for topic in (behind, ahead)]
+
+    def write(is_broken):
+        first, second = sinks()
+
+        def function(df, epoch):
+            if not (is_broken and epoch == 1):
+                first(df, epoch)
+            second(df, epoch)
+
+        return function
+
+    checkpoint = tmp_path / "checkpoint"
+    for value in ("0", "1"):
+        source.add(value)
+    source.run(write(is_broken=True), checkpoint)
+    assert (values(behind), values(ahead)) == (["0"], ["0", "1"])
+    # The recipe for one sink alone, with new rows that come into the epoch.
+    for file in (checkpoint / "commits").glob("*1*"):
+        file.unlink()
+    source.add("2")
+    source.run(write(is_broken=False), checkpoint)  # epoch 1 as it was planned
+    assert (values(behind), values(ahead)) == (["0", "1", "2"], ["0", "1", "2"])
+    for kind, first in (("commits", 1), ("offsets", 1)):
+        for number in (first, first + 1):
+            for file in (checkpoint / kind).glob(f"*{number}*"):
+                file.unlink()
+    source.add("3")
+    with pytest.raises(StreamingQueryException, match="RewoundCheckpoint"):
+        source.run(write(is_broken=False), checkpoint, files_per_epoch=100)
+    assert (values(behind), values(ahead)) == (["0", "1", "2"], ["0", "1", "2"])
