@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import psutil
 
@@ -29,6 +29,9 @@ Part = Literal[
     "user",
     "stranger",
 ]
+
+QUERIES: Final[frozenset[Shape]] = frozenset({"stream", "stateful"})
+"""Jobs that have a checkpoint of Spark's."""
 
 
 @dataclass

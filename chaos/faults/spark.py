@@ -15,7 +15,7 @@ import psutil
 from chaos.cluster.processes import stopped
 from chaos.cluster.target import Target
 from chaos.faults.armed import Armed
-from chaos.faults.fault import Fault, Proof, pids
+from chaos.faults.fault import QUERIES, Fault, Proof, pids
 from chaos.faults.refusal import error_of_life, refused
 from chaos.habits import HABITS_ENV
 from eos.protocol import State
@@ -154,6 +154,7 @@ FAULTS: Final = (
         "driver",
         "a driver is started with an older copy of its checkpoint",
         _checkpoint_rewound,
+        shapes=QUERIES,
     ),
     Fault(
         "shuffle-lost", "executor", "shuffle files vanish, and a stage runs again", _shuffle_lost

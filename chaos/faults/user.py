@@ -18,7 +18,7 @@ import psutil
 
 from chaos.cluster.target import Target
 from chaos.faults.armed import Armed
-from chaos.faults.fault import Fault, Proof
+from chaos.faults.fault import QUERIES, Fault, Proof
 from chaos.faults.refusal import error_of_life
 from chaos.habits import HABITS_ENV, said
 from chaos.job import Shape
@@ -27,7 +27,6 @@ from eos.steps import Step
 _WITHIN_S: Final = 240.0
 _EPOCH: Final = re.compile(r"Epoch (\d+) ended in an error")
 _INTERRUPTS: Final = 12
-_QUERIES: Final[frozenset[Shape]] = frozenset({"stream", "stateful"})
 _NOTEBOOKS: Final[frozenset[Shape]] = frozenset({"notebook"})
 
 
@@ -98,7 +97,7 @@ FAULTS: Final = (
         "user",
         "the foreachBatch function catches an error; its epoch is taken back from the checkpoint",
         _swallowed,
-        shapes=_QUERIES,
+        shapes=QUERIES,
         needs_own=True,
     ),
     Fault(
@@ -106,7 +105,7 @@ FAULTS: Final = (
         "user",
         "the foreachBatch function calls the sink twice, under another job group",
         _called_twice,
-        shapes=_QUERIES,
+        shapes=QUERIES,
         needs_own=True,
     ),
     Fault(
