@@ -174,6 +174,11 @@ class InvalidTopicName(Fatal):
 class NotAllowed(Fatal):
     """The broker does not allow this operation."""
 
+    default_hint = (
+        "Look at the broker's log for why. A topic whose name ends in -partition-N belongs to a "
+        "partitioned topic: create that one, or choose another name."
+    )
+
 
 class TransactionsDisabled(Fatal):
     """The broker runs without transactions."""

@@ -114,7 +114,9 @@ class TopicName:
             or _UNPRINTABLE.search(parts[2])
         ):
             raise ConfigurationError(
-                f"topic {text[:200]!r}: expected persistent://tenant/namespace/topic."
+                f"topic {text[:200]!r}: expected persistent://tenant/namespace/topic, in the last "
+                "part without spaces or control characters, in the others of letters, digits and "
+                "-=:._ only."
             )
         name = cls(*parts)
         if (length := len(str(name.base))) > MAX_TOPIC_CHARS:

@@ -35,6 +35,7 @@ class Acknowledging:
         self._done: MessageId | None = None
         self._done_at = 0.0
         self._timer: threading.Timer | None = None
+        self._stopped = False
 
     def later(self) -> None:
         """Everything sent so far is decided: acknowledge it within ``EVERY_S``."""
@@ -42,7 +43,7 @@ class Acknowledging:
             self._decided = self._receipts.last_sent
             wait_s = self._done_at + EVERY_S - time.monotonic()
             if wait_s > 0:
-                if self._timer is None:
+                if self._timer is None and not self._stopped:
                     self._timer = threading.Timer(wait_s, self._acknowledge)
                     self._timer.daemon = True
                     self._timer.start()
@@ -56,8 +57,13 @@ class Acknowledging:
         self._acknowledge()
 
     def stop(self) -> None:
-        """Acknowledge what was promised for later, and do nothing more."""
+        """Acknowledge what was promised for later, and do nothing more.
+
+        Whoever drops a sink after each call closes its client while the last epoch is being noted.
+        """
         self._acknowledge()
+        with self._lock:
+            self._stopped = True
 
     def _acknowledge(self) -> None:
         with self._lock:
@@ -65,7 +71,7 @@ class Acknowledging:
             if timer is not None:
                 timer.cancel()
             decided = self._decided
-            if decided is None or decided == self._done:
+            if self._stopped or decided is None or decided == self._done:
                 return
             self._done_at = time.monotonic()
             try:

@@ -30,7 +30,11 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
     if rows.event_time_ms is not None:
         negative = pc.fill_null(pc.less(rows.event_time_ms, 0), False)
         if (row := _first(negative)) >= 0:
-            raise InputError(f"column 'event_time' is negative in row {row}.")
+            raise InputError(
+                f"column 'event_time' is negative in row {row}.",
+                hint="Pulsar has no times before 1970: leave the event time of such rows null, "
+                "and put the moment into the value or a property.",
+            )
     if rows.properties is not None:
         _check_properties(rows.properties)
     _check_sizes(rows, max_message_bytes)
@@ -57,7 +61,10 @@ def _check_properties(maps: pa.MapArray) -> None:
         entry = _first(pc.and_(items.is_null(), pa.array(written)))
         if entry >= 0:
             row = _row_of(entry, offsets)
-            raise InputError(f"column 'properties' has a value that is null in row {row}.")
+            raise InputError(
+                f"column 'properties' has a value that is null in row {row}.",
+                hint="Leave the key out (map_filter), or put an empty text there.",
+            )
     for column in (keys, items):
         if (entry := _first_not_utf8(column)) >= 0:
             raise _not_utf8("properties", _row_of(entry, offsets))
@@ -106,7 +113,8 @@ def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
     if (worst := int(np.argmax(sizes > max_message_bytes))) or sizes[0] > max_message_bytes:
         raise MessageTooLarge(
             f"row {suspects[worst]} takes {sizes[worst]} bytes; the limit is {max_message_bytes}.",
-            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages.",
+            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages. What "
+            "counts is the size before compression.",
         )
 
 
