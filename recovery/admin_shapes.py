@@ -24,15 +24,20 @@ Millis = Annotated[int, Field(ge=0, lt=2**42)]
 """A time or a duration of Java's, up to the year 2109: two of them added up are still a date."""
 
 
-def _is_topic(name: str) -> str:
+def _is_topic(name: str) -> bool:
     try:
         TopicName.parse(name)
     except ConfigurationError:
-        raise ValueError("it is no topic") from None
-    return name
+        return False
+    return True
 
 
-Topic = Annotated[str, AfterValidator(_is_topic)]
+def _known_topics(topics: dict[str, Any]) -> dict[str, Any]:
+    """Brokers take names that we do not (with spaces, for one): such topics are never ours."""
+    return {name: value for name, value in topics.items() if _is_topic(name)}
+
+
+Topics = Annotated[dict[str, Any], AfterValidator(_known_topics)]
 Position = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}:-?[0-9]{1,19}$")]
 
 
@@ -49,7 +54,7 @@ class TransactionShape(Shape):
     status: Text | None = None
     openTimestamp: Millis = 0  # noqa: N815
     timeoutAt: Millis = 0  # noqa: N815
-    producedPartitions: dict[Topic, Any] | None = None  # noqa: N815
+    producedPartitions: Topics | None = None  # noqa: N815
 
 
 class CoordinatorShape(Shape):

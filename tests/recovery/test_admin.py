@@ -107,6 +107,14 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
+def test_topics_of_others_whose_names_we_do_not_take_are_left_out(server):
+    theirs = {"persistent://public/default/my events": {}, "non-persistent://public/default/x": {}}
+    answer = {**TRANSACTION, "producedPartitions": {**theirs, str(TOPIC): {}}}
+    server.give(200, json.dumps({"(0,7)": answer}).encode())
+    (transaction,) = Admin(server.url(), Security(), timeout_s=10).open_transactions()
+    assert transaction.topics == (str(TOPIC),)
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_an_answer_as_pulsar_gives_it_is_understood(server, question):
     ask, good = QUESTIONS[question]
