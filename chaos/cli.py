@@ -120,7 +120,7 @@ def _conclude(outcomes: list[Outcome], report: Path) -> Never:
 @app.command("faults")
 def list_faults() -> None:
     """List the faults, with what each of them does."""
-    table = Table("fault", "befalls", "what it does", box=None)
+    table = Table("fault", "hits", "what it does", box=None)
     for fault in FAULTS.values():
         table.add_row(fault.name, fault.part, fault.summary)
     for one in CONDITIONS.values():

@@ -1,4 +1,4 @@
-"""The options that every verb has: where the logs are, which cluster, and who we are."""
+"""The options that every verb has: where the logs are, which cluster, and how to authenticate."""
 
 from __future__ import annotations
 

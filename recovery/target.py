@@ -1,4 +1,4 @@
-"""What a verb works on: the commit logs, the cluster, and the way to prove who we are.
+"""What a verb works on: the commit logs, the cluster, and how to authenticate.
 
 The options are the same for all verbs; ``verb`` gives them to a command, prints its report and
 sets the exit code.

@@ -1,4 +1,4 @@
-"""The faults by name, each in the room of what it befalls; ``fault`` says what a fault is."""
+"""The faults by name, each in the module of what it hits; ``fault`` says what a fault is."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Condition:
 
     @property
     def part(self) -> str:
-        """What it befalls, as of a fault."""
+        """What it hits, as for a fault."""
         return self.group
 
     @property

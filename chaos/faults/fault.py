@@ -53,14 +53,14 @@ class Fault:
     """One named fault.
 
     Attributes:
-        part: what it befalls.
+        part: what it hits.
         is_survived: neither the driver nor a worker ends by it.
         ends_with: the error with which a job has to end, as nothing else would be right; "": it
             has to go on.
         leaves: what the fault itself does to the topic, and no sink can help.
         wipes_all: what others wrote to the cluster is gone, too.
         needs_keyless: it needs a topic with partitions that no key leads to.
-        shapes: of the jobs that it can befall; empty: all.
+        shapes: of the jobs that it can hit; empty: all.
         needs_own: only the harness's own workload has what it takes.
     """
 

@@ -1,6 +1,6 @@
 """Faults of what recovery asks: the receipt topic is cut, deleted, or all of the cluster is gone.
 
-Each befalls a transaction whose driver has died. Of one that was never PREPARED the log alone says
+Each hits a transaction whose driver has died. Of one that was never PREPARED the log alone says
 that nobody has committed it; one that was committed is proved by its data; and of one in doubt
 between the two nobody can say anything any more, and nobody may guess.
 

@@ -3,7 +3,7 @@
 A reading thread takes every frame that comes: it answers PING and AUTH_CHALLENGE, hands each
 answer to the request that waits for it, receipts to their producer and entries to their reader. It
 never waits for a writer: a broker that reads on only after we have read would wait for ever.
-Nothing is ever repeated here: when the connection is lost, everyone who waits is told so, and
+Nothing is ever repeated here: when the connection is lost, everyone who waits gets the error, and
 decides.
 """
 

@@ -1,4 +1,4 @@
-"""The first words of a connection: who we are, who the peer is, and what it may ask again."""
+"""The first words of a connection: both sides authenticate, and the peer may ask again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How we prove who we are, and how we check who the broker is.
+"""Authentication: how the client and the broker prove their identity.
 
 One ``Security`` object serves the driver and, pickled, every executor: the broker lets only the
 principal that began a transaction write in it and end it. Secrets never show in a repr.

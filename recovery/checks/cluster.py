@@ -83,11 +83,11 @@ def _check_authentication(admin: Admin) -> list[Check]:
     name = "authentication"
     settings = admin.broker_settings()
     if settings.get("authenticationEnabled") == "true":
-        return [ok(name, "the broker asks who we are")]
+        return [ok(name, "the broker authenticates its clients")]
     return [
         warning(
             name,
-            "the broker asks nobody who they are: anyone who reaches it may end any transaction "
+            "the broker does not authenticate its clients: anyone who reaches it may end any transaction "
             "by its number",
             "Set authenticationEnabled=true and give drivers, executors and this tool one role.",
         )
