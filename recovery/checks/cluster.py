@@ -87,8 +87,8 @@ def _check_authentication(admin: Admin) -> list[Check]:
     return [
         warning(
             name,
-            "the broker does not authenticate its clients: anyone who reaches it may end any transaction "
-            "by its number",
+            "the broker does not authenticate its clients: anyone who reaches it may end any "
+            "transaction by its number",
             "Set authenticationEnabled=true and give drivers, executors and this tool one role.",
         )
     ]
