@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
+.PHONY: help demo test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ check: $(STAMP) ## Formatting, lint, types, and the rules of the house
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
+	$(MAKE) --no-print-directory docs
+
+docs: $(STAMP) ## The docs as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 chaos-quick: setup ## Two schedules of random faults, checked
 	$(BIN)/eos-chaos run --schedules 2 --seed 87 --epochs 14 --report build/chaos-quick
@@ -45,7 +49,7 @@ model: $(STAMP) ## Search the protocol state by state, and break each of its rul
 
 bench: setup ## eos beside what else could be used, in one run: tables, plots; 18 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench --readme README.md
+	$(BIN)/python -m bench --readme docs/measured.md
 
 bench-quick: setup ## The main figures of it, in 3 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
@@ -66,7 +70,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eos needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --progress-bar off -e '.[spark,test,demo]'
+	$(BIN)/pip install --quiet --progress-bar off -e '.[spark,test,demo,docs]'
 	@touch $@
 
 wheel: $(STAMP) ## Build the wheel into dist/

@@ -104,7 +104,7 @@ class PulsarStandalone:
         """Start again on the same data and ports, after a ``kill()`` or a stop of its own.
 
         Raises:
-            as ``start``.
+            BrokerNotReady, ConfigurationError: as ``start``.
         """
         engine = self._started()
         engine.stop(_STOP_GRACE_S)
