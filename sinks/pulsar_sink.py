@@ -36,7 +36,13 @@ from sinks.failures import shortened
 from sinks.jobs import spark_context, tagged_jobs
 from sinks.options import PulsarSinkArguments, PulsarSinkOptions
 from sinks.progress import log_written, warn_of_new_topic
-from sinks.streaming import is_stateful, may_rerun, run_without_writing, running_query
+from sinks.streaming import (
+    is_stateful,
+    may_rerun,
+    planned_at,
+    run_without_writing,
+    running_query,
+)
 from sinks.task import SUMMARY_SCHEMA, WriteTask
 
 logger = logging.getLogger(__name__)
@@ -104,7 +110,7 @@ class PulsarSink:
             query.query_id,
             str(batch_id),
             call=query.run_id,
-            planned_at=lambda: query.planned_at(batch_id),
+            planned_at=lambda: planned_at(df, batch_id),
         )
         if result.status == "skipped" and is_stateful(df):
             run_without_writing(df)

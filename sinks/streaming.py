@@ -25,22 +25,10 @@ _STATE: Final = "StateStore"
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """A streaming query: its id, kept in the checkpoint, and that of its run, new at each start.
-
-    ``execution`` is the JVM's StreamExecution.
-    """
+    """A streaming query: its id, kept in the checkpoint, and that of its run, new at each start."""
 
     query_id: str
     run_id: str
-    execution: Any
-
-    def planned_at(self, epoch: int) -> datetime:
-        """When Spark decided which rows are in ``epoch``, as its checkpoint has it.
-
-        A run of an old plan finds the old time there (measured on Spark 4.2).
-        """
-        planned = self.execution.offsetLog().get(epoch).get().metadataOpt().get()
-        return datetime.fromtimestamp(planned.batchTimestampMs() / 1000, UTC)
 
 
 def running_query(df: DataFrame) -> RunningQuery:
@@ -54,7 +42,19 @@ def running_query(df: DataFrame) -> RunningQuery:
         ConfigurationError: there is no such query.
     """
     query = _query_behind(df)
-    return RunningQuery(query.id().toString(), query.runId().toString(), query)
+    return RunningQuery(query.id().toString(), query.runId().toString())
+
+
+def planned_at(df: DataFrame, epoch: int) -> datetime:
+    """When Spark decided which rows are in ``epoch``, as its checkpoint has it.
+
+    A run of an old plan finds the old time there (measured on Spark 4.2).
+
+    Raises:
+        ConfigurationError: see ``running_query``.
+    """
+    planned = _query_behind(df).offsetLog().get(epoch).get().metadataOpt().get()
+    return datetime.fromtimestamp(planned.batchTimestampMs() / 1000, UTC)
 
 
 def is_stateful(df: DataFrame) -> bool:
