@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from eos import failpoints
@@ -12,6 +14,7 @@ from eos.errors import (
     Fenced,
     InputError,
     NewLineage,
+    RewoundCheckpoint,
     TransactionPoisoned,
 )
 from eos.protocol import BATCH
@@ -50,11 +53,25 @@ def test_a_later_run_skips_what_is_committed(pulsar_standalone, make_driver, top
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
-def test_an_older_epoch_of_a_stream_is_skipped_although_it_has_no_record(make_driver):
+def test_an_older_epoch_of_a_stream_that_has_no_record_is_never_written(make_driver):
     driver = make_driver()
     driver.run("5")
-    assert driver.run("4").status == "skipped"
+    with pytest.raises(RewoundCheckpoint, match="Epoch 4 comes before epoch 5"):
+        driver.run("4")
+    assert make_driver(on_rewind="skip").run("4").status == "skipped"
     assert driver.states("4") == []
+
+
+def test_an_epoch_that_was_planned_anew_leaves_the_log_as_it_was(make_driver):
+    make_driver().run("0")
+    driver = make_driver()
+    driver.committer.claim()
+    before = len(driver.records())
+    with pytest.raises(RewoundCheckpoint, match="planned it once more"):
+        driver.run("0", planned_at=datetime.now(UTC))
+    assert len(driver.records()) == before
+    assert driver.run("0").status == "skipped"  # by its old plan
+    assert driver.run("1", planned_at=datetime.now(UTC)).status == "written"
 
 
 def test_batch_keys_are_not_compared_as_numbers(make_driver):

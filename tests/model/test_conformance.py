@@ -83,6 +83,7 @@ def silent(rules: Rules, states: set[System]) -> set[System]:
 class MemoryLog:
     """A commit log in a list that several handles share; the fence as the table has it."""
 
+    uri = "memory"
     sink_id = "s"
     log_table_id = "t"
 

@@ -77,6 +77,7 @@ def pinned(root, name):
         yield broker, driver, fresh, str(zombie.id)
 
 
+@pytest.mark.broker
 def test_a_pinned_partition_is_found_with_its_transaction_and_healed(recovery, pinned, root):
     broker, driver, fresh, txn = pinned
     client = PulsarClient(broker.service_url)
@@ -101,6 +102,7 @@ def test_a_pinned_partition_is_found_with_its_transaction_and_healed(recovery, p
     client.close()
 
 
+@pytest.mark.broker
 def test_a_pin_that_can_not_be_healed_yet_is_unknown(recovery, pinned):
     broker, driver, fresh, _ = pinned
     where = ("--admin-url", broker.admin_url, "--service-url", broker.service_url)
