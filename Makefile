@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
+.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## The main job on real input, with kills: a table, a picture, 2 minutes
 	$(BIN)/python -m examples.flights
+
+demo-table: setup ## A topic and a table in one epoch, the driver killed between the two: 1 minute
+	$(BIN)/python -m examples.topic_and_table
 
 test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile

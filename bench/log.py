@@ -33,6 +33,7 @@ from eos.commit_log import CommitLog, sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.summary import PartitionFigures
 
 QUERY: Final = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
@@ -48,11 +49,16 @@ def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[Log
         query_id=QUERY,
         epoch=str(epoch),
         attempt=1,
-        txn=TxnId(epoch % 16, epoch),
-        ttl_ms=600_000,
         opened_at=datetime.now(UTC),
-        mark_id=MessageId(7, epoch),
-        mark_uuid=str(mark),
+        participants=[
+            replace(
+                pulsar_part(claim),
+                txn=TxnId(epoch % 16, epoch),
+                ttl_ms=600_000,
+                mark_id=MessageId(7, epoch),
+                mark_uuid=str(mark),
+            )
+        ],
     )
     figures = tuple(
         PartitionFigures(
@@ -66,10 +72,8 @@ def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[Log
         )
         for n in range(4)
     )
-    prepared = replace(
-        opened.advance(State.PREPARED, claim=claim, partitions=figures),
-        receipt_id=MessageId(7, epoch + 1),
-    )
+    part = replace(pulsar_part(opened), partitions=figures, receipt_id=MessageId(7, epoch + 1))
+    prepared = opened.advance(State.PREPARED, claim=claim, participants=[part])
     yield opened
     yield prepared
     yield prepared.advance(State.COMMITTED, claim=claim)
@@ -80,8 +84,12 @@ def new_claim(sink_id: str) -> LogRecord:
     return LogRecord.claimed(
         sink_id=sink_id,
         run_id=str(uuid.uuid4()),
-        service_url="pulsar://localhost:6650",
-        receipt_topic=f"persistent://public/default/__eos-receipts-{sink_id}-1",
+        participants=[
+            PulsarPart(
+                service_url="pulsar://localhost:6650",
+                receipt_topic=f"persistent://public/default/__eos-receipts-{sink_id}-1",
+            )
+        ],
     )
 
 

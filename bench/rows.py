@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.setting import CORES
-from eos.wire.rows import Rows
+from eos.wire.batch import Rows
 
 _DIGITS: Final = 9
 """A value is a text that ends with the row's number."""

@@ -66,7 +66,8 @@ class Setting:
 
     def stats(self, topic: str) -> dict[str, Any]:
         """What the broker has counted in all partitions of a topic, transactions' markers too."""
-        counted: dict[str, Any] = self.broker.admin("GET", f"{_path(topic)}/partitioned-stats")
+        path = f"{_path(topic)}/partitioned-stats?perPartition=false"
+        counted: dict[str, Any] = self.broker.admin("GET", path)
         return counted
 
     def settle(self) -> None:

@@ -47,6 +47,7 @@ class Job:
         tasks: how many Spark tasks write an epoch.
         on_new_cluster: what the operator says to a driver that finds another cluster.
         shape: what kind of query it is, for the harness's own workload.
+        table: of a second output, for the same; "" for none.
         habits: what its user's code does, for the same (``chaos.habits``).
         spark_conf: more settings of Spark.
     """
@@ -63,6 +64,7 @@ class Job:
     tasks: int = 2
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     shape: Shape = "stream"
+    table: str = ""
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from chaos.job import Job
-    from sinks import PulsarSink
+    from sinks.sink import Sink
 
 _POLL_S: Final = 0.1
 
@@ -31,7 +31,7 @@ class Notebook:
     Ctrl-C ends the cell that runs; the next one begins with the same key, and the same sink.
     """
 
-    def __init__(self, spark: SparkSession, job: Job, sink: PulsarSink) -> None:
+    def __init__(self, spark: SparkSession, job: Job, sink: Sink) -> None:
         self._spark = spark
         self._job = job
         self._sink = sink
@@ -46,7 +46,10 @@ class Notebook:
         while not self._stopped.is_set():
             try:
                 self._run_cells()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, UnboundLocalError) as error:
+                # PySpark loses a Ctrl-C that comes while it opens a socket, to an error of its own.
+                if KeyboardInterrupt not in (type(error), type(error.__context__)):
+                    raise
                 with contextlib.suppress(KeyboardInterrupt):
                     say("notebook", "interrupted")
 

@@ -27,6 +27,7 @@ from chaos.job import Job, prepare
 from chaos.observers.observers import Observers
 from chaos.observers.resources import Sample, Sampler
 from chaos.observers.stuck import held_back
+from chaos.observers.table import ids_in
 from chaos.observers.timing import Timing, timing_of
 from chaos.planning import shape_of
 from chaos.records import records_of
@@ -123,6 +124,7 @@ class Run:
             tasks=schedule.tasks,
             shape=shape_of(schedule.conditions),
             habits=tuple(habit for one in self._conditions for habit in one.habits),
+            table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
         )
         self._checkpoint = Checkpoint(self._job.checkpoint)
@@ -235,6 +237,7 @@ class Run:
                 fresh_again=observers.drain("fresh reader after recovery"),
                 decisions_again=decisions_of(result.records),
                 says_clean=self._says_clean(target),
+                table=ids_in(self._job.table) if self._job.table else None,
             )
         stuck += observers.stuck
         return replace(history, stuck=tuple(stuck), control=observers.control())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos.habits import with_habits
+from chaos.habits import say, with_habits
 from chaos.notebook import Notebook
 from chaos.records import java_hash
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from chaos.job import Job
+    from sinks.sink import Sink
 
 
 OWN: Final = "chaos.workloads:stream"
@@ -21,21 +22,9 @@ OWN: Final = "chaos.workloads:stream"
 
 
 def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
-    """``PulsarSink``: one transaction for each epoch; of any shape, with any habits."""
-    from sinks import PulsarSink
-
-    sink = PulsarSink(
-        sink_id=job.sink_id,
-        service_url=job.service_url,
-        topic=job.topic,
-        commit_log=job.commit_log,
-        admin_url=job.admin_url or None,
-        on_new_cluster=job.on_new_cluster,
-        # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
-        request_timeout_s=5,
-        transaction_ttl_s=20,
-        resolve_timeout_s=30,
-    )
+    """``PulsarSink``: one transaction for each epoch; of any shape, with any habits; with a table
+    besides."""
+    sink = _sink(job)
     if job.shape == "notebook":
         return Notebook(spark, job, sink)
     rows = job.input(spark)
@@ -43,6 +32,30 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
         rows = rows.dropDuplicates(["value"])  # each comes in two inputs: the state tells
     writer = rows.writeStream.foreachBatch(with_habits(job.habits, spark, sink))
     return writer.option("checkpointLocation", job.checkpoint).start()
+
+
+def _sink(job: Job) -> Sink:
+    from sinks import DeltaSink, PulsarSink, all_or_nothing
+
+    # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
+    shared: dict[str, Any] = {
+        "sink_id": job.sink_id,
+        "commit_log": job.commit_log,
+        "on_new_cluster": job.on_new_cluster,
+        "resolve_timeout_s": 30,
+    }
+    topic = PulsarSink(
+        **shared,
+        service_url=job.service_url,
+        topic=job.topic,
+        admin_url=job.admin_url or None,
+        request_timeout_s=5,
+        transaction_ttl_s=20,
+    )
+    if not job.table:
+        return topic
+    say("table", job.table)
+    return all_or_nothing(topic, DeltaSink(**shared, table=job.table))
 
 
 def _java_router(message: Any, partitions: int) -> int:

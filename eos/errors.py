@@ -238,8 +238,17 @@ class InDoubt(Indeterminate):
     """A transaction is unfinished and its outcome can't be proved now."""
 
     default_hint = (
-        "Nothing was guessed and nothing is lost. Restart when the broker is reachable and "
-        "healthy: recovery asks again."
+        "Nothing was guessed. Restart when the broker, and whatever else it writes to, is "
+        "reachable and healthy: recovery asks again."
+    )
+
+
+class CommitUnconfirmed(Indeterminate):
+    """A commit to a Delta table was tried and not confirmed; it may have taken effect."""
+
+    default_hint = (
+        "The table's transaction version tells. Nothing is doubled by trying again: the same "
+        "version is taken once."
     )
 
 

@@ -16,6 +16,9 @@ _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_TOPIC_CHARS: Final = 1000
 """Of a full name without ``-partition-n``: with it, it has to fit into a record of the log."""
 
+MAX_PARTITIONS: Final = 100_000
+"""More than any cluster has: a larger answer is broken, and we would allocate by it."""
+
 _PARTITION_SUFFIX = re.compile(r"^(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]*)$")
 
 

@@ -60,7 +60,8 @@ class EndingStep(Place):
     ABORTING = 2, "append ABORTING"
     WITNESS = 3, "ask the witness"
     DATA = 4, "ask the second witness, the data"
-    OUTCOME = 5, "append COMMITTED, ABORTED or EMPTY"
+    PART = 5, "end one participant's part"
+    OUTCOME = 6, "append COMMITTED, ABORTED or EMPTY"
 
 
 class LogStep(Place):

@@ -98,7 +98,7 @@ def fencing_warning(sink: SinkView) -> str:
 
 
 def open_takeover(target: Target, sink_id: str, deadline_s: float) -> Takeover:
-    """A hold on one of the target's sinks."""
+    """The claim of one of the target's sinks."""
     return Takeover(
         sink_id,
         commit_log=target.root,
@@ -114,14 +114,14 @@ def open_takeover(target: Target, sink_id: str, deadline_s: float) -> Takeover:
 def finish_one(takeover: Takeover, record: LogRecord, progress: Progress) -> None:
     """End one transaction, and write down what became of it."""
     name = label(record.sink_id, record.query_id, record.epoch)
-    progress.doing(f"{name}: {record.state.value}, transaction {record.txn}")
+    progress.doing(f"{name}: {record.state.value}, {record.label}")
     try:
         last = takeover.finish(record)
     except EosError as error:
         progress.went_wrong(name, error)
         return
     reason = f" ({last.reason})" if last.reason else ""
-    progress.done(f"{name}: {last.state.value}, transaction {last.txn}{reason}")
+    progress.done(f"{name}: {last.state.value}, {last.label}{reason}")
 
 
 def label(sink_id: str, query_id: str | None, epoch: str | None) -> str:

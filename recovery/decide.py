@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Final
 
 from eos.errors import ConfigurationError, Fatal, InDoubt
 from eos.protocol import LogRecord, Reason, ReasonKind, State
+from eos.pulsar.part import pulsar_part
 from eos.transport.security import Security
 from recovery.change import open_takeover
-from recovery.evidence import Evidence, gather
+from recovery.evidence import Evidence, ask_outputs, gather
 from recovery.moments import life_of
 from recovery.objections import Objection, Verdict, objections
 from recovery.target import Target
@@ -43,11 +45,15 @@ class Case:
 
     def look(self) -> tuple[LogRecord, Evidence, list[Objection]]:
         """The epoch's newest record, what can be seen, and what speaks against the verdict."""
-        records = self.target.log(self.sink_id).records()
-        life = life_of(self.sink_id, records, self.epoch, self.query)
-        with self.target.client(life[-1].service_url) as client:
-            admin = self.target.maybe_admin()
-            evidence = gather(client, admin, life, timeout_s=self.deadline_s)
+        log, timeout_s = self.target.log(self.sink_id), self.deadline_s
+        life = life_of(self.sink_id, log.records(), self.epoch, self.query)
+        outputs = ask_outputs(life[-1], log.history, self.target.access, timeout_s=timeout_s)
+        with contextlib.ExitStack() as stack:
+            client = admin = None
+            if url := pulsar_part(life[-1]).service_url:
+                client = stack.enter_context(self.target.client(url))
+                admin = self.target.maybe_admin()
+            evidence = gather(client, admin, life, outputs, timeout_s=timeout_s)
         return life[-1], evidence, objections(life[-1], self.verdict, evidence)
 
     def carry_out(self) -> LogRecord:
@@ -73,7 +79,7 @@ def _check(record: LogRecord, against: list[Objection]) -> None:
         sink_id=record.sink_id,
         query_id=record.query_id,
         epoch=record.epoch,
-        txn_id=record.txn,
+        txn_id=record.txn_id,
     )
 
 

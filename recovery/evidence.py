@@ -7,15 +7,19 @@ from enum import StrEnum
 
 from rich.console import Console
 
+from eos.admin import AdminClient, OpenTransaction
 from eos.client import PulsarClient
-from eos.committer.counting import count
-from eos.committer.receipts import ReceiptTopic
-from eos.committer.witness import Witness
+from eos.committer.participants import opened
 from eos.errors import EosError
-from eos.ids import TopicName
-from eos.protocol import LogRecord, MarkAnswer, WitnessAnswer
+from eos.ids import TopicName, TxnId
+from eos.participant import Access
+from eos.protocol import History, Known, LogRecord
+from eos.pulsar.asking import MarkAnswer, WitnessAnswer
+from eos.pulsar.counting import count
+from eos.pulsar.part import PulsarPart, pulsar_part
+from eos.pulsar.receipts import ReceiptTopic
+from eos.pulsar.witness import Witness
 from eos.summary import PartitionFigures
-from recovery.admin import Admin, OpenTransaction
 from recovery.moments import Moment, moments_of, moments_table
 from recovery.report import Facts, age_s, duration, escape, facts_table
 
@@ -46,6 +50,17 @@ class PartitionEvidence(Facts):
     says: str
 
 
+class OutputEvidence(Facts):
+    """What another output than a topic says of its part. ``is_provable``: it is there, and
+    ``resolve`` ends the part or proves what became of it."""
+
+    kind: str
+    output: str
+    says: str
+    known: Known
+    is_provable: bool
+
+
 class Evidence(Facts):
     """Everything; nothing is concluded from it here."""
 
@@ -60,6 +75,7 @@ class Evidence(Facts):
     mark: MarkAnswer
     witness: WitnessAnswer
     partitions: list[PartitionEvidence]
+    outputs: list[OutputEvidence]
     at_coordinator: AtCoordinator
 
     @property
@@ -76,6 +92,9 @@ class Evidence(Facts):
         """The epoch's records, then a line for each thing that was looked at."""
         console.print(f"[bold]{escape(self.sink_id)}[/]: what the log says")
         console.print(moments_table(self.moments))
+        if self.outputs:
+            console.print("What the outputs say")
+            console.print(facts_table([(one.output, one.says) for one in self.outputs]))
         if self.txn is None:
             return
         there = {True: "is there", False: "is not there", None: "gives no answer"}
@@ -94,12 +113,19 @@ class Evidence(Facts):
 
 
 def gather(
-    client: PulsarClient, admin: Admin | None, life: list[LogRecord], *, timeout_s: float
+    client: PulsarClient | None,
+    admin: AdminClient | None,
+    life: list[LogRecord],
+    outputs: list[OutputEvidence],
+    *,
+    timeout_s: float,
 ) -> Evidence:
     """Look at everything that may tell what became of an epoch. Ends nothing.
 
     Args:
+        client: of the cluster; None when the epoch has no topic.
         life: the records of the epoch; the last one is its state.
+        outputs: what its other outputs say.
         timeout_s: of each thing that is looked at.
 
     Raises:
@@ -110,31 +136,68 @@ def gather(
     mark, witness, has_topic = MarkAnswer.NOT_ASKED, WitnessAnswer.NOT_ASKED, None
     partitions: list[PartitionEvidence] = []
     coordinator = AtCoordinator.NOT_ASKED
-    if record.txn is not None:
+    part = pulsar_part(record)
+    if part.txn is not None and client is not None:
         client.coordinators.count()
-        receipts = ReceiptTopic(client, TopicName.parse(record.receipt_topic))
+        receipts = ReceiptTopic(client, TopicName.parse(part.receipt_topic))
         asked = Witness(client, receipts)
         has_topic = _exists(receipts)
-        mark = asked.find_mark(record, timeout_s=timeout_s)
-        if mark is MarkAnswer.FOUND and record.receipt_id is not None:
-            witness = asked.ask(record, timeout_s=timeout_s)
-        partitions = [_look_at(client, record, part, timeout_s) for part in record.partitions]
-        coordinator = _ask_coordinator(client, admin, record)
+        mark = asked.find_mark(part, timeout_s=timeout_s)
+        if mark is MarkAnswer.FOUND and part.receipt_id is not None:
+            witness = asked.ask(part, timeout_s=timeout_s)
+        partitions = [_look_at(client, part, one, timeout_s) for one in part.partitions]
+        coordinator = _ask_coordinator(client, admin, record, part.txn)
         age = age_s(record.opened_at) or 0.0
-        left = round((record.ttl_ms or 0) / 1000 - age, 1)
+        left = round((part.ttl_ms or 0) / 1000 - age, 1)
     return Evidence(
         sink_id=record.sink_id,
         moments=moments_of(life),
-        txn=str(record.txn) if record.txn else None,
+        txn=part.txn_id,
         age_s=age,
         ttl_left_s=left,
-        receipt_topic=record.receipt_topic,
+        receipt_topic=part.receipt_topic,
         has_receipt_topic=has_topic,
         mark=mark,
         witness=witness,
         partitions=partitions,
+        outputs=outputs,
         at_coordinator=coordinator,
     )
+
+
+def ask_outputs(
+    record: LogRecord, history: History, access: Access, *, timeout_s: float
+) -> list[OutputEvidence]:
+    """What the outputs that are no topics say of an epoch.
+
+    Raises:
+        InDoubt: the participant of one is not installed here.
+    """
+    found = []
+    for part in record.participants:
+        if isinstance(part, PulsarPart) or part.begun_at is None:
+            continue
+        participant = opened(record.sink_id, part, access)
+        known = Known.UNKNOWN
+        try:
+            missing = participant.missing(part, history)
+            fate = participant.outcome(part, timeout_s=timeout_s)
+            known = fate.known
+            says = missing or f"{known.value}: {fate.why}".rstrip(": ")
+        except EosError as error:
+            missing = says = f"no answer: {error.message}"
+        finally:
+            participant.close()
+        found.append(
+            OutputEvidence(
+                kind=part.kind,
+                output=part.output,
+                says=says,
+                known=known,
+                is_provable=missing is None,
+            )
+        )
+    return found
 
 
 def _exists(receipts: ReceiptTopic) -> bool | None:
@@ -145,11 +208,11 @@ def _exists(receipts: ReceiptTopic) -> bool | None:
 
 
 def _look_at(
-    client: PulsarClient, record: LogRecord, part: PartitionFigures, timeout_s: float
+    client: PulsarClient, of: PulsarPart, part: PartitionFigures, timeout_s: float
 ) -> PartitionEvidence:
     readable, is_whole = None, False
     try:
-        counted = count(client, record, part, timeout_s=timeout_s)
+        counted = count(client, of, part, timeout_s=timeout_s)
     except EosError as error:
         says = f"can't be read: {error}"
     else:
@@ -169,14 +232,15 @@ def _look_at(
     )
 
 
-def _ask_coordinator(client: PulsarClient, admin: Admin | None, record: LogRecord) -> AtCoordinator:
-    assert record.txn is not None
+def _ask_coordinator(
+    client: PulsarClient, admin: AdminClient | None, record: LogRecord, txn: TxnId
+) -> AtCoordinator:
     if admin is None:
         return AtCoordinator.NOT_ASKED
     try:
-        if record.txn.most < client.coordinators.count():
-            client.coordinators.connect(record.txn.most)  # else it tells nothing (measured)
-        found = admin.transaction(record.txn)
+        if txn.most < client.coordinators.count():
+            client.coordinators.connect(txn.most)  # else it tells nothing (measured)
+        found = admin.transaction(txn)
     except EosError:
         return AtCoordinator.UNKNOWN
     return AtCoordinator.GONE if found is None else _says(found, record)
@@ -185,7 +249,7 @@ def _ask_coordinator(client: PulsarClient, admin: Admin | None, record: LogRecor
 def _says(found: OpenTransaction, record: LogRecord) -> AtCoordinator:
     assert record.opened_at is not None
     # The numbers begin again on another cluster.
-    is_own = round(found.ttl_s * 1000) == record.ttl_ms
+    is_own = round(found.ttl_s * 1000) == pulsar_part(record).ttl_ms
     if not is_own or abs(found.opened_at - record.opened_at) > _SAME_CLOCK:
         return AtCoordinator.STRANGER
     status = found.status.upper()

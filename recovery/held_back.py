@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from eos.admin import AdminClient, OpenTransaction
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
-from recovery.admin import Admin, OpenTransaction
+from eos.pulsar.part import pulsar_part
 from recovery.report import Facts
 from recovery.target import Target
 
@@ -31,7 +32,7 @@ class HeldBack(Facts):
 def connect_coordinators(target: Target, records: list[LogRecord], problems: list[str]) -> None:
     """A coordinator loads, and tells its transactions, only once a client connects (measured)."""
     try:
-        with target.client(records[-1].service_url if records else None) as client:
+        with target.client(pulsar_part(records[-1]).service_url if records else None) as client:
             for tc_id in range(client.coordinators.count()):
                 client.coordinators.connect(tc_id)
     except EosError as error:
@@ -39,7 +40,7 @@ def connect_coordinators(target: Target, records: list[LogRecord], problems: lis
 
 
 def held_back(
-    admin: Admin,
+    admin: AdminClient,
     topic: TopicName,
     open_: list[OpenTransaction],
     owners: Mapping[TxnId, str],

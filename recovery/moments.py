@@ -9,6 +9,7 @@ from rich.table import Table
 
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import pulsar_part
 from eos.steps import Step
 from recovery.report import Facts, duration, facts_table
 from recovery.sink_view import query_label, topic_of
@@ -127,10 +128,10 @@ def moments_of(records: list[LogRecord]) -> list[Moment]:
                 at=record.written_at,
                 after_s=after_s,
                 run_id=record.run_id,
-                txn=str(record.txn) if record.txn else None,
+                txn=record.txn_id,
                 records=record.records,
                 bytes=record.bytes,
-                partitions=len(record.partitions),
+                partitions=len(pulsar_part(record).partitions),
                 topic=topic_of(record),
                 reason=str(record.reason) if record.reason else None,
             )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eos.protocol import FINAL, OWING, LogRecord, MarkAnswer, State, WitnessAnswer
+from eos.protocol import FINAL, OWING, Known, LogRecord, State
+from eos.pulsar.asking import MarkAnswer, WitnessAnswer
 from recovery.evidence import AtCoordinator, Evidence
 from recovery.report import duration
 
@@ -34,7 +35,29 @@ def objections(record: LogRecord, verdict: Verdict, evidence: Evidence) -> list[
         return [Objection(of_state)]
     if verdict is Verdict.ABANDONED:
         return []
+    several = len(record.participants) > 1
+    if several and verdict is Verdict.COMMITTED and evidence.witness is WitnessAnswer.READABLE:
+        return []  # the first output is committed: what is asked for is to go on without another
+    if evidence.txn is None:
+        return list(_of_outputs(verdict, evidence))
     return [*_of_proofs(verdict, evidence), *_of_the_transaction(verdict, evidence)]
+
+
+def _of_outputs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
+    """Of an epoch without a topic: the first output decides, and can't expire."""
+    has_it = [one for one in seen.outputs if one.known is Known.COMMITTED]
+    if verdict is Verdict.ABORTED:
+        for one in has_it:
+            yield Objection(f"It is in {one.output}: it is committed.")
+        return
+    first = seen.outputs[0]
+    if len(has_it) == len(seen.outputs):
+        yield Objection("Every output has it: `resolve` proves it.")
+    elif first.is_provable and first.known is not Known.COMMITTED:
+        yield Objection(
+            f"It is not in {first.output}: `resolve` ends it. Where that can't be, --as aborted "
+            "has it written again."
+        )
 
 
 def _of_state(state: State, verdict: Verdict) -> str | None:

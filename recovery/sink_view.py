@@ -7,7 +7,6 @@ from datetime import datetime
 
 from rich.console import Console
 
-from eos.ids import TopicName
 from eos.protocol import (
     BATCH,
     FINAL,
@@ -18,6 +17,7 @@ from eos.protocol import (
     epoch_number,
     is_streaming,
 )
+from eos.pulsar.part import pulsar_part
 from recovery.report import Facts, age_s, duration, escape
 
 
@@ -47,10 +47,12 @@ class Unfinished(Facts):
     epoch: str
     attempt: int
     state: State
-    txn: str
+    what: str
+    """The attempt, in words: its transaction, and what else it has written to."""
+    txn: str | None
     opened_at: datetime
     age_s: float
-    ttl_left_s: float
+    ttl_left_s: float | None
     written_age_s: float
     """Since the newest record of the epoch."""
     at_broker: str | None = None
@@ -113,8 +115,8 @@ def view(history: History, records: Iterable[LogRecord]) -> SinkView:
         claim=_claim(claim) if claim else None,
         last_seq=history.last_seq,
         last_record_age_s=age_s(last.written_at) if last else None,
-        service_url=last.service_url if last else None,
-        receipt_topic=history.receipt_topic,
+        service_url=pulsar_part(last).service_url or None if last else None,
+        receipt_topic=pulsar_part(last).receipt_topic or None if last else None,
         topics=_topics(records),
         progress=_progress(records),
         unfinished=unfinished,
@@ -134,9 +136,7 @@ def _topics(records: Iterable[LogRecord]) -> list[str]:
 
 def topic_of(record: LogRecord) -> str | None:
     """The topic, without partition, that an epoch's rows went to; None when none did."""
-    if not record.partitions:
-        return None
-    return str(TopicName.parse(record.partitions[0].topic).base)
+    return pulsar_part(record).output or None
 
 
 def _claim(record: LogRecord) -> Claim:
@@ -171,21 +171,22 @@ def _unfinished(record: LogRecord) -> Unfinished:
     assert record.query_id is not None
     assert record.epoch is not None
     assert record.attempt is not None
-    assert record.ttl_ms is not None
     assert record.opened_at is not None
     age = age_s(record.opened_at) or 0.0
-    left = round(record.ttl_ms / 1000 - age, 1)
+    ttl_ms = pulsar_part(record).ttl_ms
+    left = None if ttl_ms is None else round(ttl_ms / 1000 - age, 1)
     return Unfinished(
         query_id=record.query_id,
         epoch=record.epoch,
         attempt=record.attempt,
         state=record.state,
-        txn=str(record.txn),
+        what=record.label,
+        txn=record.txn_id,
         opened_at=record.opened_at,
         age_s=age,
         ttl_left_s=left,
         written_age_s=age_s(record.written_at) or 0.0,
-        meaning=meaning_of(record.state, is_over=left < 0),
+        meaning=meaning_of(record.state, is_over=left is not None and left < 0),
     )
 
 

@@ -8,15 +8,16 @@ from types import TracebackType
 from typing import Self
 
 from eos.commit_log import CommitLog
-from eos.committer import Hold, PulsarHalf
+from eos.committer import Claim, Participants
+from eos.committer.participants import opened
 from eos.errors import ConfigurationError
-from eos.ids import TopicName
+from eos.participant import Access
 from eos.protocol import History, LogRecord, Reason, State
 from eos.transport.security import Security
 
 
 class Takeover:
-    """A hold on one sink, as a restarted driver has it. Claims nothing before ``finish``.
+    """The claim of one sink, as a restarted driver has it. Claims nothing before ``finish``.
 
     Args:
         service_url: the cluster; what the log recorded last when None.
@@ -46,22 +47,19 @@ class Takeover:
         last = self._log.history.last
         if last is None:
             raise ConfigurationError("No driver has claimed this sink yet.", sink_id=sink_id)
-        url = service_url or last.service_url
-        self._half = PulsarHalf(
-            sink_id,
-            url,
-            security or Security(),
-            receipt_namespace=TopicName.parse(last.receipt_topic).namespace_name,
+        access = Access(
+            service_url=service_url,
+            security=security or Security(),
             admin_url=admin_url,
+            storage_options=storage_options,
             timeout_s=timeout_s,
         )
+        self._participants = Participants(
+            self._log, [opened(sink_id, part, access) for part in last.participants], access=access
+        )
         # A person is looking, and has to get out where a driver stops: no mark, no END_TXN.
-        self._hold = Hold(
-            self._log,
-            self._half,
-            service_url=url,
-            deadline_s=deadline_s,
-            on_new_cluster="continue",
+        self._claim = Claim(
+            self._log, self._participants, deadline_s=deadline_s, on_new_cluster="continue"
         )
 
     @property
@@ -80,7 +78,7 @@ class Takeover:
             InDoubt: the outcome can't be proved now; the log is as it was.
             Fenced: a driver claimed the sink at the same moment, or took it back.
         """
-        return self._hold.finish(record)
+        return self._claim.finish(record)
 
     def claim(self) -> History:
         """Take the claim, the first time; what the log says then.
@@ -88,25 +86,22 @@ class Takeover:
         Raises:
             Fenced: a driver claimed the sink at the same moment.
         """
-        self._hold.take_claim()
+        self._claim.take()
         return self._log.history
 
     def decide(self, record: LogRecord, state: State, reason: Reason) -> LogRecord:
-        """Append what a person decided about ``record``'s epoch. Ends nothing at the broker.
+        """Append what a person decided about ``record``'s epoch. Ends nothing at the broker; where
+        the epoch has other outputs, they are ended as the first one's fate demands.
 
         Raises:
             Fenced: a driver claimed the sink at the same moment, or took it back.
             CommitLogError: no such record may follow.
         """
-        claim = self._hold.take_claim()
-        last = self._log.append(record.advance(state, claim=claim, reason=reason))
-        if last.txn is not None:
-            self._hold.clean_up(last)
-        return last
+        return self._claim.decide(record, state, reason)
 
     def close(self) -> None:
         """Free connections. The claim stays: the next driver takes it over."""
-        self._half.close()
+        self._participants.close()
 
     def __enter__(self) -> Self:
         return self

@@ -19,13 +19,15 @@ from typing import Any
 
 from rich.console import Console
 
+from eos.admin import AdminClient
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog, sinks
 from eos.errors import ConfigurationError, EosError
+from eos.participant import Access
+from eos.pulsar.part import pulsar_part
 from eos.transport.address import Address, parse_service_url
 from eos.transport.security import Security
 from recovery import options
-from recovery.admin import Admin
 from recovery.report import Report
 
 
@@ -104,7 +106,7 @@ class Target:
             self.service_url_of(recorded), security=self.security, timeout_s=self.timeout_s
         )
 
-    def admin(self) -> Admin:
+    def admin(self) -> AdminClient:
         """The admin API.
 
         Raises:
@@ -115,7 +117,7 @@ class Target:
                 "This needs the admin API.",
                 hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL.",
             )
-        return Admin(
+        return AdminClient(
             self.admin_url, self.security, timeout_s=self.timeout_s, service=self._service()
         )
 
@@ -129,10 +131,21 @@ class Target:
         for name in sinks(self.root, storage_options=self.storage_options):
             with contextlib.suppress(EosError):  # the verb tells what is wrong with a log
                 last = self.log(name).history.last
-                found += parse_service_url(last.service_url) if last else ()
+                found += parse_service_url(pulsar_part(last).service_url) if last else ()
         return tuple(found)
 
-    def maybe_admin(self) -> Admin | None:
+    @property
+    def access(self) -> Access:
+        """How to reach the outputs that a log names."""
+        return Access(
+            service_url=self.service_url,
+            security=self.security,
+            admin_url=self.admin_url,
+            storage_options=self.storage_options,
+            timeout_s=self.timeout_s,
+        )
+
+    def maybe_admin(self) -> AdminClient | None:
         """The admin API, None when no admin URL was given."""
         return self.admin() if self.admin_url else None
 

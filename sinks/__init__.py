@@ -1,24 +1,28 @@
-"""Sinks for PySpark. ``PulsarSink`` is what users import."""
+"""Sinks for PySpark: ``PulsarSink``, ``DeltaSink``, and ``all_or_nothing`` for both at once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from eos.committer import EpochResult
+    from sinks.delta_sink import DeltaSink
     from sinks.pulsar_sink import PulsarSink
+    from sinks.several import all_or_nothing
 
-__all__ = ["EpochResult", "PulsarSink"]
+__all__ = ["DeltaSink", "EpochResult", "PulsarSink", "all_or_nothing"]
+
+_WHERE: Final = {
+    "DeltaSink": "sinks.delta_sink",
+    "EpochResult": "eos.committer",
+    "PulsarSink": "sinks.pulsar_sink",
+    "all_or_nothing": "sinks.several",
+}
 
 
 def __getattr__(name: str) -> object:
     # Late (PEP 562): executors import sinks.task, and have neither pydantic nor deltalake.
-    if name == "PulsarSink":
-        from sinks.pulsar_sink import PulsarSink
-
-        return PulsarSink
-    if name == "EpochResult":
-        from eos.committer import EpochResult
-
-        return EpochResult
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

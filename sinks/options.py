@@ -1,8 +1,8 @@
-"""The options of ``PulsarSink``: one model, and one clear error for each wrong value."""
+"""The options of sinks: a model for each, and one clear error for each wrong value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, Self, TypedDict, TypeVar
 
 from pydantic import (
@@ -14,15 +14,16 @@ from pydantic import (
     field_validator,
 )
 
-from eos.client.admin_http import parse_admin_url
+from eos.admin.request import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
 from eos.commit_log import KEEP_EPOCHS
 from eos.commit_log.location import Location
+from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName, check_sink_id
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
-from eos.wire.compression import Compression
+from eos.wire.batch import Compression
 from sinks.clients import ClientOptions
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -30,30 +31,35 @@ T = TypeVar("T")
 _SECRET = {"token", "storage_options"}
 
 
-class PulsarSinkArguments(TypedDict, total=False):
-    """The options by name and type, so that editors complete them and type checkers find a wrong
-    one. What they mean, and their defaults: ``PulsarSinkOptions``."""
+class SinkArguments(TypedDict, total=False):
+    """The options that all sinks have, by name and type, so that editors complete them and type
+    checkers find a wrong one. What they mean, and their defaults: ``SinkOptions``."""
 
     sink_id: Required[str]
-    service_url: Required[str]
-    topic: Required[str]
     commit_log: Required[str]
-    admin_url: str | None
-    create_topics: bool
     on_new_query: Literal["refuse", "continue"]
     on_new_cluster: Literal["refuse", "continue"]
     on_gap: Literal["refuse", "continue"]
     on_rewind: Literal["refuse", "skip"]
+    max_attempts: int
+    resolve_timeout_s: float
+    keep_epochs: int
+    storage_options: Mapping[str, str] | None
+
+
+class PulsarSinkArguments(SinkArguments, total=False):
+    """The options of a ``PulsarSink``; see ``PulsarSinkOptions``."""
+
+    service_url: Required[str]
+    topic: Required[str]
+    admin_url: str | None
+    create_topics: bool
     receipt_namespace: str | None
     transaction_ttl_s: float
-    max_attempts: int
     request_timeout_s: float
-    resolve_timeout_s: float
     max_batch_bytes: int
     max_pending_bytes: int
     compression: str
-    keep_epochs: int
-    storage_options: Mapping[str, str] | None
     token: str | Callable[[], str] | None
     token_file: str | None
     tls_trust_certs_file: str | None
@@ -61,16 +67,12 @@ class PulsarSinkArguments(TypedDict, total=False):
     tls_private_key_file: str | None
 
 
-class PulsarSinkOptions(BaseModel):
-    """What a ``PulsarSink`` is made of.
+class SinkOptions(BaseModel):
+    """What every sink is made of.
 
     Attributes:
         sink_id: your stable name for this output; everything that is recorded hangs on it.
-        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
-        topic: where the rows go; partitioned or not.
         commit_log: root folder, or URL as ``s3://bucket/prefix``, of the commit logs.
-        admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
-        create_topics: create an unknown topic (unpartitioned) instead of refusing it.
         on_new_query: what to do about a new checkpoint under a known sink, and about an empty
             commit log under a sink that has written before.
         on_new_cluster: what to do about a cluster without what the commit log says was written.
@@ -78,49 +80,25 @@ class PulsarSinkOptions(BaseModel):
             last one that the log has; ``continue`` for functions that leave epochs out.
         on_rewind: what to do about a checkpoint that was set back, so that Spark plans committed
             epochs anew; ``skip`` when the source cuts the same epochs as before.
-        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
-        transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
         max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
-        request_timeout_s: deadline of each request and of each receipt.
         resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
-        max_batch_bytes: size of an entry; the broker's limit, when that is lower.
-        max_pending_bytes: bytes in flight for each task.
-        compression: none, lz4, zlib, zstd or snappy; of each entry.
         keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
             the ones that `eos-recovery verify` can check.
         storage_options: for a commit log in an object store, as ``deltalake`` takes them.
-        token, token_file: authentication by token; a string or function, or a file.
-        tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
-        tls_certificate_file, tls_private_key_file: authentication by client certificate.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     sink_id: Text
-    service_url: Text
-    topic: Text
     commit_log: Text
-    admin_url: Text | None = None
-    create_topics: bool = False
     on_new_query: Literal["refuse", "continue"] = "refuse"
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     on_gap: Literal["refuse", "continue"] = "refuse"
     on_rewind: Literal["refuse", "skip"] = "refuse"
-    receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
-    transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
-    request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
-    max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
-    compression: Text = "none"
     keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS
     storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
-    token: str | Callable[[], str] | None = Field(default=None, repr=False)
-    token_file: Text | None = None
-    tls_trust_certs_file: Text | None = None
-    tls_certificate_file: Text | None = None
-    tls_private_key_file: Text | None = None
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -131,44 +109,87 @@ class PulsarSinkOptions(BaseModel):
                 secret.
         """
         try:
-            options = cls(**values)
+            return cls(**values)
         except ValidationError as error:
-            raise ConfigurationError("; ".join(_explain(e) for e in error.errors()) + ".") from None
-        options.security  # noqa: B018 - half a key pair is refused here, not on an executor
-        return options
+            known = ", ".join(sorted(cls.model_fields))
+            wrong = "; ".join(_explain(one, known) for one in error.errors())
+            raise ConfigurationError(f"{wrong}.") from None
 
     @field_validator("sink_id")
     @classmethod
     def _sink_id(cls, value: str) -> str:
-        return _allowed(check_sink_id, value)
-
-    @field_validator("topic")
-    @classmethod
-    def _topic(cls, value: str) -> str:
-        return str(_allowed(TopicName.parse, value))
+        return allowed(check_sink_id, value)
 
     @field_validator("commit_log")
     @classmethod
     def _commit_log(cls, value: str) -> str:
-        _allowed(Location, value)
+        allowed(Location, value)
         return value
+
+
+class PulsarSinkOptions(SinkOptions):
+    """What a ``PulsarSink`` is made of, besides what every sink has.
+
+    Attributes:
+        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
+        topic: where the rows go; partitioned or not.
+        admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
+        create_topics: create an unknown topic (unpartitioned) instead of refusing it.
+        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
+        transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
+        request_timeout_s: deadline of each request and of each receipt.
+        max_batch_bytes: size of an entry; the broker's limit, when that is lower.
+        max_pending_bytes: bytes in flight for each task.
+        compression: none, lz4, zlib, zstd or snappy; of each entry.
+        token, token_file: authentication by token; a string or function, or a file.
+        tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
+        tls_certificate_file, tls_private_key_file: authentication by client certificate.
+    """
+
+    service_url: Text
+    topic: Text
+    admin_url: Text | None = None
+    create_topics: bool = False
+    receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
+    transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
+    request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
+    compression: Text = "none"
+    token: str | Callable[[], str] | None = Field(default=None, repr=False)
+    token_file: Text | None = None
+    tls_trust_certs_file: Text | None = None
+    tls_certificate_file: Text | None = None
+    tls_private_key_file: Text | None = None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """See ``SinkOptions.parse``."""
+        options = super().parse(values)
+        options.security  # noqa: B018 - half a key pair is refused here, not on an executor
+        return options
+
+    @field_validator("topic")
+    @classmethod
+    def _topic(cls, value: str) -> str:
+        return str(allowed(TopicName.parse, value))
 
     @field_validator("compression")
     @classmethod
     def _compression(cls, value: str) -> str:
-        return _allowed(Compression.parse, value).name.lower()
+        return allowed(Compression.parse, value).name.lower()
 
     @field_validator("service_url")
     @classmethod
     def _service_url(cls, value: str) -> str:
-        _allowed(parse_service_url, value)
+        allowed(parse_service_url, value)
         return value
 
     @field_validator("admin_url")
     @classmethod
     def _admin_url(cls, value: str | None) -> str | None:
         if value is not None:
-            _allowed(parse_admin_url, value)
+            allowed(parse_admin_url, value)
         return value
 
     @property
@@ -198,21 +219,55 @@ class PulsarSinkOptions(BaseModel):
         return TopicName.parse(self.topic)
 
 
-def _allowed(check: Callable[[str], T], value: str) -> T:
+class DeltaSinkArguments(SinkArguments, total=False):
+    """The options of a ``DeltaSink``; see ``DeltaSinkOptions``."""
+
+    table: Required[str]
+    partition_by: Sequence[str]
+    merge_schema: bool
+    file_bytes: int
+    compression: Literal["snappy", "zstd"]
+
+
+class DeltaSinkOptions(SinkOptions):
+    """What a ``DeltaSink`` is made of, besides what every sink has.
+
+    Attributes:
+        table: absolute path or ``s3://bucket/prefix`` of the table; made with the first DataFrame's
+            columns when it is not there. ``storage_options`` are the table's, too.
+        partition_by: columns that a new table is partitioned by; a table that is there has its own.
+        merge_schema: columns that the table lacks are added to it, as Delta's ``mergeSchema``.
+        file_bytes: size at which a file is closed, and the next one begun.
+        compression: of the Parquet files, snappy or zstd.
+    """
+
+    table: Text
+    partition_by: tuple[str, ...] = ()
+    merge_schema: bool = False
+    file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
+    compression: Literal["snappy", "zstd"] = "snappy"
+
+    @field_validator("table")
+    @classmethod
+    def _table(cls, value: str) -> str:
+        return allowed(lambda uri: Folder(uri).uri, value)
+
+
+def allowed(check: Callable[[str], T], value: str) -> T:
+    """``check(value)``, its error as pydantic takes it."""
     try:
         return check(value)
     except ConfigurationError as error:
         raise ValueError(f"{error.message} {error.hint}".strip()) from None
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, known: str) -> str:
     name = str(error["loc"][0]) if error["loc"] else "options"
     message = str(error["msg"]).removeprefix("Value error, ")
     match error["type"]:
         case "missing":
             return f"option {name!r} is required"
         case "extra_forbidden":
-            known = ", ".join(sorted(PulsarSinkOptions.model_fields))
             return f"there is no option {name!r}; options are: {known}"
         case _ if name in _SECRET:
             return f"option {name!r} has the wrong type"

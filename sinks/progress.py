@@ -7,6 +7,7 @@ import logging
 from eos.committer import EpochResult
 from eos.ids import TopicName
 from eos.protocol import History
+from eos.pulsar.part import pulsar_part
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +21,8 @@ def log_written(result: EpochResult, epoch: str, seconds: float) -> None:
 
 def warn_of_new_topic(history: History, topic: TopicName) -> None:
     """A warning, when the sink's newest rows went to another topic than ``topic``."""
-    before = history.topic
-    if before is not None and before != str(topic.base):
+    before = pulsar_part(history.last_written).output if history.last_written else ""
+    if before and before != str(topic.base):
         logger.warning(
             "sink %s wrote to %s until now, and goes on with %s: epochs that were committed there "
             "are not written again",

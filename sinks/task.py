@@ -20,12 +20,18 @@ from eos import failpoints
 from eos.client import Producer, PulsarClient, Transaction
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
-from eos.roll_call import AnsweredBefore, RollCall
+from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
-from eos.wire.batch import EncodedBatch, Rows, check_rows, encode_batches
-from eos.wire.compression import Compression
-from eos.wire.routing import partitions_for_keys, split_by_partition
+from eos.wire.batch import (
+    Compression,
+    EncodedBatch,
+    Rows,
+    check_rows,
+    encode_batches,
+    partitions_for_keys,
+    split_by_partition,
+)
 from sinks.clients import ClientOptions, kept_client
 
 SUMMARY_SCHEMA = "summary string"

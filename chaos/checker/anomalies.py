@@ -1,4 +1,4 @@
-"""The sixteen anomalies, as data: checker, tests, report and docs derive from it."""
+"""The seventeen anomalies, as data: checker, tests, report and docs derive from it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Kind(Enum):
     STUCK = 14, "all is quiet, and yet a reader or a transaction does not get on"
     NOT_IDEMPOTENT = 15, "a second recovery changed something"
     FALSE_CLEAN = 16, "the recovery tool says clean, and it is not"
+    TORN_OUTPUTS = 17, "a record is in one output of its epoch, and not once in the other"
 
     def __init__(self, number: int, text: str) -> None:
         self.number = number

@@ -30,6 +30,7 @@ CHECKS: Final[dict[Kind, Callable[[View], Iterator[str]]]] = {
     Kind.GAP: deciding.gaps,
     Kind.STUCK: deciding.stuck,
     Kind.NOT_IDEMPOTENT: deciding.not_idempotent,
+    Kind.TORN_OUTPUTS: reading.torn_outputs,
 }
 """Anomaly 16 is not here: it follows from the others."""
 

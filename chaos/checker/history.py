@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from eos.commit_log import KEEP_EPOCHS
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import pulsar_part
 
 Outcome = Literal["ok", "fail", "unknown"]
 """``unknown``: nobody was told how it ended. It may have happened, and must not count as failed."""
@@ -123,6 +124,7 @@ class RunHistory:
         stuck: what did not get on when all was quiet, each as a line of text.
         fresh_again, decisions_again: after recovery ran once more; None when it did not.
         says_clean: what the recovery tool said at the end; None when it was not asked.
+        table: the record in each row of the job's second output, at the end; None when it has none.
         kept_epochs: how many finished epochs the log keeps at least; older ones may be gone.
         keeps_order: whether the workload keeps the order of a key's records.
         is_whole: whether the job came to the end of its input; one that had to end did not.
@@ -138,6 +140,7 @@ class RunHistory:
     fresh_again: Reader | None = None
     decisions_again: tuple[Decision, ...] | None = None
     says_clean: bool | None = None
+    table: tuple[str | None, ...] | None = None
     kept_epochs: int = KEEP_EPOCHS
     keeps_order: bool = True
     is_whole: bool = True
@@ -153,12 +156,12 @@ def decisions_of(records: Iterable[LogRecord]) -> tuple[Decision, ...]:
             query=record.query_id or "",
             epoch=record.epoch or "",
             attempt=record.attempt or 0,
-            txn=str(record.txn),
+            txn=str(pulsar_part(record).txn),
             state=record.state,
             at=record.written_at.timestamp() if record.written_at else 0.0,
             producers=frozenset(
                 (figures.topic, producer)
-                for figures in record.partitions
+                for figures in pulsar_part(record).partitions
                 for producer in figures.producers
             ),
         )

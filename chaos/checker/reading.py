@@ -1,4 +1,4 @@
-"""What readers saw, against what was written and decided: anomalies 1 to 11. Pure.
+"""What readers saw, against what was written and decided: anomalies 1 to 11, and 17. Pure.
 
 Each function yields one line of text for each case it finds.
 """
@@ -6,7 +6,7 @@ Each function yields one line of text for each case it finds.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -171,3 +171,20 @@ def vanished(view: View) -> Iterator[str]:
                 gone.setdefault(record.id, reader.name)
     for record_id, name in gone.items():
         yield f"{name} read record {record_id}, which is not readable any more"
+
+
+def torn_outputs(view: View) -> Iterator[str]:
+    """17: the table does not hold what the topic holds, once, when all is quiet and recovered."""
+    history = view.history
+    if history.table is None:
+        return
+    reader = history.fresh_again or history.fresh
+    topic = {record.id for _, record in view.known_sights(reader)}
+    table = Counter(history.table)
+    for record_id, count in sorted(table.items(), key=str):
+        if record_id not in topic:
+            yield f"row {record_id} of the table is not in the topic"
+        elif count > 1:
+            yield f"record {record_id} is in the table {count} times"
+    for record_id in sorted(topic - table.keys()):
+        yield f"record {record_id} of the topic is not in the table"

@@ -16,14 +16,18 @@ from chaos.cluster.life import Life
 from chaos.cluster.proxy import FaultProxy
 from chaos.cluster.supervisor import Supervisor
 from chaos.job import Job
+from eos.admin import AdminClient
 from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
+from eos.transport.security import Security
 
 _POLL_S: Final = 0.05
 _START_S: Final = 15.0
+_ADMIN_TIMEOUT_S: Final = 60.0
 
 
 def path_of(topic: str) -> str:
@@ -45,6 +49,11 @@ class Target:
     job: Job
     topics: list[str]
     broker_back_at: list[float] = field(default_factory=list)
+
+    @property
+    def admin(self) -> AdminClient:
+        """The questions to the broker's admin API; ``broker.admin`` is for what breaks things."""
+        return AdminClient(self.broker.admin_url, Security(), timeout_s=_ADMIN_TIMEOUT_S)
 
     @property
     def has_log(self) -> bool:
@@ -112,12 +121,12 @@ class Target:
     def newest_txn(self) -> TxnId | None:
         """The transaction that the commit log names last."""
         records = self.log_records() or []
-        return next((record.txn for record in reversed(records) if record.txn is not None), None)
+        return next(filter(None, (pulsar_part(record).txn for record in reversed(records))), None)
 
     def receipt_topic(self) -> str:
         """The sink's receipt topic; "" as long as nobody has claimed it."""
         records = self.log_records() or []
-        return records[-1].receipt_topic if records else ""
+        return pulsar_part(records[-1]).receipt_topic if records else ""
 
     def driver_log(self) -> DriverLog:
         """What the drivers say from now on."""
@@ -135,7 +144,7 @@ class Target:
         """Create the job's topic.
 
         Raises:
-            OSError: the broker refuses.
+            EosError: the broker refuses.
         """
         self.broker.admin("PUT", f"{path_of(self.job.topic)}/partitions", partitions)
 

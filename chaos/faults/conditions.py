@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 import threading
-import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from chaos.cluster.driver_log import DriverLog
-from chaos.cluster.target import Target, path_of
+from chaos.cluster.target import Target
 from chaos.habits import HABITS, said
 from chaos.job import Shape
+from eos.errors import EosError
 from eos.ids import TopicName
 
-Group = Literal["query", "user", "spark", "namespace"]
+Group = Literal["query", "user", "spark", "namespace", "output"]
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _HDFS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -39,6 +39,7 @@ class Condition:
         shape, habits, spark_conf: of the ``Job``.
         policies: of the topic's namespace, each with what is sent to the admin API.
         has_admin_url: whether the sink is told of the admin API.
+        has_table: each epoch goes to a Delta table as well, all or nothing.
         operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
         needs_own: only the harness's own workload can be so.
     """
@@ -52,6 +53,7 @@ class Condition:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     policies: Mapping[str, object] = field(default_factory=dict)
     has_admin_url: bool = True
+    has_table: bool = False
     operator: Callable[[Target, DriverLog, threading.Event], None] | None = None
     needs_own: bool = True
 
@@ -80,8 +82,8 @@ def _create_what_is_asked_for(target: Target, log: DriverLog, over: threading.Ev
     while not over.wait(_POLL_S):
         asked = log.find_all(_CREATE)
         for topic in {found[1] for found in asked[read:]}:
-            with suppress(urllib.error.HTTPError):  # it is there by now
-                target.broker.admin("PUT", path_of(topic))
+            with suppress(EosError):  # the next driver asks again
+                target.admin.create_topic(TopicName.parse(topic))
         read = len(asked)
 
 
@@ -161,6 +163,13 @@ CONDITIONS: Final[dict[str, Condition]] = {
             policies={_CREATION: {"allowAutoTopicCreation": False}},
             has_admin_url=False,
             operator=_create_what_is_asked_for,
+        ),
+        Condition(
+            "topic-and-table",
+            "output",
+            "each epoch goes to the topic and to a Delta table, all or nothing",
+            said("table"),
+            has_table=True,
         ),
         Condition(
             "partitioned-topics",

@@ -20,6 +20,7 @@ _LEFT_BEHIND: Final[dict[Place, Step]] = {
     EndingStep.ABORTING: Step.WRITE,
     Step.END: Step.PREPARE,
     EndingStep.WITNESS: Step.END,
+    EndingStep.PART: Step.PREPARE,
     EndingStep.OUTCOME: Step.PREPARE,
 }
 """Each step of recovery, and behind which step a driver dies to leave something for it to do."""
@@ -114,6 +115,12 @@ FAULTS: Final = (
     *(fault for step in Step for fault in _of_driver(step)),
     *(fault for place, behind in _LEFT_BEHIND.items() for fault in _of_recovery(place, behind)),
     *(fault for step in TaskStep for fault in _of_task(step)),
+    Fault(
+        "kill-between-commits",
+        "driver",
+        "the driver dies behind the commit of an epoch's first output, before that of the next one",
+        _dies(EndingStep.PART, "kill", 3),
+    ),
     Fault(
         "lost-append",
         "log",

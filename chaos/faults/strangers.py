@@ -21,8 +21,9 @@ from chaos.faults.fault import Fault, Proof
 from chaos.faults.receipts import delete
 from chaos.faults.transactions import is_over
 from chaos.observers.readers import open_client
-from eos.committer.receipts import SUBSCRIPTION
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import NOTHING, pulsar_part
+from eos.pulsar.receipts import SUBSCRIPTION
 from eos.steps import Step
 
 _WITHIN_S: Final = 240.0
@@ -59,12 +60,12 @@ def _foreign(target: Target) -> Iterator[Proof]:
 
 def _newest(target: Target) -> LogRecord | None:
     records = target.log_records() or []
-    return next((record for record in reversed(records) if record.mark_uuid), None)
+    return next((record for record in reversed(records) if pulsar_part(record).mark_uuid), None)
 
 
 def _harmless(newest: LogRecord | None) -> Iterator[dict[str, str]]:
     """What looks like ours and is not, and what looks like nothing."""
-    known = str(newest.mark_uuid if newest is not None else uuid.uuid4())
+    known = str(pulsar_part(newest).mark_uuid if newest is not None else uuid.uuid4())
     for kind in ("receipt", "mark", "sentinel", "prime", "\u0000", ""):
         yield {"eos": kind}
         yield {"eos": kind, "uuid": str(uuid.uuid4())}
@@ -74,7 +75,7 @@ def _harmless(newest: LogRecord | None) -> Iterator[dict[str, str]]:
 
 
 def _harmful(newest: LogRecord, *, is_answer: bool) -> dict[str, str]:
-    call = {"uuid": str(newest.mark_uuid)}
+    call = {"uuid": str(pulsar_part(newest).mark_uuid)}
     if is_answer:
         return {"eos": "answer", "run": str(uuid.uuid4()), "partition": "0", **call}
     return {"eos": "closed", **call}
@@ -85,15 +86,16 @@ def _forged(target: Target) -> Iterator[Proof]:
     """A transaction expires that was PREPARED, and a plain message says that it was committed."""
     asleep = Armed(target, Step.PREPARE, "stop", count=2).await_asleep()
     newest = _newest(target)
-    if asleep is None or newest is None or newest.txn is None:
+    part = NOTHING if newest is None else pulsar_part(newest)
+    if asleep is None or part.txn is None:
         yield Proof()
         return
     try:
-        forged = {"eos": "receipt", "uuid": str(newest.mark_uuid), "txn": str(newest.txn)}
+        forged = {"eos": "receipt", "uuid": str(part.mark_uuid), "txn": str(part.txn)}
         with closing(open_client(target.broker.service_url)) as client:
-            client.create_producer(newest.receipt_topic).send(b"{}", properties=forged)
-        expired = is_over(target, newest.txn)
-        yield Proof(f"a receipt of {newest.txn}, which expired" if expired else "")
+            client.create_producer(part.receipt_topic).send(b"{}", properties=forged)
+        expired = is_over(target, part.txn)
+        yield Proof(f"a receipt of {part.txn}, which expired" if expired else "")
     finally:
         asleep.resume()
 

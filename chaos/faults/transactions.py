@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import urllib.error
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from chaos.cluster.target import Target
@@ -13,6 +12,7 @@ from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.record_text import text_of
 from eos.client import PulsarClient
+from eos.errors import EosError
 from eos.ids import TxnId
 from eos.steps import Step
 
@@ -39,14 +39,12 @@ def _expires(step: Step) -> Act:
 
 def is_over(target: Target, txn: TxnId) -> bool:
     """Wait until the broker has ended ``txn``, and whether it has."""
-    path = f"/v3/transactions/transactionMetadata/{txn.most}/{txn.least}"
     deadline = time.monotonic() + _EXPIRES_WITHIN_S
     while time.monotonic() < deadline:
-        try:
-            if target.broker.admin("GET", path)["status"] not in ("OPEN", "COMMITTING"):
+        with suppress(EosError):  # no answer proves nothing
+            found = target.admin.transaction(txn)
+            if found is None or found.status not in ("OPEN", "COMMITTING"):
                 return True
-        except urllib.error.HTTPError:  # forgotten
-            return True
         time.sleep(_POLL_S)
     return False
 

@@ -254,7 +254,7 @@ def _found(anomalies: Sequence[Anomaly]) -> list[AnomalyOutcome]:
 def _attempts(result: Result) -> list[AttemptOutcome]:
     newest: dict[tuple[str, int], AttemptOutcome] = {}
     for record in result.records:
-        if record.txn is None or record.written_at is None:  # FAILED: it got no transaction
+        if record.attempt is None or record.written_at is None:  # FAILED: it got no transaction
             continue
         at = record.written_at.timestamp() - result.began_at
         key = (f"{record.query_id} {record.epoch}", record.attempt or 0)

@@ -18,15 +18,13 @@ from eos.errors import (
     TopicNotFound,
     broker_error,
 )
-from eos.ids import TopicName
+from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
 from eos.transport.connection import Connection
 from eos.transport.security import Security
-from eos.wire import commands, consuming
+from eos.wire import commands
 
 MAX_REDIRECTS: Final = 20
-MAX_PARTITIONS: Final = 100_000
-"""More than any cluster has: a larger answer is broken, and we would allocate by it."""
 
 
 class Lookup:
@@ -160,10 +158,10 @@ class Lookup:
             EosError: the broker refuses, or does not answer.
         """
         answer = self.any_broker().request(
-            lambda request_id: consuming.GetTopics(
-                request_id=request_id, namespace=namespace, mode=consuming.TopicsMode.PERSISTENT
+            lambda request_id: commands.GetTopics(
+                request_id=request_id, namespace=namespace, mode=commands.TopicsMode.PERSISTENT
             ),
-            consuming.GetTopicsResponse,
+            commands.GetTopicsResponse,
             timeout_s=self._timeout_s,
             doing=f"Asking for the topics of {namespace}",
         )

@@ -20,9 +20,9 @@ from eos.client.subscriptions import closing, subscribe
 from eos.errors import ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
 from eos.transport.connection import Connection
-from eos.wire import consuming
+from eos.wire import commands
+from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
-from eos.wire.entry import Entry
 from eos.wire.frames import Delivery
 
 PERMITS: Final = 1000
@@ -90,16 +90,16 @@ class Reader:
             raise
         self._permit(self._permits)
 
-    def _subscribe_command(self, request_id: int) -> consuming.Subscribe:
-        return consuming.Subscribe(
+    def _subscribe_command(self, request_id: int) -> commands.Subscribe:
+        return commands.Subscribe(
             topic=self.topic,
             subscription=f"eos-reader-{uuid.uuid4().hex}",
-            subscription_type=consuming.SubscriptionType.EXCLUSIVE,
+            subscription_type=commands.SubscriptionType.EXCLUSIVE,
             consumer_id=self._id,
             request_id=request_id,
             durable=False,
             start_message_id=None if self._next is None else MessageIdData.of_entry(self._next),
-            initial_position=consuming.InitialPosition.EARLIEST,
+            initial_position=commands.InitialPosition.EARLIEST,
             force_topic_creation=False,
         )
 
@@ -165,7 +165,7 @@ class Reader:
         return entry
 
     def _permit(self, count: int) -> None:
-        self._connection.notify(lambda _: consuming.Flow(consumer_id=self._id, permits=count))
+        self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=count))
 
     def last_id(self, timeout_s: float) -> MessageId | None:
         """The last entry that is readable now; None when there is none.
@@ -176,10 +176,10 @@ class Reader:
             EosError: the broker refuses, or does not answer in ``timeout_s``.
         """
         answer = self._connection.request(
-            lambda request_id: consuming.GetLastMessageId(
+            lambda request_id: commands.GetLastMessageId(
                 consumer_id=self._id, request_id=request_id
             ),
-            consuming.GetLastMessageIdResponse,
+            commands.GetLastMessageIdResponse,
             timeout_s=timeout_s,
             doing=f"Asking for the last entry of {self.topic}",
         )

@@ -12,12 +12,12 @@ from typing import Self
 from eos.errors import broker_error
 from eos.ids import MessageId
 from eos.transport.connection import Connection
-from eos.wire import commands, consuming
+from eos.wire import commands
 
 
 def subscribe(
     connection: Connection,
-    make: Callable[[int], consuming.Subscribe],
+    make: Callable[[int], commands.Subscribe],
     *,
     timeout_s: float,
     doing: str,
@@ -35,11 +35,9 @@ def subscribe(
         raise
 
 
-def closing(consumer_id: int) -> Callable[[int], consuming.CloseConsumer]:
+def closing(consumer_id: int) -> Callable[[int], commands.CloseConsumer]:
     """Makes CLOSE_CONSUMER from a request id."""
-    return lambda request_id: consuming.CloseConsumer(
-        consumer_id=consumer_id, request_id=request_id
-    )
+    return lambda request_id: commands.CloseConsumer(consumer_id=consumer_id, request_id=request_id)
 
 
 class DurableConsumer:
@@ -72,14 +70,14 @@ class DurableConsumer:
         """
         subscribe(
             self._connection,
-            lambda request_id: consuming.Subscribe(
+            lambda request_id: commands.Subscribe(
                 topic=self._topic,
                 subscription=self._subscription,
-                subscription_type=consuming.SubscriptionType.EXCLUSIVE,
+                subscription_type=commands.SubscriptionType.EXCLUSIVE,
                 consumer_id=self._id,
                 request_id=request_id,
                 durable=True,
-                initial_position=consuming.InitialPosition.EARLIEST,
+                initial_position=commands.InitialPosition.EARLIEST,
                 force_topic_creation=False,
             ),
             timeout_s=self._timeout_s,
@@ -96,13 +94,13 @@ class DurableConsumer:
         """
         doing = f"Acknowledging {message_id} of {self._topic} in {self._subscription}"
         answer = self._connection.request(
-            lambda request_id: consuming.Ack(
+            lambda request_id: commands.Ack(
                 consumer_id=self._id,
-                ack_type=consuming.AckType.CUMULATIVE,
+                ack_type=commands.AckType.CUMULATIVE,
                 message_ids=(commands.MessageIdData.of_entry(message_id),),
                 request_id=request_id,
             ),
-            consuming.AckResponse,
+            commands.AckResponse,
             timeout_s=self._timeout_s,
             doing=doing,
         )

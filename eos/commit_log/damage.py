@@ -186,7 +186,7 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
         sink_id=record.sink_id,
         query_id=record.query_id,
         epoch=record.epoch,
-        txn_id=record.txn,
+        txn_id=record.txn_id,
     )
 
 
@@ -200,7 +200,7 @@ def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriab
         sink_id=record.sink_id,
         query_id=record.query_id,
         epoch=record.epoch,
-        txn_id=record.txn,
+        txn_id=record.txn_id,
     )
 
 

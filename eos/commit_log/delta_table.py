@@ -15,7 +15,8 @@ from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
-from eos.commit_log import damage, disk
+from eos import disk
+from eos.commit_log import damage
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import SCHEMA

@@ -7,10 +7,10 @@ from typing import Final
 from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log import damage
-from eos.commit_log.disk import NotDurable
 from eos.commit_log.reading import at, read_again, read_history
 from eos.commit_log.stopwatch import Stopwatch
 from eos.commit_log.table import LogTable
+from eos.disk import NotDurable
 from eos.errors import CommitLogError, Fenced
 from eos.protocol import LogRecord, State
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from eos.commit_log import disk
+from eos import disk
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.commit_log.location import LOG_FOLDER, Location
@@ -122,6 +122,7 @@ def _rewrite(
             table.delta,
             to_table(*staying),
             mode="overwrite",
+            schema_mode=table.schema_mode(),
             commit_properties=CommitProperties(
                 app_transactions=[
                     Transaction(name, number)

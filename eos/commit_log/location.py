@@ -17,12 +17,12 @@ from urllib.parse import unquote
 import pyarrow.fs
 from deltalake.fs import DeltaStorageHandler
 
+from eos import credentials
 from eos.errors import ConfigurationError
 from eos.ids import check_sink_id
 
 _log = logging.getLogger(__name__)
 _PASSWORD: Final = re.compile(r"://[^/?#]*:[^/?#]*@|[?#]")
-_SECRET: Final = re.compile(r"key|secret|token|password|credential|sas", re.IGNORECASE)
 LOG_FOLDER: Final = "_delta_log"
 _SCHEMES: Final = (
     "s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "hdfs",
@@ -149,12 +149,7 @@ class Location:
 
     def clean(self, error: BaseException) -> str:
         """The first line of an error's text, without any credential of ours in it."""
-        lines = str(error).strip().splitlines()
-        text = lines[0] if lines else type(error).__name__
-        for name, value in self._options.items():
-            if value and _SECRET.search(name):
-                text = text.replace(value, "***")
-        return text[:500]
+        return credentials.clean(error, self._options)
 
     def cause(self, error: Exception) -> Exception | None:
         """``error`` as a cause that a traceback may show; None when it might show too much."""

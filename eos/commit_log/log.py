@@ -17,7 +17,7 @@ from eos.commit_log.location import Location
 from eos.commit_log.reading import read_again
 from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, ConfigurationError, EosError
-from eos.protocol import UNFINISHED, History, LogRecord
+from eos.protocol import RECORD_VERSION, UNFINISHED, History, LogRecord
 
 Clock = Callable[[], datetime]
 
@@ -158,6 +158,7 @@ class CommitLog:
         """
         with self._lock:
             self._check_writable()
+            _check_version(draft)
             self._head.settle()
             self._head.check_not_fenced()
             standing = self._standing(draft)
@@ -234,3 +235,11 @@ class CommitLog:
 
     def _error(self, what: str, *, hint: str = "") -> CommitLogError:
         return CommitLogError(f"commit log {self.uri}: {what}.", hint=hint, sink_id=self.sink_id)
+
+
+def _check_version(draft: LogRecord) -> None:
+    if draft.record_version != RECORD_VERSION:
+        raise CommitLogError(
+            f"record_version {draft.record_version} is not written by this release.",
+            sink_id=draft.sink_id,
+        )

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from eos.commit_log import damage, disk
+from eos import disk
+from eos.commit_log import damage
 from eos.commit_log.housekeeping import keep_house
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.reading import read_history

@@ -7,6 +7,7 @@ all checksums as negative. Ids of messages are text, ``ledger:entry:partition:ba
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,8 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from eos.ids import MessageId, TxnId
-from eos.protocol import RECORD_VERSION, LogRecord, Reason, State
+from eos.ids import MessageId
+from eos.participant import kind_of
+from eos.protocol import RECORD_VERSION, LogRecord, Part, Reason, State, UnknownPart
 from eos.summary import PartitionFigures
 
 _UINT64: Final = pa.decimal128(20, 0)
@@ -33,6 +35,18 @@ _PARTITION: Final = pa.struct(
     ]
 )
 
+_PARTICIPANT: Final = pa.struct(
+    [
+        ("kind", pa.string()),
+        ("identity", pa.string()),
+        ("output", pa.string()),
+        ("can_expire", pa.bool_()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("payload", pa.string()),
+    ]
+)
+
 SCHEMA: Final = pa.schema(
     [
         pa.field("record_version", pa.int32(), nullable=False),
@@ -47,8 +61,8 @@ SCHEMA: Final = pa.schema(
         pa.field("txn_least", pa.int64()),
         pa.field("ttl_ms", pa.int64()),
         pa.field("opened_at", _UTC_TIME),
-        pa.field("service_url", pa.string(), nullable=False),
-        pa.field("receipt_topic", pa.string(), nullable=False),
+        pa.field("service_url", pa.string()),
+        pa.field("receipt_topic", pa.string()),
         pa.field("mark_id", pa.string()),
         pa.field("mark_uuid", pa.string()),
         pa.field("receipt_id", pa.string()),
@@ -58,37 +72,47 @@ SCHEMA: Final = pa.schema(
         pa.field("checksum", _UINT64),
         pa.field("reason", pa.string()),
         pa.field("written_at", _UTC_TIME, nullable=False),
+        pa.field("participants", pa.list_(_PARTICIPANT)),
     ]
 )
-"""Columns of the log, in order."""
+"""Columns of the log, in order. ``participants`` came with version 2. The columns of a transaction
+are those of the Pulsar participant: it has them since version 1, and people query them; the others
+have their payload as JSON in ``participants``."""
+
+_PULSAR: Final = "pulsar"
+_ENVELOPE: Final = (
+    "record_version", "sink_id", "query_id", "epoch", "attempt", "run_id", "opened_at", "records",
+    "bytes", "written_at",
+)  # fmt: skip
 
 
 def to_row(record: LogRecord) -> dict[str, Any]:
     """The record's row, by column."""
-    return {
-        "record_version": record.record_version,
-        "sink_id": record.sink_id,
-        "query_id": record.query_id,
-        "epoch": record.epoch,
-        "attempt": record.attempt,
+    row: dict[str, Any] = dict.fromkeys(SCHEMA.names)
+    row |= {name: getattr(record, name) for name in _ENVELOPE}
+    row |= {
         "seq": record.seq,
         "state": record.state.value,
-        "run_id": record.run_id,
-        "txn_most": record.txn.most if record.txn else None,
-        "txn_least": record.txn.least if record.txn else None,
-        "ttl_ms": record.ttl_ms,
-        "opened_at": record.opened_at,
-        "service_url": record.service_url,
-        "receipt_topic": record.receipt_topic,
-        "mark_id": str(record.mark_id) if record.mark_id else None,
-        "mark_uuid": record.mark_uuid,
-        "receipt_id": str(record.receipt_id) if record.receipt_id else None,
-        "partitions": [_partition_row(part) for part in record.partitions],
-        "records": record.records,
-        "bytes": record.bytes,
         "checksum": _decimal(record.checksum),
         "reason": str(record.reason) if record.reason else None,
-        "written_at": record.written_at,
+    }
+    for part in record.participants:
+        row |= part.columns()
+    row["partitions"] = [_partition_row(part) for part in row["partitions"] or ()]
+    if record.record_version > 1:
+        row["participants"] = [_participant_row(part) for part in record.participants]
+    return row
+
+
+def _participant_row(part: Part) -> dict[str, Any]:
+    return {
+        "kind": part.kind,
+        "identity": part.identity,
+        "output": part.output,
+        "can_expire": part.can_expire,
+        "records": part.records,
+        "bytes": part.bytes,
+        "payload": json.dumps(part.payload()),
     }
 
 
@@ -130,9 +154,6 @@ def from_row(row: Mapping[str, Any]) -> LogRecord:
 
 
 def _record(row: Mapping[str, Any], version: int) -> LogRecord:
-    most, least = row["txn_most"], row["txn_least"]
-    if (most is None) != (least is None):
-        raise ValueError("txn_most and txn_least go together")
     return LogRecord(
         record_version=version,
         sink_id=row["sink_id"],
@@ -142,21 +163,29 @@ def _record(row: Mapping[str, Any], version: int) -> LogRecord:
         seq=int(row["seq"]),
         state=State(row["state"]),
         run_id=row["run_id"],
-        txn=None if most is None else TxnId(int(most), int(least)),
-        ttl_ms=row["ttl_ms"],
         opened_at=_utc(row["opened_at"]),
-        service_url=row["service_url"],
-        receipt_topic=row["receipt_topic"],
-        mark_id=_message_id(row["mark_id"]),
-        mark_uuid=row["mark_uuid"],
-        receipt_id=_message_id(row["receipt_id"]),
-        partitions=tuple(_partition(part) for part in row["partitions"]),
+        participants=_participants(row, version),
         records=row["records"],
         bytes=row["bytes"],
         checksum=_int(row["checksum"]),
         reason=None if row["reason"] is None else Reason.parse(row["reason"]),
         written_at=_utc(row["written_at"]),
     )
+
+
+def _participants(row: Mapping[str, Any], version: int) -> tuple[Part, ...]:
+    """Version 1 knew one participant, and had its payload in columns only."""
+    columns = {**row, "partitions": [_partition(part) for part in row["partitions"]]}
+    if version == 1:
+        return (_part({"kind": _PULSAR, "payload": "{}"}, columns),)
+    return tuple(_part(entry, columns) for entry in row["participants"])
+
+
+def _part(entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Part:
+    kind, payload = kind_of(entry["kind"]), json.loads(entry["payload"])
+    if kind is None:
+        return UnknownPart.parse(payload, entry)
+    return kind.part.parse(payload, columns)
 
 
 def _partition_row(part: PartitionFigures) -> dict[str, Any]:
@@ -193,7 +222,3 @@ def _int(value: Decimal | None) -> int | None:
 
 def _utc(value: datetime | None) -> datetime | None:
     return None if value is None else value.astimezone(UTC)
-
-
-def _message_id(text: str | None) -> MessageId | None:
-    return None if text is None else MessageId.parse(text)

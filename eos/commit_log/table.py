@@ -16,18 +16,18 @@ conflicts with itself only. Three facts of ``deltalake`` 1.6 shape the code:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from eos import failpoints
-from eos.commit_log import damage, delta_table, disk
+from eos import disk, failpoints
+from eos.commit_log import damage, delta_table
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.probe import require_exclusive
-from eos.commit_log.schema import once, to_table
+from eos.commit_log.schema import SCHEMA, once, to_table
 from eos.errors import CommitLogError, ConfigurationError
 from eos.protocol import LogRecord
 from eos.steps import LogStep
@@ -49,6 +49,7 @@ class LogTable:
         self._table = table
         self._app_id = f"eos/{sink_id}"
         self._appended = 0
+        self._is_current = False
         self.housekeeping_ids = tuple(
             f"{self._app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
         )
@@ -218,6 +219,7 @@ class LogTable:
                 self._table,
                 to_table(record),
                 mode="append",
+                schema_mode=self.schema_mode(),
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(self._app_id, record.seq)]
                 ),
@@ -226,6 +228,13 @@ class LogTable:
         self._appended += 1
         self.make_durable()
         failpoints.reached(LogStep.APPEND)
+
+    def schema_mode(self) -> Literal["merge"] | None:
+        """A log of version 1 gets the columns that came later, with the first append."""
+        if not self._is_current:
+            known = {field.name for field in self._table.schema().fields}
+            self._is_current = known.issuperset(SCHEMA.names)
+        return None if self._is_current else "merge"
 
     def checkpoint_when_due(self) -> None:
         """Now and then, write a Delta checkpoint and open the table anew from it.

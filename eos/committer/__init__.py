@@ -1,18 +1,17 @@
 """Performs what the protocol decides; sinks and the recovery tools share it."""
 
+from eos.committer.claim import Claim
 from eos.committer.committer import Committer
 from eos.committer.epoch import EpochResult, Plan, Written
-from eos.committer.half import Begun, TransactionalHalf
-from eos.committer.hold import Hold
-from eos.committer.pulsar import PulsarHalf
+from eos.committer.open_epoch import OpenEpoch
+from eos.committer.participants import Participants
 
 __all__ = [
-    "Begun",
+    "Claim",
     "Committer",
     "EpochResult",
-    "Hold",
+    "OpenEpoch",
+    "Participants",
     "Plan",
-    "PulsarHalf",
-    "TransactionalHalf",
     "Written",
 ]

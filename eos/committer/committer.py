@@ -1,52 +1,33 @@
-"""The commit of an epoch, step by step (``eos.steps``), for any sink with a transactional half.
-
-Log first, broker second, always. The order of the lines here is the protocol: each one is a place
-where the process may die, and a later run takes over from what the log says.
-"""
+"""Epochs of one sink, exactly once each: whether one runs, how often, and what follows."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.calls import Calls
+from eos.committer.claim import Claim
 from eos.committer.ending import Settled
-from eos.committer.epoch import EpochResult, Plan, Written, check_epoch, planned, result_of
-from eos.committer.half import TransactionalHalf
-from eos.committer.hold import Hold
-from eos.committer.reasons import NO_RECORDS, raise_task_error, reason_of
+from eos.committer.epoch import EpochResult, Plan, check_epoch, planned, result_of
+from eos.committer.open_epoch import OpenEpoch
+from eos.committer.participants import Participants
 from eos.errors import (
-    EosError,
     Fenced,
     Indeterminate,
     InDoubt,
-    Retriable,
     TransactionExpired,
     TransactionPoisoned,
     UnfinishedEpoch,
 )
-from eos.protocol import (
-    Answers,
-    EpochDecision,
-    LogRecord,
-    MarkAnswer,
-    Run,
-    Skip,
-    State,
-    check_lineage,
-    decide_epoch,
-    find_poison,
-)
-from eos.retry import attempts, reruns
-from eos.roll_call import RollCall
+from eos.participant import Participant
+from eos.protocol import EpochDecision, LogRecord, Run, Skip, State, check_lineage, decide_epoch
+from eos.retry import reruns
 from eos.steps import Step
-from eos.summary import merge_figures
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +35,13 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Committer:
-    """One driver's hold on one sink. Not for several threads at once.
+    """One driver's work on one sink. Not for several threads at once.
 
     Args:
         log: the sink's commit log, open for writing.
-        half: the sink's transactional half.
-        service_url: recorded with each transaction; where it was opened.
-        ttl_ms: time to live of an epoch's first transaction.
+        participants: the sink's outputs: all of them hold an epoch, or none.
         max_attempts: how often one call may run the same epoch.
-        deadline_s: of each wait for a broker, a mark, an END_TXN or the witness.
+        deadline_s: of each wait for a participant.
         on_new_cluster: what to do about a cluster that does not hold what the log recorded.
         on_gap: what to do about a query that begins its life behind epochs that the log lacks.
         on_rewind: what to do about epochs that are done, and that a stream has planned anew.
@@ -71,10 +50,8 @@ class Committer:
     def __init__(
         self,
         log: CommitLog,
-        half: TransactionalHalf,
+        participants: Sequence[Participant],
         *,
-        service_url: str,
-        ttl_ms: int,
         max_attempts: int = 3,
         deadline_s: float = 60.0,
         on_new_cluster: Literal["refuse", "continue"] = "refuse",
@@ -82,14 +59,11 @@ class Committer:
         on_rewind: Literal["refuse", "skip"] = "refuse",
     ) -> None:
         self._log = log
-        self._half = half
-        self._ttl_ms = ttl_ms
         self._max_attempts = max_attempts
         self._deadline_s = deadline_s
-        self._hold = Hold(
+        self._claim = Claim(
             log,
-            half,
-            service_url=service_url,
+            Participants(log, participants),
             deadline_s=deadline_s,
             on_new_cluster=on_new_cluster,
         )
@@ -113,10 +87,10 @@ class Committer:
         """Step 1, unless it is done: claim the sink, end what is unfinished.
 
         Raises:
-            Fenced, InDoubt, NewCluster: as ``Hold.claim``.
+            Fenced, InDoubt, NewCluster: as ``Claim.complete``.
         """
         self._catch_up()
-        return self._hold.claim()
+        return self._claim.complete()
 
     def run_epoch(
         self,
@@ -148,8 +122,8 @@ class Committer:
         check_epoch(query_id, epoch)
         self._calls.check(query_id, epoch, call)
         try:
-            claim = self.claim()
-            self._hold.finish_all()
+            self.claim()
+            self._claim.finish_all()
             self._calls.check_follows(query_id, epoch)
             result: EpochResult | None = None
             for attempt in reruns(self._max_attempts, may_rerun):
@@ -162,14 +136,15 @@ class Committer:
                         result = result_of("skipped", decision.record)
                         continue
                     result = self._run_once(
-                        claim, query_id, epoch, decision, plan, notes_later=notes_later
+                        query_id, epoch, decision, plan, notes_later=notes_later
                     )
         except BaseException as error:
-            self._calls.note_failure(self._hold.held, query_id, epoch, error)
+            self._calls.note_failure(self._claim.taken, query_id, epoch, error)
             raise
         assert result is not None
         if not notes_later:
-            self._half.rest()
+            for participant in self._claim.participants.own:
+                participant.rest()
         self._calls.add(query_id, epoch, call)  # last: an interrupted call may be made again
         return result
 
@@ -198,34 +173,35 @@ class Committer:
                 self._noting = None
 
     def _run_once(
-        self,
-        claim: LogRecord,
-        query_id: str,
-        epoch: str,
-        run: Run,
-        plan: Plan,
-        *,
-        notes_later: bool,
+        self, query_id: str, epoch: str, run: Run, plan: Plan, *, notes_later: bool
     ) -> EpochResult:
-        record, call, write = self._open(claim, query_id, epoch, run, plan)
+        opened, write = OpenEpoch.begin(
+            self._log,
+            self._claim,
+            query_id,
+            epoch,
+            run,
+            beside=self._beside,
+            meanwhile=lambda parts: planned(plan, parts),  # Spark plans while the log is written
+            deadline_s=self._deadline_s,
+        )
         try:
-            ready = self._write_and_prepare(claim, record, call, write)
+            written = write()
+            failpoints.reached(Step.WRITE)
+            opened.prepare(written)
         except (Fenced, InDoubt):
             raise
         except BaseException as error:
-            self._abort(claim, record, error)
+            opened.abort(error)
             if isinstance(error, Indeterminate):
                 raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
             raise
-        # Everything was acknowledged a moment ago: the mark needs no second look.
-        settled = self._hold.ending.settle(
-            ready, claim, reason=NO_RECORDS, answers=Answers(mark=MarkAnswer.FOUND)
-        )
+        settled = opened.commit()
         outcome = settled.outcome
         if notes_later and outcome is not None and outcome.state is State.COMMITTED:
-            self._noting = self._beside.submit(self._note_beside, settled, claim)
-            return result_of("written", ready)
-        last = self._note(settled, claim)
+            self._noting = self._beside.submit(self._note_beside, opened, settled)
+            return result_of("written", opened.record)
+        last = opened.note(settled)
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
         return result_of("written", last)
@@ -233,83 +209,17 @@ class Committer:
     def _decide(self, query_id: str, epoch: str) -> EpochDecision:
         """Step 2. Whoever was overtaken may know less than the log holds by now."""
         try:
-            return decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
+            return decide_epoch(self._log.history, query_id, epoch)
         except UnfinishedEpoch:
             self._log.refresh()
             if self._log.is_fenced:
                 raise Fenced("Another driver has claimed the sink.") from None
-            return decide_epoch(self._log.history, query_id, epoch, ttl_ms=self._ttl_ms)
+            return decide_epoch(self._log.history, query_id, epoch)
 
-    def _note(self, settled: Settled, claim: LogRecord) -> LogRecord:
-        """Step 10."""
-        last = self._hold.ending.note(settled, claim)
-        self._hold.clean_up(last)
-        failpoints.reached(Step.FINISH)
-        return last
-
-    def _note_beside(self, settled: Settled, claim: LogRecord) -> LogRecord:
+    def _note_beside(self, opened: OpenEpoch, settled: Settled) -> LogRecord:
         try:
-            return self._note(settled, claim)
+            return opened.note(settled)
         except BaseException as error:  # there may be no next call that it could come up in
             epoch = settled.record.epoch
             logger.warning("epoch %s is committed; noting that it is failed: %s", epoch, error)
             raise
-
-    def _open(
-        self, claim: LogRecord, query_id: str, epoch: str, run: Run, plan: Plan
-    ) -> tuple[LogRecord, RollCall, Callable[[], Written]]:
-        """Steps 3 and 4: mark, NEW_TXN, OPEN. Spark plans while the log is written."""
-        for attempt in attempts(self._deadline_s):
-            with attempt:
-                begun = self._half.begin(run.ttl_ms)
-        failpoints.reached(Step.BEGIN)
-        opening = self._beside.submit(
-            self._log.append,
-            LogRecord.opened(
-                claim,
-                query_id=query_id,
-                epoch=epoch,
-                attempt=run.attempt,
-                txn=begun.txn,
-                ttl_ms=run.ttl_ms,
-                opened_at=datetime.now(UTC),
-                mark_id=begun.call.mark_id,
-                mark_uuid=begun.call.mark_uuid,
-            ),
-        )
-        write = planned(plan, begun)
-        record = opening.result()
-        failpoints.reached(Step.OPEN)
-        return record, begun.call, write
-
-    def _write_and_prepare(
-        self, claim: LogRecord, record: LogRecord, call: RollCall, write: Callable[[], Written]
-    ) -> LogRecord:
-        """Steps 5 to 8; the PREPARED record, or ``record`` itself when there is nothing to send."""
-        summaries = write()
-        failpoints.reached(Step.WRITE)
-        raise_task_error(summaries)
-        poison = find_poison(summaries, self._half.close_roll_call(call))
-        if poison is not None:
-            raise TransactionPoisoned(f"Transaction {record.txn} is poisoned: {poison}.")
-        failpoints.reached(Step.CHECK)
-        figures = merge_figures(summaries)
-        if not any(partition.records for partition in figures):
-            return record
-        draft = record.advance(State.PREPARED, claim=claim, partitions=figures)
-        receipt_id = self._half.send_receipt(draft)
-        failpoints.reached(Step.RECEIPT)
-        prepared = self._log.append(replace(draft, receipt_id=receipt_id))
-        failpoints.reached(Step.PREPARE)
-        return prepared
-
-    def _abort(self, claim: LogRecord, record: LogRecord, error: BaseException) -> None:
-        """End what failed. Should that fail too, a failure that would be retried gives way."""
-        try:
-            last = self._hold.ending.finish(record, claim, reason=reason_of(error))
-        except EosError as failure:
-            if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
-                raise failure from error
-            error.add_note(f"The transaction is not aborted yet, the next run does it: {failure}")
-            return
-        self._hold.clean_up(last)

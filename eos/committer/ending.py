@@ -1,159 +1,164 @@
-"""Performs what the protocol decides about ending one transaction."""
+"""Performs what the protocol decides about ending one attempt."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer.half import TransactionalHalf
+from eos.committer.participants import Participants
 from eos.errors import InDoubt
 from eos.protocol import (
-    Answers,
+    COMMITTED,
     AppendState,
-    AskData,
-    AskWitness,
-    EndAnswer,
-    EndTransaction,
-    FindMark,
+    EndPart,
+    Fate,
     Finished,
+    Known,
     LogRecord,
-    MarkAnswer,
     Reason,
     ReasonKind,
     State,
     StayInDoubt,
-    WitnessAnswer,
     next_action,
 )
-from eos.retry import Patience
-from eos.steps import EndingStep, Step
+from eos.steps import EndingStep
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A transaction that has ended at the broker; ``outcome``: what the log still has to say."""
+    """An attempt whose participants have all ended it; ``outcome``: what the log still has to say,
+    and ``reason`` why."""
 
     record: LogRecord
     outcome: AppendState | None
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Brings transactions to their end: asks, acts, appends; never decides.
+    """Brings attempts to their end: asks, acts, appends; never decides.
 
-    ``deadline_s`` bounds each of: finding the mark and END_TXN together, and the witness.
+    ``deadline_s`` bounds each participant's commit, or abort.
     """
 
     log: CommitLog
-    half: TransactionalHalf
+    participants: Participants
     deadline_s: float
 
     def finish(
-        self, record: LogRecord, claim: LogRecord, *, reason: Reason, answers: Answers | None = None
+        self, record: LogRecord, claim: LogRecord, *, reason: Reason, decided: Fate | None = None
     ) -> LogRecord:
-        """End the transaction of ``record``; its last record: COMMITTED, ABORTED or EMPTY.
+        """End the attempt of ``record``; its last record: COMMITTED, ABORTED or EMPTY.
 
         Args:
             reason: why, should it have to be aborted.
-            answers: what is known already; a driver that has just sent the receipt itself needs
-                no mark before its first END_TXN.
+            decided: what a person says became of the first participant's part of a PREPARED;
+                ``reason`` says who.
 
         Raises:
             InDoubt: the outcome can't be proved now; the log is as it was.
             Fenced: another run holds the claim.
         """
-        settled = self.settle(record, claim, reason=reason, answers=answers)
-        return self.note(settled, claim)
+        return self.note(self.settle(record, claim, reason=reason, decided=decided), claim)
 
     def settle(
-        self, record: LogRecord, claim: LogRecord, *, reason: Reason, answers: Answers | None = None
+        self,
+        record: LogRecord,
+        claim: LogRecord,
+        *,
+        reason: Reason,
+        is_own: bool = False,
+        decided: Fate | None = None,
     ) -> Settled:
-        """As ``finish``, but for the last record: what the broker holds is final, and what the log
-        has to say of it is known."""
-        known = answers or Answers()
-        patience = Patience(self.deadline_s)
+        """As ``finish``, but for the last record: what the outputs hold is final, and what the log
+        has to say of it is known.
+
+        Args:
+            is_own: this process has written it a moment ago.
+        """
+        for part in record.participants:
+            self.participants.of(part)  # all of them, or nothing is begun
+        known = [] if decided is None else [decided]
         while True:
             match next_action(record, known):
                 case Finished():
                     return Settled(record, None)
-                case StayInDoubt(why):
-                    raise self._in_doubt(record, why)
-                case AppendState(State.ABORTING):
+                case StayInDoubt(doubt, is_lost):
+                    raise self._in_doubt(record, doubt, is_lost=is_lost)
+                case AppendState(State.ABORTING) as aborting:
+                    if aborting.expired and decided is None:
+                        reason = Reason(ReasonKind.EXPIRED, known[0].why)
                     record = self._append(record, claim, State.ABORTING, reason)
                     failpoints.reached(EndingStep.ABORTING)
+                    known = known[:1]
                 case AppendState() as outcome:
-                    return Settled(record, outcome)
-                case FindMark():
-                    mark = self.half.find_mark(record, timeout_s=patience.left_s)
-                    failpoints.reached(EndingStep.MARK)
-                    known = replace(known, mark=mark)
-                    if mark is MarkAnswer.UNKNOWN:
-                        known = _wait(known, patience)
-                case EndTransaction(commit):
-                    end = self.half.end(record, commit=commit, timeout_s=patience.left_s)
-                    failpoints.reached(Step.END)
-                    known = replace(known, end=end)
-                    if end is EndAnswer.OTHER:
-                        # The broker may be another one by the time that we ask again.
-                        known = _wait(replace(known, mark=MarkAnswer.NOT_ASKED), patience)
-                    else:
-                        patience = Patience(self.deadline_s)
-                case AskWitness():
-                    witness = self.half.ask_witness(record, timeout_s=patience.left_s)
-                    failpoints.reached(EndingStep.WITNESS)
-                    known = replace(known, witness=witness)
-                    if witness is WitnessAnswer.UNKNOWN:
-                        known = _wait(known, patience)
-                case AskData():
-                    data = self.half.ask_data(record, timeout_s=patience.left_s)
-                    failpoints.reached(EndingStep.DATA)
-                    known = replace(known, data=data)
+                    why = reason if decided is not None else None
+                    if outcome.expired and decided is None:
+                        why = Reason(ReasonKind.EXPIRED, known[0].why)
+                    return Settled(record, outcome, why)
+                case EndPart(index, commit):
+                    fate = self._end(record, index, commit=commit, is_own=is_own)
+                    # A person who decides to commit goes on without what can't be.
+                    if commit and decided is not None and fate.known is not Known.COMMITTED:
+                        reason = _without(reason, record, index, fate)
+                        fate = COMMITTED
+                    known.append(fate)
+                    failpoints.reached(EndingStep.PART)
+
+    def _end(self, record: LogRecord, index: int, *, commit: bool, is_own: bool) -> Fate:
+        part = record.participants[index]
+        participant = self.participants.of(part)
+        end = participant.commit if commit else participant.abort
+        return end(part, deadline_s=self.deadline_s, is_own=is_own)
 
     def note(self, settled: Settled, claim: LogRecord) -> LogRecord:
-        """Append the outcome, where it is not in the log yet; the transaction's last record.
+        """Append the outcome, where it is not in the log yet; the attempt's last record.
 
         Raises:
             Fenced: another run holds the claim.
         """
         if settled.outcome is None:
             return settled.record
-        record, why = settled.record, None
-        if settled.outcome.expired:
-            why = Reason(
-                ReasonKind.EXPIRED,
-                f"prepared, but not committed within its time to live of {record.ttl_ms} ms",
-            )
-        written = self._append(record, claim, settled.outcome.state, why)
+        written = self._append(settled.record, claim, settled.outcome.state, settled.reason)
         failpoints.reached(EndingStep.OUTCOME)
         return written
+
+    def clean_up(self, last: LogRecord) -> None:
+        """What can be done once an attempt has ended, and safety does not need."""
+        is_last = not self.log.history.unfinished
+        for part, participant in self.participants.of_record(last):
+            participant.after_end(last, part, is_last=is_last)
 
     def _append(
         self, record: LogRecord, claim: LogRecord, state: State, reason: Reason | None
     ) -> LogRecord:
         written = self.log.append(record.advance(state, claim=claim, reason=reason))
         logger.info(
-            "sink %s, epoch %s: transaction %s is %s",
+            "sink %s, epoch %s: %s is %s",
             written.sink_id,
             written.epoch,
-            written.txn,
+            written.label,
             written.state,
         )
         return written
 
-    def _in_doubt(self, record: LogRecord, why: str) -> InDoubt:
-        seen = self.half.diagnose(record) if record.state is State.PREPARED else ""
+    def _in_doubt(self, record: LogRecord, why: str, *, is_lost: bool) -> InDoubt:
+        seen: list[str] = []
+        if record.state is State.PREPARED and not is_lost:
+            seen = [p.diagnose(part) for part, p in self.participants.of_record(record)]
+        label = record.label[:1].upper() + record.label[1:]
         return InDoubt(
-            " ".join(filter(None, (f"Transaction {record.txn} is in doubt: {why}.", seen))),
-            hint=_BY_A_PERSON if record.state is State.PREPARED else None,
+            " ".join(filter(None, (f"{label} is in doubt: {why}.", *seen))),
+            hint=_hint(record, is_lost=is_lost),
             sink_id=record.sink_id,
             query_id=record.query_id,
             epoch=record.epoch,
-            txn_id=record.txn,
+            txn_id=record.txn_id,
         )
 
 
@@ -163,6 +168,17 @@ _BY_A_PERSON: Final = (
 )
 
 
-def _wait(known: Answers, patience: Patience) -> Answers:
-    patience.pause()
-    return replace(known, time_is_up=patience.is_over)
+def _without(reason: Reason, record: LogRecord, index: int, fate: Fate) -> Reason:
+    """A person's reason, with what is given up by it."""
+    part = record.participants[index]
+    return Reason(reason.kind, f"{reason.detail}; without {part.label} ({fate.why})")
+
+
+def _hint(record: LogRecord, *, is_lost: bool) -> str | None:
+    if is_lost:
+        return (
+            "No run can bring it back. Write the epoch's rows there by hand, or do without, and "
+            f"say so: eos-recovery decide {record.sink_id} --epoch {record.epoch} --as committed "
+            "--because TEXT."
+        )
+    return _BY_A_PERSON if record.state is State.PREPARED else None

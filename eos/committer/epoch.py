@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from eos.committer.half import Begun
 from eos.errors import ConfigurationError
-from eos.ids import TxnId
-from eos.protocol import LogRecord, check_key, epoch_number, is_streaming
-from eos.summary import TaskSummary
+from eos.protocol import LogRecord, Part, check_key, epoch_number, is_streaming
 
-Written = Sequence[TaskSummary]
-"""What the writing half brings back from Spark for one attempt."""
+Written = Sequence[Sequence[Any]]
+"""What the writing has brought back, for each participant: what its ``count`` takes."""
 
-Plan = Callable[[Begun], Callable[[], Written]]
-"""Plans the epoch's writing in the given transaction, and touches nothing. What it returns writes
-the rows, and comes back when none of its tasks runs."""
+Plan = Callable[[tuple[Part, ...]], Callable[[], Written]]
+"""Plans the epoch's writing in the attempt that the parts name, and touches nothing. What it
+returns writes the rows, and comes back when none of its tasks runs."""
 
 
-def planned(plan: Plan, begun: Begun) -> Callable[[], Written]:
-    """``plan(begun)``; what goes wrong in it comes up when the writing would begin, not before."""
+def planned(plan: Plan, parts: tuple[Part, ...]) -> Callable[[], Written]:
+    """``plan(parts)``; what goes wrong in it comes up when the writing would begin, not before."""
     try:
-        return plan(begun)
+        return plan(parts)
     except BaseException as error:
         failure = error
 
@@ -35,15 +32,21 @@ def planned(plan: Plan, begun: Begun) -> Callable[[], Written]:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What became of an epoch: ``records`` and ``bytes`` are those that it holds in the topics.
+    """What became of an epoch: ``records`` and ``bytes`` are those that its outputs hold.
 
     ``skipped``: it was committed (or empty) before; None where the log has dropped the counts.
+    ``participants``: what each output has of it; those of a ``PulsarSink`` name its transaction.
     """
 
     status: Literal["written", "skipped"]
     records: int | None
     bytes: int | None
-    txn: TxnId | None
+    participants: tuple[Part, ...] = field(default=(), repr=False)
+
+    @property
+    def txn(self) -> Any:
+        """The Pulsar transaction's ``TxnId``; None when it has none."""
+        return next(filter(None, (getattr(part, "txn", None) for part in self.participants)), None)
 
 
 def check_epoch(query_id: str, epoch: str) -> None:
@@ -63,5 +66,5 @@ def check_epoch(query_id: str, epoch: str) -> None:
 def result_of(status: Literal["written", "skipped"], record: LogRecord | None) -> EpochResult:
     """The result that ``record``, the epoch's last, stands for."""
     if record is None:
-        return EpochResult(status, None, None, None)
-    return EpochResult(status, record.records, record.bytes, record.txn)
+        return EpochResult(status, None, None)
+    return EpochResult(status, record.records, record.bytes, record.participants)

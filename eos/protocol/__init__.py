@@ -1,22 +1,19 @@
 """The commit protocol: records, what they mean, and what to do next. Pure: no I/O, no clock."""
 
-from eos.protocol.actions import (
+from eos.protocol.checks import check_order, check_record, check_successor, stage_of
+from eos.protocol.ending import (
+    ABORTED,
+    COMMITTED,
     Action,
-    Answers,
     AppendState,
-    AskData,
-    AskWitness,
-    DataAnswer,
-    EndAnswer,
-    EndTransaction,
-    FindMark,
+    EndPart,
+    Fate,
     Finished,
-    MarkAnswer,
+    Known,
     StayInDoubt,
-    WitnessAnswer,
+    next_action,
+    unknown,
 )
-from eos.protocol.checks import MAX_TTL_MS, check_record, check_successor
-from eos.protocol.ending import next_action
 from eos.protocol.epochs import (
     EpochDecision,
     Run,
@@ -28,9 +25,15 @@ from eos.protocol.epochs import (
     lost_log,
     unfinished_epoch,
 )
-from eos.protocol.history import History
-from eos.protocol.keys import BATCH, check_key, epoch_number, is_streaming
-from eos.protocol.poison import find_poison
+from eos.protocol.history import History, Key
+from eos.protocol.keys import (
+    BATCH,
+    check_key,
+    epoch_number,
+    has_control_characters,
+    is_streaming,
+)
+from eos.protocol.part import Part, Payload, Stage, UnknownPart
 from eos.protocol.reasons import Reason, ReasonKind
 from eos.protocol.record import RECORD_VERSION, UNWRITTEN, LogRecord
 from eos.protocol.retention import Thinning, thin
@@ -48,9 +51,10 @@ from eos.protocol.states import (
 )
 
 __all__ = [
+    "ABORTED",
     "BATCH",
+    "COMMITTED",
     "FINAL",
-    "MAX_TTL_MS",
     "OWING",
     "RECORD_VERSION",
     "TRANSITIONS",
@@ -58,43 +62,45 @@ __all__ = [
     "UNWRITTEN",
     "WITHOUT_TRANSACTION",
     "Action",
-    "Answers",
     "AppendState",
-    "AskData",
-    "AskWitness",
-    "DataAnswer",
-    "EndAnswer",
-    "EndTransaction",
+    "EndPart",
     "EpochDecision",
-    "FindMark",
+    "Fate",
     "Finished",
     "History",
+    "Key",
+    "Known",
     "LogRecord",
-    "MarkAnswer",
+    "Part",
+    "Payload",
     "Reason",
     "ReasonKind",
     "Run",
     "Skip",
+    "Stage",
     "State",
     "StayInDoubt",
     "Thinning",
     "Transition",
-    "WitnessAnswer",
+    "UnknownPart",
     "check_follows",
     "check_key",
     "check_lineage",
+    "check_order",
     "check_record",
     "check_replayed",
     "check_successor",
     "decide_epoch",
     "diagram",
     "epoch_number",
-    "find_poison",
+    "has_control_characters",
     "is_allowed",
     "is_streaming",
     "lost_log",
     "next_action",
+    "stage_of",
     "targets",
     "thin",
     "unfinished_epoch",
+    "unknown",
 ]

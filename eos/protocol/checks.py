@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from eos.errors import CommitLogError, ConfigurationError
-from eos.ids import MessageId, check_sink_id
-from eos.protocol.keys import check_key, epoch_number, has_control_characters, is_streaming
+from eos.ids import check_sink_id
+from eos.protocol.keys import check_key, epoch_number, is_streaming
+from eos.protocol.part import Part, Stage
 from eos.protocol.reasons import ReasonKind
 from eos.protocol.record import RECORD_VERSION, LogRecord
 from eos.protocol.states import State, is_allowed, targets
-from eos.summary import PartitionFigures
-
-MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
-"""24 hours. A huge time to live switches off expiry for a whole coordinator (measured)."""
 
 _KEY: Final = ("query_id", "epoch")
-_EPOCH: Final = (
-    *_KEY, "attempt", "txn", "ttl_ms", "opened_at", "mark_id", "mark_uuid",
-)  # fmt: skip
+_EPOCH: Final = (*_KEY, "attempt", "opened_at")
 _TOTALS: Final = ("records", "bytes", "checksum")
-_FIGURES: Final = ("receipt_id", *_TOTALS)
 
 _REQUIRED: Final[dict[State, tuple[str, ...]]] = {
     State.CLAIMED: (),
     State.OPEN: _EPOCH,
-    State.PREPARED: (*_EPOCH, *_FIGURES),
-    State.COMMITTED: (*_EPOCH, *_FIGURES),
+    State.PREPARED: (*_EPOCH, *_TOTALS),
+    State.COMMITTED: (*_EPOCH, *_TOTALS),
     State.ABORTING: (*_EPOCH, "reason"),
     State.ABORTED: (*_EPOCH, "reason"),
     State.EMPTY: (*_EPOCH, *_TOTALS, "reason"),
     State.FAILED: (*_KEY, "reason"),
     State.ABANDONED: (*_EPOCH, "reason"),
 }
-_OPTIONAL: Final = (*_EPOCH, *_FIGURES, "reason")
-
-_CARRIED: Final = ("txn", "ttl_ms", "opened_at", "mark_id", "mark_uuid", "receipt_topic")
+_OPTIONAL: Final = (*_EPOCH, *_TOTALS, "reason")
+_MAY_HAVE_BEEN_PREPARED: Final = frozenset({State.ABORTING, State.ABORTED, State.ABANDONED})
 
 
 def check_record(record: LogRecord) -> None:
@@ -52,9 +45,9 @@ def check_record(record: LogRecord) -> None:
         _check_presence(record)
         if record.state is not State.CLAIMED:
             _check_key(record)
-        if record.txn is not None:
+        if record.attempt is not None:
             _check_attempt(record)
-            _check_figures(record)
+        _check_participants(record)
     except (ValueError, ConfigurationError) as error:
         text = error.message if isinstance(error, ConfigurationError) else str(error)
         raise _broken(record, text) from None
@@ -88,32 +81,72 @@ def _check_identity(record: LogRecord) -> None:
             f"record_version {record.record_version} was written by a newer release "
             f"(this one knows {RECORD_VERSION}): upgrade it"
         )
-    _require(record.record_version == RECORD_VERSION, f"record_version {record.record_version}")
+    _require(record.record_version >= 1, f"record_version {record.record_version}")
     check_sink_id(record.sink_id)
     _require(record.seq >= 1, f"seq is {record.seq}, it counts from 1")
     check_key(record.run_id, what="run_id")
-    _check_service_url(record.service_url)
-    check_key(record.receipt_topic, what="receipt_topic")
     _require(record.written_at is not None, "written_at is missing")
     _check_utc("written_at", record.written_at)
 
 
 def _check_presence(record: LogRecord) -> None:
     required = _REQUIRED[record.state]
-    if record.state is State.ABANDONED and record.txn is None:
+    if record.state is State.ABANDONED and record.attempt is None:
         required = _REQUIRED[State.FAILED]  # and that is what it was before
-    if record.state in (State.ABORTED, State.ABANDONED) and record.receipt_id is not None:
+    if record.state in _MAY_HAVE_BEEN_PREPARED and record.records is not None:
         # It was PREPARED before, and carries on what that record knew.
-        required = (*required, *_FIGURES)
+        required = (*required, *_TOTALS)
     if record.state is State.COMMITTED and _is_decided(record):
         required = (*required, "reason")
     for name in _OPTIONAL:
         is_there = getattr(record, name) is not None
         if is_there != (name in required):
             raise ValueError(f"{name} {'does not belong there' if is_there else 'is missing'}")
-    has_partitions = "receipt_id" in required
-    if bool(record.partitions) != has_partitions:
-        raise ValueError(f"partitions {'are missing' if has_partitions else 'do not belong there'}")
+
+
+def stage_of(record: LogRecord) -> Stage:
+    """How much the record's parts have to hold."""
+    if record.attempt is None:
+        return Stage.CLAIMED
+    if record.records is None or record.state is State.EMPTY:
+        return Stage.BEGUN
+    return Stage.PREPARED
+
+
+def _check_participants(record: LogRecord) -> None:
+    parts = record.participants
+    _require(bool(parts), "it names no participant")
+    repeated = [key for key, n in Counter(part.key for part in parts).items() if n > 1]
+    _require(not repeated, f"two participants are {repeated[:1]}")
+    check_order(parts)
+    stage = stage_of(record)
+    for part in parts:
+        part.check(stage)
+    _require(stage is not Stage.PREPARED or bool(record.records), "prepared without rows")
+    if stage is Stage.PREPARED and record.unknown is None:
+        totals = record.with_totals()
+        for name in _TOTALS:
+            is_sum = getattr(record, name) == getattr(totals, name)
+            _require(is_sum, f"{name} is not the sum over the participants")
+
+
+def check_order(parts: Sequence[Part]) -> None:
+    """Check that one of the participants can decide for all of them.
+
+    Of two whose prepared state can expire, the one may be committed and the other be gone: no order
+    of ending them is all-or-nothing.
+
+    Raises:
+        ValueError: more than one can expire, or the one that can is not the first.
+    """
+    expiring = [index for index, part in enumerate(parts) if part.can_expire]
+    if len(expiring) > 1:
+        kinds = " and ".join(parts[index].kind for index in expiring)
+        raise ValueError(
+            f"{kinds} can both expire after they are prepared: one of them may be committed when "
+            "the other is gone"
+        )
+    _require(expiring in ([], [0]), "the participant that can expire is not the first one")
 
 
 def _check_key(record: LogRecord) -> None:
@@ -134,51 +167,13 @@ def _is_decided(record: LogRecord) -> bool:
 
 def _check_attempt(record: LogRecord) -> None:
     assert record.attempt is not None
-    assert record.ttl_ms is not None
-    assert record.txn is not None
-    assert record.mark_id is not None
-    assert record.mark_uuid is not None
     _require(record.attempt >= 1, f"attempt is {record.attempt}, it counts from 1")
-    # TxnID is two uint64, of which Delta's long holds the lower half; the broker counts from 0.
-    _require(all(0 <= part < 2**63 for part in record.txn), f"txn {record.txn} is out of range")
-    _require(0 < record.ttl_ms <= MAX_TTL_MS, f"ttl_ms {record.ttl_ms} is not within 24 hours")
     _check_utc("opened_at", record.opened_at)
-    _check_message_id("mark_id", record.mark_id)
-    if str(uuid.UUID(record.mark_uuid)) != record.mark_uuid:
-        raise ValueError("mark_uuid is not a uuid in canonical form")
     if record.state is State.EMPTY and record.reason and record.reason.kind is not ReasonKind.EMPTY:
         raise ValueError(f"EMPTY has the reason {record.reason.kind}")
-
-
-def _check_figures(record: LogRecord) -> None:
-    if record.receipt_id is not None and record.mark_id is not None:
-        _check_message_id("receipt_id", record.receipt_id)
-        # Both are in one topic, and the mark was acknowledged before: ledgers and entries grow.
-        if record.receipt_id[:2] <= record.mark_id[:2]:
-            raise ValueError(f"receipt {record.receipt_id} is not after mark {record.mark_id}")
-    for part in record.partitions:
-        _check_partition(part)
-    repeated = [t for t, n in Counter(p.topic for p in record.partitions).items() if n > 1]
-    _require(not repeated, f"partitions name {', '.join(repeated)} twice")
-    if record.records is not None:
-        sums = (
-            sum(part.records for part in record.partitions),
-            sum(part.bytes for part in record.partitions),
-            sum(part.checksum for part in record.partitions) % 2**64,
-        )
-        if (record.records, record.bytes, record.checksum) != sums:
-            raise ValueError("records, bytes or checksum is not the sum over the partitions")
-
-
-def _check_partition(part: PartitionFigures) -> None:
-    check_key(part.topic, what="a partition's topic")
-    _require(bool(part.producers) and all(part.producers), f"{part.topic}: producers are missing")
-    _require(part.records >= 1, f"{part.topic}: {part.records} records")
-    _require(part.bytes >= 0, f"{part.topic}: {part.bytes} bytes")
-    _require(0 <= part.checksum < 2**64, f"{part.topic}: checksum {part.checksum} is not a uint64")
-    _check_message_id(f"{part.topic}: first_id", part.first_id)
-    _check_message_id(f"{part.topic}: last_id", part.last_id)
-    _require(part.first_id <= part.last_id, f"{part.topic}: first_id is after last_id")
+    if record.state is State.EMPTY:
+        none = (record.records, record.bytes, record.checksum) == (0, 0, 0)
+        _require(none, "records, bytes or checksum is not the sum: EMPTY has none")
 
 
 def _check_same_epoch(previous: LogRecord, record: LogRecord) -> None:
@@ -186,13 +181,20 @@ def _check_same_epoch(previous: LogRecord, record: LogRecord) -> None:
     if record.state is State.OPEN:
         expected = (previous.attempt or 0) + 1
         _require(record.attempt == expected, f"attempt is {record.attempt}, not {expected}")
-        _require(record.mark_uuid != previous.mark_uuid, "mark_uuid is that of the last attempt")
+        for part in record.participants:
+            before = previous.part(part.key)
+            if before is not None:
+                part.check_new(before)
         return
     _require(record.attempt == previous.attempt, f"attempt is {record.attempt}")
-    was_prepared = previous.state is State.PREPARED
-    for name in (*_CARRIED, *((*_FIGURES, "partitions") if was_prepared else ())):
+    was_prepared = stage_of(previous) is Stage.PREPARED
+    for name in ("opened_at", *(_TOTALS if was_prepared else ())):
         if getattr(record, name) != getattr(previous, name):
             raise ValueError(f"{name} is not that of the attempt's last record")
+    keys = [part.key for part in record.participants]
+    _require(keys == [part.key for part in previous.participants], "other participants")
+    for part, before in zip(record.participants, previous.participants, strict=True):
+        part.check_follows(before)
     _check_step(previous, record)
 
 
@@ -204,25 +206,16 @@ def _check_step(previous: LogRecord, record: LogRecord) -> None:
         _require(is_own, "PREPARED by a run that did not open the transaction")
     if record.state is State.ABORTING and kind is ReasonKind.EMPTY:
         _require(is_own, "found empty by a run that did not open the transaction")
-    if previous.state is State.PREPARED and record.state is State.ABORTED:
+    if previous.state is State.PREPARED and record.state in (State.ABORTED, State.ABORTING):
         leads = kind in (ReasonKind.EXPIRED, ReasonKind.DECIDED)
-        _require(leads, "after PREPARED only EXPIRED or a person leads to ABORTED")
+        _require(leads, f"after PREPARED only EXPIRED or a person leads to {record.state}")
+        # What the others have prepared has to be taken back, and the log says so before.
+        several = len(record.participants) > 1
+        _require(several is (record.state is State.ABORTING), f"{record.state} after PREPARED")
     if previous.state is State.ABORTING and previous.reason:
         _require(kind is previous.reason.kind, f"the reason was {previous.reason.kind}")
-    if record.state is State.ABORTED and previous.state is not State.PREPARED:
-        _require(record.receipt_id is None, "receipt_id without PREPARED")
-
-
-def _check_service_url(url: str) -> None:
-    # The url stays out of every message: it might be the very thing that holds a password.
-    _require("://" in url, "service_url is not a url")
-    if any(char in url for char in "@?#") or has_control_characters(url):
-        raise ValueError("service_url holds a user, a query or a fragment; leave credentials out")
-
-
-def _check_message_id(name: str, message_id: MessageId) -> None:
-    if message_id.ledger < 0 or message_id.entry < 0:
-        raise ValueError(f"{name} {message_id} is not the place of a message")
+    if record.state in (State.ABORTED, State.ABORTING) and stage_of(previous) is Stage.BEGUN:
+        _require(record.records is None, "figures without PREPARED")
 
 
 def _check_utc(name: str, moment: datetime | None) -> None:
@@ -241,5 +234,5 @@ def _broken(record: LogRecord, why: str) -> CommitLogError:
         sink_id=record.sink_id,
         query_id=record.query_id,
         epoch=record.epoch,
-        txn_id=record.txn,
+        txn_id=record.txn_id,
     )

@@ -1,107 +1,135 @@
-"""How a transaction that the log holds is brought to its end.
+"""How an attempt that the log holds is brought to its end, whatever its participants are.
 
-One pure function. Users of it can assume: it names END_TXN(commit) only for PREPARED and
-END_TXN(abort) only for ABORTING (I1, I6), it names either only after the mark was found, it calls
-a transaction committed only after OK, a readable receipt or its readable data, and expired only
-after a proof (I5), and whatever is not proved stays in doubt (I8). Repeating it changes nothing
-(I7).
-
-Where the mark is gone, ABORTING ends without END_TXN: what was never PREPARED can't have been
-committed (I1), and its transaction expires by itself. PREPARED has a second witness there: a broker
-delivers the transaction's entries only when it is committed. They prove a commit and never its
-absence: what is not readable may be trimmed, or open still.
+One pure function. Users of it can assume: it names commit only for PREPARED and abort only for
+ABORTING (I1, I6). The first participant decides: it is the one that can expire, if any can. Nothing
+of the others is committed before it is known to be, and when it has expired they are all aborted;
+so no outcome is torn by a time that is over. What is not known stays in doubt (I8). Repeating it
+changes nothing (I7).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-from eos.protocol.actions import (
-    Action,
-    Answers,
-    AppendState,
-    AskData,
-    AskWitness,
-    DataAnswer,
-    EndAnswer,
-    EndTransaction,
-    FindMark,
-    Finished,
-    MarkAnswer,
-    StayInDoubt,
-    WitnessAnswer,
-)
 from eos.protocol.reasons import ReasonKind
 from eos.protocol.record import LogRecord
 from eos.protocol.states import State
 
-_NO_MARK: Final = (
-    "the mark is not in the receipt topic: this is another cluster, or the topic was trimmed, "
-    "deleted or wiped"
-)
+
+class Known(Enum):
+    """What is known of one participant's part."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Ended, or expired, without a trace: proved."""
+    UNKNOWN = "unknown"
+    """Nobody can prove either now."""
 
 
-def next_action(record: LogRecord, answers: Answers) -> Action:
-    """What to do about the transaction whose newest record is ``record``, given ``answers``.
+@dataclass(frozen=True)
+class Fate:
+    """What became of one participant's part; ``why``: what is unknown, in words."""
+
+    known: Known
+    why: str = ""
+
+
+COMMITTED: Final = Fate(Known.COMMITTED)
+ABORTED: Final = Fate(Known.ABORTED)
+
+
+def unknown(why: str) -> Fate:
+    """Nobody can tell now, and why."""
+    return Fate(Known.UNKNOWN, why)
+
+
+@dataclass(frozen=True)
+class EndPart:
+    """Commit, or abort, the part at ``index`` of the record's participants."""
+
+    index: int
+    commit: bool
+
+
+@dataclass(frozen=True)
+class AppendState:
+    """Append the record that follows; ``expired``: nobody here has aborted what is gone."""
+
+    state: State
+    expired: bool = False
+
+
+@dataclass(frozen=True)
+class StayInDoubt:
+    """Nothing can be proved now: stop, and say why. ``is_lost``: the epoch is committed, and what
+    one output had prepared is not there any more: only a person can go on."""
+
+    why: str
+    is_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The record is final for its attempt."""
+
+
+Action = EndPart | AppendState | StayInDoubt | Finished
+
+
+def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
+    """What to do about the attempt whose newest record is ``record``.
+
+    Args:
+        fates: what is known of its participants, of the first ones, in their order.
 
     Raises:
-        ValueError: a CLAIMED or FAILED record, which is no transaction's.
+        ValueError: a CLAIMED or FAILED record, which is no attempt's.
     """
     match record.state:
         case State.OPEN:
             # Log first: nobody may PREPARE it any more once this append has won.
             return AppendState(State.ABORTING)
-        case State.ABORTING | State.PREPARED:
-            return _end(record, answers)
+        case State.ABORTING:
+            return _abort(record, fates)
+        case State.PREPARED:
+            return _commit(record, fates)
         case State.COMMITTED | State.ABORTED | State.EMPTY | State.ABANDONED:
             return Finished()
-    raise ValueError(f"{record.state} is no transaction's state")
+    raise ValueError(f"{record.state} is no attempt's state")
 
 
-def _end(record: LogRecord, answers: Answers) -> Action:
-    commit = record.state is State.PREPARED
-    is_gone = answers.mark is MarkAnswer.ABSENT
-    match answers.end:
-        case EndAnswer.OK if commit:
-            return AppendState(State.COMMITTED)
-        case EndAnswer.ENDED if commit and not is_gone:
-            return _ask_witness(answers)
-        case EndAnswer.OK | EndAnswer.ENDED if not commit:
-            return _aborted(record)
-    if is_gone:
-        what = f"{_NO_MARK}; ending a transaction by its number could end a stranger's"
-        return _ask_data(answers, what) if commit else _aborted(record)
-    if answers.time_is_up:
-        asked = "END_TXN" if answers.end is EndAnswer.OTHER else "the receipt topic"
-        return StayInDoubt(f"{asked} gave no usable answer before the deadline")
-    if answers.mark is not MarkAnswer.FOUND:
-        return FindMark()
-    return EndTransaction(commit=commit)
-
-
-def _aborted(record: LogRecord) -> Action:
-    """No PREPARED can follow ABORTING, so nobody committed it: it is gone, or will expire."""
+def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
+    """No PREPARED can follow ABORTING, so nobody commits it."""
+    if len(fates) < len(record.participants):
+        return EndPart(len(fates), commit=False)  # one that does not answer keeps none of them
+    for part, fate in zip(record.participants, fates, strict=True):
+        if fate.known is Known.UNKNOWN:
+            return StayInDoubt(fate.why)
+        if fate.known is Known.COMMITTED:
+            return StayInDoubt(f"the log never decided to commit it, and {part.label} is committed")
     empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY
     return AppendState(State.EMPTY if empty else State.ABORTED)
 
 
-def _ask_data(answers: Answers, otherwise: str) -> Action:
-    match answers.data:
-        case DataAnswer.READABLE:
-            return AppendState(State.COMMITTED)
-        case DataAnswer.UNPROVED:
-            return StayInDoubt(f"{otherwise}; and not all of its entries are readable")
-    return AskData()
+def _commit(record: LogRecord, fates: Sequence[Fate]) -> Action:
+    for index, fate in enumerate(fates):
+        if fate.known is Known.UNKNOWN:
+            return StayInDoubt(fate.why)
+        if fate.known is Known.ABORTED:
+            return _lost(record, index)
+    if len(fates) < len(record.participants):
+        return EndPart(len(fates), commit=True)
+    return AppendState(State.COMMITTED)
 
 
-def _ask_witness(answers: Answers) -> Action:
-    match answers.witness:
-        case WitnessAnswer.READABLE:
-            return AppendState(State.COMMITTED)
-        case WitnessAnswer.PROVED_ABSENT:
-            return AppendState(State.ABORTED, expired=True)
-        case WitnessAnswer.HISTORY_GONE:
-            return _ask_data(answers, f"{_NO_MARK}; a missing receipt proves nothing there")
-    if answers.time_is_up:
-        return StayInDoubt("the witness could not be heard: no sentinel was read in time")
-    return AskWitness()
+def _lost(record: LogRecord, index: int) -> Action:
+    if index:
+        part, first = record.participants[index], record.participants[0]
+        return StayInDoubt(
+            f"{first.label} is committed, and what {part.label} had prepared is gone", is_lost=True
+        )
+    several = len(record.participants) > 1
+    return AppendState(State.ABORTING if several else State.ABORTED, expired=True)

@@ -7,10 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
-from eos.protocol.checks import MAX_TTL_MS
 from eos.protocol.history import History
 from eos.protocol.keys import epoch_number, is_streaming
-from eos.protocol.reasons import ReasonKind
 from eos.protocol.record import LogRecord
 from eos.protocol.states import UNFINISHED, State
 
@@ -24,26 +22,24 @@ class Skip:
 
 @dataclass(frozen=True)
 class Run:
-    """Open transaction number ``attempt`` of the epoch."""
+    """Begin attempt number ``attempt`` of the epoch; ``previous``: the newest record of the last
+    one, None for the first."""
 
     attempt: int
-    ttl_ms: int
+    previous: LogRecord | None
 
 
 EpochDecision = Skip | Run
 
 
-def decide_epoch(history: History, query_id: str, epoch: str, *, ttl_ms: int) -> EpochDecision:
-    """What to do about an epoch none of whose transactions is unfinished.
-
-    The time to live is ``ttl_ms``, doubled for each attempt of this epoch that expired, and never
-    above 24 hours.
+def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
+    """What to do about an epoch none of whose attempts is unfinished.
 
     Raises:
         UnfinishedEpoch: an earlier epoch of the streaming query was attempted and is not in the
             topics. Spark goes on to the next one only when it takes the last one for done: the
             sink's error was swallowed on its way.
-        ValueError: a transaction of the epoch is unfinished; it has to be ended first.
+        ValueError: an attempt of the epoch is unfinished; it has to be ended first.
     """
     newest = history.newest(query_id, epoch)
     if history.is_done(query_id, epoch):
@@ -53,15 +49,11 @@ def decide_epoch(history: History, query_id: str, epoch: str, *, ttl_ms: int) ->
         raise unfinished_epoch(
             query_id, epoch, str(left.epoch), str(left.reason), sink_id=history.sink_id
         )
-    if newest is None or newest.txn is None:
-        return Run(1, ttl_ms)
+    if newest is None or newest.attempt is None:
+        return Run(1, None)
     if newest.state in UNFINISHED:
-        raise ValueError(f"epoch {epoch} of {query_id} has an unfinished transaction")
-    assert newest.attempt is not None
-    assert newest.ttl_ms is not None
-    expired = newest.reason is not None and newest.reason.kind is ReasonKind.EXPIRED
-    lived_ms = newest.ttl_ms * 2 if expired else newest.ttl_ms
-    return Run(newest.attempt + 1, min(max(ttl_ms, lived_ms), MAX_TTL_MS))
+        raise ValueError(f"epoch {epoch} of {query_id} has an unfinished attempt")
+    return Run(newest.attempt + 1, newest)
 
 
 def _left_behind(history: History, query_id: str, epoch: str) -> LogRecord | None:
@@ -205,11 +197,11 @@ def check_lineage(
         )
 
 
-def lost_log(commit_log: str, receipt_topic: str) -> NewLineage:
-    """The error for a sink without a log whose earlier log has left ``receipt_topic`` behind."""
+def lost_log(commit_log: str, trace: str) -> NewLineage:
+    """The error for a sink without a log whose earlier log has left a ``trace``, in words."""
     return NewLineage(
         f"There is no commit log of this sink below {commit_log}, and the sink has written before: "
-        f"{receipt_topic} is the receipt topic of its log.",
+        f"{trace}.",
         hint="The log may have been moved, lost, or not be mounted: with an empty one, keys and "
         "epochs that are readable already would be written again. Give the right commit_log; or "
         'use a new sink_id; or, to begin anew, start once with on_new_query="continue".',

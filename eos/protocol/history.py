@@ -1,7 +1,7 @@
 """What a sink's log says as a whole: built record by record, in the order of ``seq``.
 
-The rules that need more than one epoch live here: no gap, one writing run at a time, one receipt
-topic, a streaming query's epochs one after the other.
+The rules that need more than one epoch live here: no gap, one writing run at a time, one witness,
+a streaming query's epochs one after the other.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eos.errors import CommitLogError
-from eos.ids import MessageId, TopicName
 from eos.protocol.checks import check_record, check_successor
 from eos.protocol.keys import epoch_number, is_streaming
+from eos.protocol.part import Part
 from eos.protocol.record import LogRecord
 from eos.protocol.states import FINAL, OWING, UNFINISHED, State
+
+Key = tuple[str, str]
+"""Which participant: its kind and its identity."""
 
 
 class History:
@@ -23,10 +26,11 @@ class History:
         self.sink_id = sink_id
         self._last: LogRecord | None = None
         self._last_claim: LogRecord | None = None
-        self._last_opened: LogRecord | None = None
-        self._last_sent: LogRecord | None = None
+        self._last_written: LogRecord | None = None
         self._run_ids: set[str] = set()
-        self._coordinators: set[int] = set()
+        self._parts: dict[Key, Part] = {}
+        self._last_begun: dict[Key, LogRecord] = {}
+        self._anchors: dict[Key, set[int | str]] = {}
         self._newest: dict[tuple[str, str], LogRecord] = {}
         self._unfinished: dict[tuple[str, str], LogRecord] = {}
         self._owing: dict[tuple[str, str], LogRecord] = {}
@@ -64,26 +68,21 @@ class History:
         return self._last_claim
 
     @property
-    def last_opened(self) -> LogRecord | None:
-        """A record of the transaction that was opened last; None when none ever was."""
-        return self._last_opened
+    def last_written(self) -> LogRecord | None:
+        """The newest record that counts rows; None when none were written."""
+        return self._last_written
 
-    @property
-    def topic(self) -> str | None:
-        """The topic, without partition, that the newest rows were sent to; None when none were."""
-        if self._last_sent is None:
-            return None
-        return str(TopicName.parse(self._last_sent.partitions[0].topic).base)
+    def parts(self, kind: str) -> tuple[Part, ...]:
+        """The newest part of each participant of one kind, in no order."""
+        return tuple(part for part in self._parts.values() if part.kind == kind)
 
-    @property
-    def receipt_topic(self) -> str | None:
-        """The sink's receipt topic, None before the first claim."""
-        return self._last.receipt_topic if self._last else None
+    def last_begun(self, key: Key) -> LogRecord | None:
+        """A record of the attempt that a participant has begun last; None when it never did."""
+        return self._last_begun.get(key)
 
-    @property
-    def coordinators(self) -> frozenset[int]:
-        """Numbers of all transaction coordinators that the log names."""
-        return frozenset(self._coordinators)
+    def anchors(self, key: Key) -> frozenset[int | str]:
+        """What a participant has to know of even when the attempt is long over; see ``Part``."""
+        return frozenset(self._anchors.get(key, ()))
 
     @property
     def streaming_queries(self) -> frozenset[str]:
@@ -128,8 +127,8 @@ class History:
 
         Raises:
             CommitLogError: it leaves a gap, breaks a rule of ``check_record`` or
-                ``check_successor``, comes from a run that does not hold the claim, changes the
-                receipt topic, or opens an epoch out of turn.
+                ``check_successor``, comes from a run that does not hold the claim, names another
+                witness, or opens an epoch out of turn.
         """
         if record.sink_id != self.sink_id:
             raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
@@ -137,8 +136,7 @@ class History:
             raise _refused(record, f"expected seq {self.last_seq + 1}, found {record.seq}")
         check_record(record)
         self._check_run(record)
-        if self._last and record.receipt_topic != self._last.receipt_topic:
-            raise _refused(record, f"the log's receipt topic is {self._last.receipt_topic}")
+        self._check_witness(record)
         if record.state is not State.CLAIMED:
             check_successor(self._newest.get(record.key) if record.key else None, record)
         if record.state is State.OPEN:
@@ -170,28 +168,37 @@ class History:
         if record.seq <= self.last_seq:
             raise _refused(record, f"it comes behind seq {self.last_seq}")
         check_record(record)
-        if self._last and record.receipt_topic != self._last.receipt_topic:
-            raise _refused(record, f"the log's receipt topic is {self._last.receipt_topic}")
+        self._check_witness(record)
         self._take(record)
 
     def _take(self, record: LogRecord) -> None:
         self._last = record
+        for part in record.participants:
+            self._take_part(record, part)
         if record.state is State.CLAIMED:
             self._last_claim = record
             self._run_ids.add(record.run_id)
         else:
             self._take_epoch(record)
 
+    def _take_part(self, record: LogRecord, part: Part) -> None:
+        self._parts[part.key] = part
+        self._anchors.setdefault(part.key, set()).update(part.anchors)
+        if part.begun_at is None:
+            return
+        last = self._last_begun.get(part.key)
+        before = None if last is None else last.part(part.key)
+        # An older attempt's end may be noted behind a newer one's begin.
+        if before is None or before.begun_at is None or part.begun_at >= before.begun_at:
+            self._last_begun[part.key] = record
+
     def _take_epoch(self, record: LogRecord) -> None:
         key = record.key
         assert key is not None
         query_id, epoch = key
         self._newest[key] = record
-        if record.txn is not None:
-            self._last_opened = max(self._last_opened or record, record, key=_mark)
-            self._coordinators.add(record.txn.most)
-        if record.partitions:
-            self._last_sent = record
+        if record.records:
+            self._last_written = record
         for states, epochs in ((UNFINISHED, self._unfinished), (OWING, self._owing)):
             if record.state in states:
                 epochs[key] = record
@@ -203,6 +210,12 @@ class History:
                 number = epoch_number(query_id, epoch)
                 last = self._last_committed.get(query_id, -1)
                 self._last_committed[query_id] = max(last, number)
+
+    def _check_witness(self, record: LogRecord) -> None:
+        for part in record.participants:
+            known = next(iter(self.parts(part.kind)), None) if part.can_expire else None
+            if known is not None and known.identity != part.identity:
+                raise _refused(record, f"what proves the outcomes of this log is {known.identity}")
 
     def _check_run(self, record: LogRecord) -> None:
         if record.state is State.CLAIMED:
@@ -227,16 +240,11 @@ class History:
                 raise _refused(record, f"epoch {last} of the query is committed already")
 
 
-def _mark(record: LogRecord) -> MessageId:
-    assert record.mark_id is not None
-    return record.mark_id
-
-
 def _refused(record: LogRecord, why: str) -> CommitLogError:
     return CommitLogError(
         f"{record.state.value} record at seq {record.seq}: {why}.",
         sink_id=record.sink_id,
         query_id=record.query_id,
         epoch=record.epoch,
-        txn_id=record.txn,
+        txn_id=record.txn_id,
     )

@@ -10,8 +10,9 @@ horizon, those that a later decision may need:
   may run again: its attempts go on counting, and people have to see it;
 - the final record of each batch key: a key is skipped for ever;
 - the newest final record of each streaming query: it skips everything at or below it;
-- the newest record of each streaming query, and of each coordinator: lineage, and whom to connect
-  to; and with every record of an epoch that epoch's newest one, which is its state.
+- the newest record of each streaming query, and of each anchor of a participant (Pulsar's
+  coordinators): lineage, and whom to connect to; and with every record of an epoch that epoch's
+  newest one, which is its state.
 
 Above the horizon everything stays, without a gap.
 """
@@ -78,8 +79,9 @@ def _needed(
             continue
         assert record.key is not None
         query_id, epoch = record.key
-        if record.txn is not None:
-            newest_of["coordinator", record.txn.most] = record.seq
+        for part in record.participants:
+            for anchor in part.anchors:
+                newest_of["anchor", part.key, anchor] = record.seq
         if is_streaming(query_id):
             newest_of["query", query_id] = record.seq
         last = newest[record.key]

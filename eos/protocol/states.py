@@ -61,6 +61,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(State.OPEN, State.ABORTING, "failed, empty or orphaned"),
     Transition(State.PREPARED, State.COMMITTED, "END_TXN OK, or receipt readable"),
     Transition(State.PREPARED, State.ABORTED, "expired: receipt proved absent"),
+    Transition(State.PREPARED, State.ABORTING, "expired, and others are prepared"),
     Transition(State.ABORTING, State.ABORTED, "ended at the broker"),
     Transition(State.ABORTING, State.EMPTY, "ended, and there were no records"),
     Transition(State.ABORTED, State.OPEN, "next attempt"),

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
 import os
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import settings
 from eos.standalone.readiness import Probe
+from eos.transport.security import Security
 
 _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
-_REFUSAL_BYTES: Final = 1000
 _INSTALL_HINT: Final = (
     "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
     "(with: pip install 'eos[test]')."
@@ -173,27 +169,14 @@ class PulsarStandalone:
             the parsed answer; None for an empty one.
 
         Raises:
-            urllib.error.HTTPError: it was refused, an OSError; a note on it has the broker's words.
-            OSError: it was not answered.
+            Unauthorized, TopicNotFound, BrokerNotReady: it was refused; a note on the error has
+                the broker's words.
+            EosError: it was not answered.
         """
-        request = urllib.request.Request(  # noqa: S310 - our own broker
-            f"{self.admin_url}/admin{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+        transport = Transport(
+            self.admin_url, Security(token=self._token), timeout_s=_ADMIN_TIMEOUT_S
         )
-        if self._token is not None:
-            request.add_header("Authorization", f"Bearer {self._token}")
-        # A proxy that the environment names is for what is far away.
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with direct.open(request, timeout=_ADMIN_TIMEOUT_S) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as refusal:
-            with refusal, contextlib.suppress(OSError, http.client.HTTPException):
-                refusal.add_note(refusal.read(_REFUSAL_BYTES).decode(errors="replace"))
-            raise
-        return json.loads(text) if text else None
+        return transport.ask_json(method, f"/admin{path}", body)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -28,7 +28,7 @@ from eos.transport.security import Security
 from eos.transport.stream import Part, Stream, open_stream
 from eos.transport.writer import WITHOUT_LIMIT, Writer
 from eos.wire import commands
-from eos.wire.consuming import CloseConsumer
+from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send
 from eos.wire.messages import Message
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from eos.errors import ConnectionLost, EosError
 from eos.wire import commands
-from eos.wire.consuming import CloseConsumer
+from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Delivery
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,15 @@ from typing import Any, Final
 
 from eos.errors import ProtocolError
 from eos.wire.checksum import crc32c
-from eos.wire.commands import MessageMetadata, Send
-from eos.wire.consuming import Deliver
-from eos.wire.envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
+from eos.wire.commands import (
+    COMMANDS,
+    FIELD_NAMES,
+    TYPE_NUMBERS,
+    BaseCommand,
+    Deliver,
+    MessageMetadata,
+    Send,
+)
 from eos.wire.messages import Message
 
 MAX_FRAME_BYTES: Final = 1024 * 1024

@@ -140,7 +140,7 @@ def evidence(eos: Run) -> list[str]:
     if executor and (record := _poisoned(eos, executor.epoch)):
         lines.append(
             f"epoch {executor.epoch}: the broker had {executor.sent:,} of its rows when the "
-            f"executor was killed. Transaction {record.txn} was aborted, and the epoch written "
+            f"executor was killed. Its {record.label} was aborted, and the epoch written "
             "again in a new one. "
             f"Reason in the log: {record.reason}"
         )
@@ -152,7 +152,7 @@ def evidence(eos: Run) -> list[str]:
         lines.append(
             f"epoch {driver.epoch}: the broker had all {driver.sent:,} rows, and PREPARED was in "
             f"the log, when the driver was killed (run {prepared.run_id[:8]}). The next driver "
-            f"(run {committed.run_id[:8]}) committed the same transaction {committed.txn}, "
+            f"(run {committed.run_id[:8]}) committed the same {committed.label}, "
             f"{waited_s:.0f} s later, without writing it again"
         )
     return lines
@@ -171,6 +171,6 @@ def _resolved(eos: Run, epoch: int) -> tuple[LogRecord, LogRecord] | None:
     if sum(record.state is State.OPEN for record in history) != 1:
         return None  # It was written again.
     prepared, committed = by_state.get(State.PREPARED), by_state.get(State.COMMITTED)
-    if prepared is None or committed is None or prepared.txn != committed.txn:
+    if prepared is None or committed is None or prepared.label != committed.label:
         return None
     return None if prepared.run_id == committed.run_id else (prepared, committed)

@@ -11,6 +11,7 @@ from typing import Final
 
 from eos.ids import Place, TxnId
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import pulsar_part
 
 NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
 """Of an attempt in one of these no message may be readable."""
@@ -26,19 +27,20 @@ class Attempts:
         mark: Place = (-1, -1)
         generation = 0
         for record in records:
-            if record.txn is None or record.mark_id is None or record.mark_uuid is None:
+            part = pulsar_part(record)
+            if part.txn is None or part.mark_id is None or part.mark_uuid is None:
                 continue
-            if record.mark_uuid not in self._generation:
-                is_later = record.txn.least > last.get(record.txn.most, -1)
-                if not is_later or record.mark_id.place <= mark:
+            if part.mark_uuid not in self._generation:
+                is_later = part.txn.least > last.get(part.txn.most, -1)
+                if not is_later or part.mark_id.place <= mark:
                     generation += 1
                     last = {}
-                last[record.txn.most] = record.txn.least
-                mark = record.mark_id.place
-                self._generation[record.mark_uuid] = generation
-            self._newest[record.mark_uuid] = record
+                last[part.txn.most] = part.txn.least
+                mark = part.mark_id.place
+                self._generation[part.mark_uuid] = generation
+            self._newest[part.mark_uuid] = record
         # The newest generation's, where two clusters gave the same number.
-        self._by_txn = {record.txn: record for record in self._newest.values() if record.txn}
+        self._by_txn = {pulsar_part(record).txn: record for record in self._newest.values()}
 
     @property
     def newest(self) -> list[LogRecord]:
@@ -51,7 +53,7 @@ class Attempts:
 
     def generation(self, record: LogRecord) -> int:
         """Which cluster the attempt of ``record`` was written with."""
-        return self._generation[str(record.mark_uuid)]
+        return self._generation[str(pulsar_part(record).mark_uuid)]
 
     def is_newest_cluster(self, record: LogRecord) -> bool:
         """Whether it was written with the cluster of the log's newest attempt."""

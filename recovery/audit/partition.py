@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eos.client import Entry
-from eos.committer.counting import Counted, is_counted
 from eos.ids import MessageId, Place
 from eos.protocol import LogRecord, State
+from eos.pulsar.counting import Counted, is_counted
+from eos.pulsar.part import pulsar_part
 from eos.summary import PartitionFigures
 from recovery.audit.attempts import NEVER_READABLE, Attempts
 from recovery.report import Facts
@@ -46,7 +47,7 @@ class Stray:
         """The same, in words."""
         record, count = self.record, f"{self.records:,} messages"
         if record.state is State.COMMITTED:
-            what = f"{count} of its transaction {record.txn} that no task has counted"
+            what = f"{count} of its transaction {pulsar_part(record).txn} that no task has counted"
         else:
             what = f"{count} of attempt {record.attempt}, which is aborted, are readable"
         if is_decided(record):
@@ -126,7 +127,7 @@ class PartitionAudit:
             ProtocolError: it is one of an epoch, and malformed.
         """
         for record, part in self._known.get(entry.metadata.producer_name, ()):
-            if not is_counted(entry, record, part):
+            if not is_counted(entry, pulsar_part(record), part):
                 continue
             if record.state in NEVER_READABLE:
                 self._stray(record, entry).is_certain = True
@@ -209,17 +210,17 @@ def finding_of(record: LogRecord, topic: str, what: str, at: MessageId | None) -
 
 def figures_of(record: LogRecord, topic: str) -> PartitionFigures:
     """What ``record`` says about one exact topic."""
-    return next(part for part in record.partitions if part.topic == topic)
+    return next(part for part in pulsar_part(record).partitions if part.topic == topic)
 
 
 def by_topic(records: Iterable[LogRecord]) -> Mapping[str, list[LogRecord]]:
     """The records that name each exact topic."""
     found: dict[str, list[LogRecord]] = {}
     for record in records:
-        for part in record.partitions:
+        for part in pulsar_part(record).partitions:
             found.setdefault(part.topic, []).append(record)
     return found
 
 
 def _name(record: LogRecord) -> str:
-    return str(record.mark_uuid)
+    return str(pulsar_part(record).mark_uuid)

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from eos.client import Entry, PulsarClient, Reader
-from eos.committer.receipts import RECEIPT
 from eos.errors import EosError, ProtocolError
 from eos.ids import Place, TopicName
-from eos.protocol import LogRecord, State
-from eos.roll_call import CALL, KIND, properties_of
+from eos.protocol import History, LogRecord, State
+from eos.pulsar.part import NOTHING, PulsarPart, pulsar_part
+from eos.pulsar.receipts import receipt_call
 from recovery.audit.attempts import Attempts
+from recovery.audit.outputs import audit_outputs
 from recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
 from recovery.report import Facts
 from recovery.sink_view import Decided, Owing, Unfinished, view
@@ -75,17 +76,26 @@ class SinkAudit:
         self._count(
             unfinished=tuple(seen.unfinished), owing=tuple(seen.owing), decided=tuple(seen.decided)
         )
-        if not records:
+        yield f"{sink_id}: outputs"
+        for looked in audit_outputs(
+            self._read_log, self._target.access, timeout_s=self._target.timeout_s
+        ):
+            self.findings += [looked.finding] if looked.finding else []
+            self.unknown += [looked.unknown] if looked.unknown else []
+        named = pulsar_part(records[-1]) if records else NOTHING
+        if not named.receipt_topic:
+            committed = {record.key for record in records if record.state is State.COMMITTED}
+            self._count(epochs=len(committed))
             return
         attempts = Attempts(records)
         try:
-            with self._target.client(records[-1].service_url) as client:
+            with self._target.client(named.service_url) as client:
                 client.coordinators.count()  # one complaint, not one for each partition
                 yield from self._check_topics(client, attempts)
                 yield f"{sink_id}: receipts"
-                with self._unknown_on_error(records[-1].receipt_topic):
-                    self._check_receipts(client, records[-1].receipt_topic, attempts)
-                    self._check_not_rolled_back(client, log.history.last_opened)
+                with self._unknown_on_error(named.receipt_topic):
+                    self._check_receipts(client, named.receipt_topic, attempts)
+                    self._check_not_rolled_back(client, log.history, named)
         except EosError as error:
             self.unknown.append(f"the topics of sink {sink_id}: {error}")
         # A number alone may be another cluster's: what the log counts has to be there as well.
@@ -95,14 +105,18 @@ class SinkAudit:
             if stray.is_certain or attempts.generation(stray.record) in self._seen
         ]
 
+    def _read_log(self) -> tuple[History, list[LogRecord]]:
+        log = self._target.log(self.facts.sink_id)
+        return log.history, log.records()
+
     def _check_topics(self, client: PulsarClient, attempts: Attempts) -> Iterator[str]:
-        named = [record for record in attempts.newest if record.partitions]
+        named = [record for record in attempts.newest if pulsar_part(record).partitions]
         committed = [record for record in named if record.state is State.COMMITTED]
         committed = committed[-(self._last or 0) :]
         self._count(epochs=len(committed))
         chosen = by_topic(committed)
-        uuids = {record.mark_uuid for record in committed}
-        others = by_topic(record for record in named if record.mark_uuid not in uuids)
+        uuids = {pulsar_part(record).mark_uuid for record in committed}
+        others = by_topic(record for record in named if pulsar_part(record).mark_uuid not in uuids)
         for topic in self._partitions({*chosen, *others}, client):
             yield f"{self.facts.sink_id}: {topic}"
             with self._unknown_on_error(topic):
@@ -180,12 +194,12 @@ class SinkAudit:
         return admin.read_position(TopicName.parse(topic)).first_ledger if admin else None
 
     def _check_receipts(self, client: PulsarClient, topic: str, attempts: Attempts) -> None:
-        by_uuid = {record.mark_uuid: record for record in attempts.newest}
+        by_uuid = {pulsar_part(record).mark_uuid: record for record in attempts.newest}
         ends = [
-            record.receipt_id.place
+            receipt_id.place
             for record in attempts.newest
             if record.state is State.COMMITTED
-            and record.receipt_id
+            and (receipt_id := pulsar_part(record).receipt_id)
             and attempts.is_newest_cluster(record)
         ]
         if not ends:
@@ -200,12 +214,10 @@ class SinkAudit:
         count = 0
         with client.reader(topic) as reader:
             for entry in self._entries(reader):
-                properties = properties_of(entry)
-                record = by_uuid.get(properties.get(CALL))
-                # A plain message is nobody's receipt, whatever it calls itself.
-                if entry.txn is not None and properties.get(KIND) == RECEIPT:
+                if (call := receipt_call(entry)) is not None:
                     count += 1
-                    if record is not None and record.txn == entry.txn:
+                    record = by_uuid.get(call)
+                    if record is not None and pulsar_part(record).txn == entry.txn:
                         self._check_receipt(record, entry, topic)
                 if entry.id.place >= end:
                     break
@@ -213,19 +225,22 @@ class SinkAudit:
                 self.unknown.append(f"{topic}: its readers do not get to {end[0]}:{end[1]}.")
         self._count(receipts=count)
 
-    def _check_not_rolled_back(self, client: PulsarClient, last: LogRecord | None) -> None:
+    def _check_not_rolled_back(
+        self, client: PulsarClient, history: History, named: PulsarPart
+    ) -> None:
         """A log that was replaced by an older copy looks whole; the receipts know better."""
-        newer = self._newer_receipt(client, last)
+        newer = self._newer_receipt(client, _last_begun(history, named))
         if newer is None:
             return
-        # A driver that is alive may have gone on: what does the log say now?
-        again = self._target.log(self.facts.sink_id).history.last_opened
-        newer = self._newer_receipt(client, again)
-        if newer is None or again is None:
+        # A driver that is alive may have gone on: OPEN is in the log before a receipt is sent.
+        again = _last_begun(self._target.log(self.facts.sink_id).history, named)
+        if again is None or again.mark_id is None:
+            return
+        if receipt_call(newer) == again.mark_uuid or newer.id.place < again.mark_id.place:
             return
         self.findings.append(
             Finding(
-                sink_id=again.sink_id,
+                sink_id=self.facts.sink_id,
                 query_id=None,
                 epoch=None,
                 topic=again.receipt_topic,
@@ -235,7 +250,7 @@ class SinkAudit:
             )
         )
 
-    def _newer_receipt(self, client: PulsarClient, last: LogRecord | None) -> Entry | None:
+    def _newer_receipt(self, client: PulsarClient, last: PulsarPart | None) -> Entry | None:
         """The first committed receipt behind the mark of ``last`` that is another transaction's.
 
         Reads what is readable now; sends nothing.
@@ -247,9 +262,7 @@ class SinkAudit:
             if end is None or end.place <= last.mark_id.place:
                 return None
             for entry in self._entries(reader):
-                properties = properties_of(entry)
-                is_receipt = entry.txn is not None and properties.get(KIND) == RECEIPT
-                if is_receipt and properties.get(CALL) != last.mark_uuid:
+                if receipt_call(entry) not in (None, last.mark_uuid):
                     return entry
                 if entry.id.place >= end.place:
                     return None
@@ -261,7 +274,7 @@ class SinkAudit:
             return  # in doubt, which is said elsewhere
         if record.state is not State.COMMITTED:
             what = f"a receipt is readable, but the log says {record.state.value}"
-        elif _body(entry) != (record.records, record.checksum):
+        elif _body(entry) != _figures(record):
             what = "the receipt has other figures than the log"
         else:
             return
@@ -278,9 +291,19 @@ class SinkAudit:
             self.unknown.append(f"{topic}: {error}")
 
 
+def _figures(record: LogRecord) -> tuple[int, int]:
+    part = pulsar_part(record)
+    return part.records or 0, part.checksum or 0
+
+
 def _body(entry: Entry) -> tuple[Any, Any] | None:
     try:
         body = json.loads(entry.messages()[0].value or b"")
         return body["records"], body["checksum"]
     except (ProtocolError, ValueError, LookupError, TypeError, RecursionError):
         return None
+
+
+def _last_begun(history: History, named: PulsarPart) -> PulsarPart | None:
+    last = history.last_begun(named.key)
+    return None if last is None else pulsar_part(last)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from eos.admin import AdminClient, CoordinatorState
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
-from recovery.admin import Admin, CoordinatorState
+from eos.pulsar.part import pulsar_part
 from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 from recovery.report import age_s, duration
 from recovery.target import Target
@@ -13,7 +14,9 @@ MAX_SKEW_S = 5.0
 OLD_TRANSACTION_S = 3600.0
 
 
-def check_cluster(target: Target, admin: Admin | None, newest: list[LogRecord]) -> list[Check]:
+def check_cluster(
+    target: Target, admin: AdminClient | None, newest: list[LogRecord]
+) -> list[Check]:
     """Broker and coordinators through the client; the rest through the admin API."""
     checks = _check_client(target, newest)
     if admin is None:
@@ -32,7 +35,7 @@ def check_cluster(target: Target, admin: Admin | None, newest: list[LogRecord]) 
 
 
 def _check_client(target: Target, newest: list[LogRecord]) -> list[Check]:
-    recorded = newest[0].service_url if newest else None
+    recorded = pulsar_part(newest[0]).service_url if newest else None
     try:
         client = target.client(recorded)
     except ConfigurationError as error:
@@ -52,7 +55,7 @@ def _check_client(target: Target, newest: list[LogRecord]) -> list[Check]:
     return checks
 
 
-def _check_coordinators(admin: Admin) -> list[Check]:
+def _check_coordinators(admin: AdminClient) -> list[Check]:
     open_ = admin.open_transactions()
     checks = []
     for coordinator in admin.coordinators():
@@ -79,7 +82,7 @@ def _of_coordinator(coordinator: CoordinatorState, oldest_s: float) -> Check:
     return ok(name, found)
 
 
-def _check_authentication(admin: Admin) -> list[Check]:
+def _check_authentication(admin: AdminClient) -> list[Check]:
     name = "authentication"
     settings = admin.broker_settings()
     if settings.get("authenticationEnabled") == "true":
@@ -94,7 +97,7 @@ def _check_authentication(admin: Admin) -> list[Check]:
     ]
 
 
-def _check_skew(admin: Admin) -> list[Check]:
+def _check_skew(admin: AdminClient) -> list[Check]:
     name = "clock"
     skew = admin.clock_skew_s()
     if skew is None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from eos.committer.receipts import SUBSCRIPTION
+from eos.admin import AdminClient
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import LogRecord
-from recovery.admin import Admin
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.receipts import SUBSCRIPTION
 from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 
 MESSAGE_AGE: Final = "message_age"
@@ -21,9 +22,9 @@ REFUSING: Final = ("producer_request_hold", "producer_exception")
 """The policies of a backlog quota that turn producers away."""
 
 
-def check_receipt_topics(admin: Admin | None, newest: list[LogRecord]) -> list[Check]:
+def check_receipt_topics(admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
     """Each receipt topic and each namespace that holds one."""
-    topics = sorted({TopicName.parse(record.receipt_topic) for record in newest})
+    topics = sorted({TopicName.parse(pulsar_part(record).receipt_topic) for record in newest})
     if not topics:
         return []
     if admin is None:
@@ -46,7 +47,7 @@ def check_receipt_topics(admin: Admin | None, newest: list[LogRecord]) -> list[C
     return checks
 
 
-def _broker_settings(admin: Admin) -> dict[str, str]:
+def _broker_settings(admin: AdminClient) -> dict[str, str]:
     try:
         return admin.broker_settings()
     except EosError:
@@ -206,7 +207,7 @@ def _first_int(*values: object) -> int:
 
 
 def _check_topic(
-    admin: Admin, topic: TopicName, policies: dict[str, Any], settings: dict[str, str]
+    admin: AdminClient, topic: TopicName, policies: dict[str, Any], settings: dict[str, str]
 ) -> list[Check]:
     name = f"receipts {topic.local.removeprefix('__eos-receipts-')[:40]}"
     try:

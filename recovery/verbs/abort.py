@@ -9,6 +9,7 @@ import typer
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
+from eos.pulsar.part import pulsar_part
 from eos.wire.commands import TxnAction
 from recovery.change import (
     ABORT,
@@ -95,7 +96,7 @@ def _step(record: LogRecord) -> PlanStep:
     begin = "append ABORTING, " if record.state is State.OPEN else ""
     return PlanStep(
         what=f"{label(record.sink_id, record.query_id, record.epoch)}, {record.state.value}, "
-        f"transaction {record.txn}: {begin}{ABORT}.",
+        f"{record.label}: {begin}{ABORT}.",
         why="Nobody has decided to commit it. The next run of its query writes the epoch again.",
     )
 
@@ -155,7 +156,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
 def _recorded_url(target: Target) -> str | None:
     """The cluster that the logs name, when they all name one."""
     urls = {
-        last.service_url
+        pulsar_part(last).service_url
         for sink_id in target.sinks()
         if (last := target.log(sink_id).history.last) is not None
     }
@@ -165,6 +166,6 @@ def _recorded_url(target: Target) -> str | None:
 def owner_of(target: Target, txn: TxnId) -> str | None:
     """The sink whose log names ``txn``, None when none below the root does."""
     for sink_id in target.sinks():
-        if any(record.txn == txn for record in target.log(sink_id).records()):
+        if any(pulsar_part(record).txn == txn for record in target.log(sink_id).records()):
             return sink_id
     return None

@@ -8,10 +8,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eos.pulsar.part import pulsar_part
 from recovery.checks.check import Check, Verdict
 from recovery.checks.cluster import check_cluster
 from recovery.checks.local import check_logs, check_spark
 from recovery.checks.namespace import check_receipt_topics
+from recovery.checks.outputs import check_outputs
 from recovery.exits import Exit, worst
 from recovery.report import Report, escape
 from recovery.target import Target
@@ -72,7 +74,10 @@ def doctor(
     """
     admin = target.maybe_admin()
     checks, records = check_logs(target, sink)
-    checks += check_cluster(target, admin, records)
-    checks += check_receipt_topics(admin, records)
+    checks += check_outputs(target, records)
+    with_topic = [record for record in records if pulsar_part(record).receipt_topic]
+    if with_topic or not records or target.service_url or admin:
+        checks += check_cluster(target, admin, with_topic)
+        checks += check_receipt_topics(admin, with_topic)
     checks.append(check_spark(spark_conf))
     return DoctorReport(checks=checks)

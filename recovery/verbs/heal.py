@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from eos.admin import AdminClient, OpenTransaction
 from eos.client import PulsarClient
-from eos.committer.pins import commit_empty
 from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName
+from eos.pulsar.pins import commit_empty
 from eos.retry import Patience
-from recovery.admin import Admin, OpenTransaction
 from recovery.change import Apply, Progress, Yes, carry_out
 from recovery.held_back import connect_coordinators, held_back
 from recovery.report import Plan, PlanStep, Report, age_s, duration
@@ -67,7 +67,9 @@ def heal(
     return carry_out(target, plan, do, apply=apply, yes=yes)
 
 
-def _pinned(admin: Admin, topics: list[TopicName], open_: list[OpenTransaction]) -> list[TopicName]:
+def _pinned(
+    admin: AdminClient, topics: list[TopicName], open_: list[OpenTransaction]
+) -> list[TopicName]:
     found = []
     for name in topics:
         try:
@@ -89,7 +91,7 @@ def _older(open_: list[OpenTransaction]) -> list[str]:
 
 def _free(
     client: PulsarClient,
-    admin: Admin,
+    admin: AdminClient,
     topics: list[TopicName],
     progress: Progress,
     patience: Patience,

@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eos.admin import AdminClient, OpenTransaction
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
-from recovery.admin import Admin, OpenTransaction
+from eos.pulsar.part import pulsar_part
 from recovery.exits import Exit, worst
 from recovery.held_back import HeldBack, connect_coordinators, held_back
 from recovery.report import Facts, Report, age_s, duration, escape
@@ -117,7 +118,7 @@ def orphans(
         except EosError as error:
             problems.append(f"the log of sink {sink_id}: {error}")
             continue
-        owners.update({record.txn: sink_id for record in found if record.txn is not None})
+        owners.update({txn: sink_id for record in found if (txn := pulsar_part(record).txn)})
         records.extend(found)
     connect_coordinators(target, records, problems)
     open_ = admin.open_transactions()
@@ -145,17 +146,17 @@ def _orphan(one: OpenTransaction) -> Orphan:
 
 
 def _topics_of(records: Iterable[LogRecord]) -> set[TopicName]:
-    names = {record.receipt_topic for record in records}
-    names |= {part.topic for record in records for part in record.partitions}
+    names = {topic for record in records if (topic := pulsar_part(record).receipt_topic)}
+    names |= {part.topic for record in records for part in pulsar_part(record).partitions}
     return {TopicName.parse(name) for name in names}
 
 
-def _exact(admin: Admin, names: Iterable[TopicName]) -> list[TopicName]:
+def _exact(admin: AdminClient, names: Iterable[TopicName]) -> list[TopicName]:
     return [exact for name in names for exact in admin.partitions(name)]
 
 
 def _held_back(
-    admin: Admin,
+    admin: AdminClient,
     topics: Iterable[TopicName],
     open_: list[OpenTransaction],
     owners: Mapping[TxnId, str],

@@ -53,7 +53,7 @@ def _step(sink: SinkView, one: Unfinished) -> PlanStep:
     what, why = _WILL[one.state]
     return PlanStep(
         what=f"{label(sink.sink_id, one.query_id, one.epoch)}, {one.state.value}, "
-        f"transaction {one.txn}: {what}.",
+        f"{one.what}: {what}.",
         why=why,
     )
 

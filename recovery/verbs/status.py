@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from eos.admin import AdminClient
 from eos.errors import CommitLogError, EosError
 from eos.ids import TxnId
 from eos.protocol import BATCH
-from recovery.admin import Admin
 from recovery.exits import Exit, worst
 from recovery.report import Facts, Report, duration, escape, facts_table
 from recovery.sink_view import (
@@ -108,13 +108,14 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
 
 
 def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
-    left = (
-        f"{duration(one.ttl_left_s)} to live" if one.ttl_left_s >= 0 else "its time to live is over"
-    )
+    left = ""
+    if one.ttl_left_s is not None:
+        is_over = one.ttl_left_s < 0
+        left = ", its time to live is over" if is_over else f", {duration(one.ttl_left_s)} to live"
     at_broker = f"; at the broker: {one.at_broker}" if one.at_broker else ""
     console.print(
         f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/], attempt "
-        f"{one.attempt}, transaction {one.txn}, opened {duration(one.age_s)} ago, {left}"
+        f"{one.attempt}, {escape(one.what)}, opened {duration(one.age_s)} ago{left}"
         f"{escape(at_broker)}.\n   {escape(one.meaning)}."
     )
 
@@ -165,9 +166,12 @@ def status(
     )
 
 
-def _with_broker(sink_view: SinkView, admin: Admin, problems: list[str]) -> SinkView:
+def _with_broker(sink_view: SinkView, admin: AdminClient, problems: list[str]) -> SinkView:
     asked = []
     for one in sink_view.unfinished:
+        if one.txn is None:
+            asked.append(one)
+            continue
         try:
             found = admin.transaction(TxnId.parse(one.txn))
             asked.append(one.model_copy(update={"at_broker": found.status if found else "gone"}))

@@ -55,6 +55,12 @@ def _edited(reader: Reader, edit: SightsEdit) -> Reader:
     return replace(reader, sights=tuple(sights))
 
 
+def table(edit: Callable[[list[str]], list[str | None]]) -> Edit:
+    """A second output, and what is wrong with its rows."""
+    rows = lambda history: [str(sight.record) for sight in history.fresh.sights]  # noqa: E731
+    return lambda history: replace(history, table=tuple(edit(rows(history))))
+
+
 def both(*edits: Edit) -> Edit:
     """One after the other."""
 
@@ -396,6 +402,15 @@ DECIDING = [
         lambda h: replace(h, decisions_again=(h.decisions or ())[:-1]),
         set(),
     ),
+    Planted(K.TORN_OUTPUTS, "a row that the table lacks", table(lambda rows: rows[1:]), set()),
+    Planted(
+        K.TORN_OUTPUTS,
+        "a row that the table has twice",
+        table(lambda rows: [*rows, rows[0]]),
+        set(),
+    ),
+    Planted(K.TORN_OUTPUTS, "a row that is in no topic", table(lambda rows: [*rows, "9/9"]), set()),
+    Planted(K.TORN_OUTPUTS, "a damaged row", table(lambda rows: [None, *rows[1:]]), set()),
 ]
 
 PLANTED = READING + DECIDING

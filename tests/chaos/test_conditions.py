@@ -20,6 +20,7 @@ from chaos.planning import draw, fits, only, shape_of
 from chaos.report.outcome import outcome_of
 from chaos.run import Result, Run
 from chaos.workloads import OWN
+from eos.ids import TopicName
 from tests.transport.scripted import wait_until
 
 ALL = [*DRAWN, *CONDITIONS]
@@ -105,9 +106,9 @@ def test_a_condition_is_met_when_a_driver_has_said_so(tmp_path):
 
 
 def test_an_operator_does_what_the_error_says(tmp_path):
-    asked: list[tuple[str, str]] = []
-    broker = SimpleNamespace(admin=lambda *args: asked.append(args))
-    target = SimpleNamespace(broker=broker, driver_log=lambda: DriverLog(tmp_path))
+    asked: list[TopicName] = []
+    admin = SimpleNamespace(create_topic=asked.append)
+    target = SimpleNamespace(admin=admin, driver_log=lambda: DriverLog(tmp_path))
     with operators([CONDITIONS["no-admin"]], target):
         topic = "persistent://public/a/__eos-receipts-s-1"
         story = "a long story, " * 50
@@ -115,7 +116,7 @@ def test_an_operator_does_what_the_error_says(tmp_path):
         for life in range(2):  # somebody may have deleted it meanwhile
             (tmp_path / f"driver-{life}.log").write_text(text)
             wait_until(lambda: len(asked) > life)  # noqa: B023
-    assert asked == [("PUT", "/v2/persistent/public/a/__eos-receipts-s-1")] * 2
+    assert asked == [TopicName("public", "a", "__eos-receipts-s-1")] * 2
     assert "no-admin" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -146,7 +146,7 @@ def test_the_json_has_every_anomaly_and_every_run(tmp_path):
     report = json.loads(path.read_text())
     assert report["is_good"] is False
     assert report["anomalies"]["lost_write"] == 7
-    assert len(report["anomalies"]) == 16
+    assert len(report["anomalies"]) == 17
     assert report["operations"] == {"unknown": 2}
     assert report["durations"]["driver_restart_s"]["count"] == 6
     assert [run["name"] for run in report["runs"]] == ["seed-1", "seed-2", "seed-3"]

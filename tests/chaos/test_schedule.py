@@ -15,7 +15,7 @@ from chaos.job import Job
 from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
 from chaos.record_text import id_in, text_of
 from chaos.records import java_hash, records_of, release
-from eos.wire.routing import partitions_for_keys
+from eos.wire.batch import partitions_for_keys
 
 NAMES = DRAWN
 TOPIC = "persistent://public/default/t"

@@ -10,7 +10,7 @@ import sys
 for name in ("deltalake", "pydantic", "tenacity", "pulsar", "pyspark", "typer", "rich"):
     sys.modules[name] = None
 import eos.client, eos.summary, eos.transport
-import eos.client.admin, eos.transport.connection
+import eos.transport.connection
 import pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]

@@ -20,7 +20,7 @@ from eos.errors import (
     TopicTerminated,
     TransactionExpired,
 )
-from eos.wire import commands, envelope
+from eos.wire import commands
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support import admin
 from tests.support.expiry import await_expiry
@@ -205,7 +205,7 @@ def test_a_send_is_framed_as_specified(client, name, monkeypatch):
     magic, checksum, meta_size = struct.unpack_from(">HII", frame, 8 + command_size)
     covered = frame[8 + command_size + 6 :]
     assert (magic, checksum) == (0x0E01, google_crc32c.value(covered))
-    command = envelope.BaseCommand.decode(frame[8 : 8 + command_size]).send
+    command = commands.BaseCommand.decode(frame[8 : 8 + command_size]).send
     metadata = commands.MessageMetadata.decode(covered[4 : 4 + meta_size])
     # Both halves of the id, in both places.
     for part in (command, metadata):

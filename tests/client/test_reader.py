@@ -10,8 +10,7 @@ from eos.client import Entry, PulsarClient, Reader
 from eos.errors import ConnectionLost, Fatal, TopicNotFound
 from eos.ids import MessageId
 from eos.standalone import PulsarStandalone
-from eos.wire.batch import Message, encode_batches, rows_from_messages
-from eos.wire.compression import Compression
+from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 from tests.support.admin import call, create_partitioned
 from tests.transport.scripted import wait_until
 

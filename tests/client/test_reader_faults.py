@@ -22,7 +22,7 @@ from eos.errors import (
     SubscriptionNotFound,
 )
 from eos.ids import MessageId
-from eos.wire import commands, consuming
+from eos.wire import commands
 from eos.wire.frames import Delivery, FrameDecoder, encode_frame
 from eos.wire.messages import Message
 from tests.transport.scripted import Peer, ScriptedBroker, wait_until
@@ -61,19 +61,19 @@ class Broker(ScriptedBroker):
                         request_id=command.request_id, response=1, broker_url=self.url
                     )
                 )
-            case consuming.Subscribe() if self.refusal:
+            case commands.Subscribe() if self.refusal:
                 peer.send(
                     commands.Error(request_id=command.request_id, error=self.refusal, message="no")
                 )
-            case consuming.Ack():
+            case commands.Ack():
                 peer.send(
-                    consuming.AckResponse(
+                    commands.AckResponse(
                         consumer_id=1, request_id=command.request_id, error=self.ack_error
                     )
                 )
-            case consuming.Flow() if len(self.of(consuming.Flow)) == 1:
+            case commands.Flow() if len(self.of(commands.Flow)) == 1:
                 self._deliver(peer, command.consumer_id)
-            case consuming.Subscribe() | consuming.CloseConsumer():
+            case commands.Subscribe() | commands.CloseConsumer():
                 peer.send(commands.Success(request_id=command.request_id))
 
 
@@ -124,10 +124,10 @@ def test_permits_are_given_back_in_halves(monkeypatch):
         entries = reader.read(time.monotonic() + 20)
         for _ in range(4):
             next(entries)
-        assert [flow.permits for flow in broker.of(consuming.Flow)] == [10]
+        assert [flow.permits for flow in broker.of(commands.Flow)] == [10]
         next(entries)
-        wait_until(lambda: len(broker.of(consuming.Flow)) == 2)
-        assert [flow.permits for flow in broker.of(consuming.Flow)] == [10, 5]
+        wait_until(lambda: len(broker.of(commands.Flow)) == 2)
+        assert [flow.permits for flow in broker.of(commands.Flow)] == [10, 5]
 
 
 def test_what_comes_again_is_dropped():
@@ -200,20 +200,20 @@ def test_closing_tells_the_broker_and_waits_for_nothing():
     broker = Broker()
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         reader = client.reader(TOPIC)
-        broker.unanswered = (consuming.CloseConsumer,)
+        broker.unanswered = (commands.CloseConsumer,)
         started = time.monotonic()
         reader.close()
         assert time.monotonic() - started < 5
-        wait_until(lambda: broker.of(consuming.CloseConsumer))
+        wait_until(lambda: broker.of(commands.CloseConsumer))
 
 
 def test_a_subscription_that_is_not_answered_is_taken_back():
     broker = Broker()
-    broker.unanswered = (consuming.Subscribe,)
+    broker.unanswered = (commands.Subscribe,)
     with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
         with pytest.raises(RequestTimeout):
             client.reader(TOPIC)
-        wait_until(lambda: broker.of(consuming.CloseConsumer))
+        wait_until(lambda: broker.of(commands.CloseConsumer))
 
 
 @pytest.mark.parametrize(
@@ -238,9 +238,9 @@ def test_a_refusal_is_told_by_its_class(code, kind):
 def test_an_acknowledgement_that_is_not_taken_is_an_error(what):
     broker = Broker()
     broker.ack_error = 0 if what == "refused" else None
-    broker.unanswered = () if what == "refused" else (consuming.Ack,)
+    broker.unanswered = () if what == "refused" else (commands.Ack,)
     error: type[EosError] = BrokerError if what == "refused" else RequestTimeout
     with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
         with pytest.raises(error):
             client.acknowledge(TOPIC, "s", MessageId(1, 1))
-        wait_until(lambda: broker.of(consuming.CloseConsumer))
+        wait_until(lambda: broker.of(commands.CloseConsumer))

@@ -182,10 +182,10 @@ def test_a_row_that_breaks_a_rule_is_named_with_its_file(root, log, column, valu
 
 
 def test_a_record_of_a_newer_release_asks_for_an_upgrade(root, log):
-    row = to_row(at(claim("run-2"), 8)) | {"record_version": 2, "state": "SUPERSEDED"}
+    row = to_row(at(claim("run-2"), 8)) | {"record_version": 3, "state": "SUPERSEDED"}
     write(root, row, seq=8)
     text = refused(root, data_file(root, 8).name)
-    assert "record_version 2 was written by a newer release" in text
+    assert "record_version 3 was written by a newer release" in text
     assert "restore" not in text
 
 

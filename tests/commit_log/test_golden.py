@@ -12,6 +12,7 @@ from eos.commit_log import CommitLog
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
 from eos.protocol import BATCH, RECORD_VERSION, ReasonKind, State
+from eos.pulsar.part import pulsar_part
 from tests.protocol.epochs import FIGURES, QUERY, claim, opened, step
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -51,10 +52,13 @@ def test_version_1_is_read_as_it_was_written(root):
         (31, "6", "PREPARED"),
     ]
     prepared = records[-1]
-    assert prepared.partitions == FIGURES
+    assert pulsar_part(prepared).partitions == FIGURES
     assert (prepared.records, prepared.bytes, prepared.checksum) == (4, 300, 2)
-    assert (prepared.txn, prepared.receipt_id) == (TxnId(3, 7), MessageId(17, 9))
-    assert prepared.mark_uuid.startswith("0b5c8a52-9c3e-4b5f-8d0a-")
+    assert (pulsar_part(prepared).txn, pulsar_part(prepared).receipt_id) == (
+        TxnId(3, 7),
+        MessageId(17, 9),
+    )
+    assert pulsar_part(prepared).mark_uuid.startswith("0b5c8a52-9c3e-4b5f-8d0a-")
     assert [r.reason.kind for r in records if r.state is State.ABORTED] == [
         ReasonKind.FAILED,
         ReasonKind.EXPIRED,

@@ -31,7 +31,8 @@ def make_driver(
     def make(**options) -> PlainDriver:
         options.setdefault("service_url", pulsar_standalone.service_url)
         options.setdefault("admin_url", pulsar_standalone.admin_url)
-        driver = PlainDriver(commit_log=tmp_path / "log", sink_id=name, topic=topic, **options)
+        options.setdefault("sink_id", name)
+        driver = PlainDriver(commit_log=tmp_path / "log", topic=topic, **options)
         drivers.append(driver)
         return driver
 

@@ -8,6 +8,7 @@ import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
+from eos.committer import OpenEpoch
 from eos.errors import (
     ConfigurationError,
     DuplicateEpochCall,
@@ -18,7 +19,8 @@ from eos.errors import (
     TransactionPoisoned,
 )
 from eos.protocol import BATCH
-from eos.roll_call import AnsweredBefore
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.roll_call import AnsweredBefore
 from eos.steps import Step
 from eos.summary import TaskError, TaskSummary
 from tests.support.admin import create_partitioned
@@ -49,7 +51,11 @@ def test_an_epoch_is_written_once_and_readable_whole(pulsar_standalone, make_dri
 def test_a_later_run_skips_what_is_committed(pulsar_standalone, make_driver, topic):
     first = make_driver().run("0")
     again = make_driver().run("0")
-    assert (again.status, again.records, again.txn) == ("skipped", 10, first.txn)
+    assert (again.status, again.records, pulsar_part(again).txn) == (
+        "skipped",
+        10,
+        pulsar_part(first).txn,
+    )
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
@@ -234,14 +240,15 @@ def test_what_a_run_did_that_no_summary_tells_of_is_never_committed(
 ):
     driver = make_driver(max_attempts=2)
 
-    def send_and_write(begun):
+    def send_and_write(parts):
+        (begun,) = parts
         producer = client.producer(topic)
         producer.send(b"never readable", txn=client.join(begun.txn))
         producer.close()
-        return write(client, begun)
+        return [write(client, begun)]
 
     with pytest.raises(TransactionPoisoned):
-        driver.committer.run_epoch(QUERY, "0", lambda begun: lambda: send_and_write(begun))
+        driver.committer.run_epoch(QUERY, "0", lambda parts: lambda: send_and_write(parts))
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"] * 2
     assert str(driver.records()[-1].reason).startswith("POISONED: ")
     assert values(pulsar_standalone, topic) == []
@@ -250,7 +257,7 @@ def test_what_a_run_did_that_no_summary_tells_of_is_never_committed(
 def test_what_a_task_reports_is_raised_in_its_own_class_and_logged(make_driver):
     driver = make_driver()
     error = TaskError("InputError", "column 'value' is null in row 3", "Filter it out.")
-    written = [summary(error=error)]
+    written = [[summary(error=error)]]
     with pytest.raises(InputError, match=r"row 3.*Filter it out"):
         driver.committer.run_epoch(QUERY, "0", lambda _: lambda: written)
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
@@ -319,7 +326,7 @@ def test_a_partitioned_topic_is_written_under_exact_names(pulsar_standalone, mak
     driver.topic = f"persistent://public/default/{name}-p"
     driver.run("0")
     assert sorted(values(pulsar_standalone, driver.topic)) == rows_of("0")
-    figures = driver.records()[-1].partitions
+    figures = pulsar_part(driver.records()[-1]).partitions
     assert [part.topic for part in figures] == [f"{driver.topic}-partition-{n}" for n in range(3)]
     by_producer = {seen.producer for seen in drain(pulsar_standalone.service_url, driver.topic)}
     assert by_producer == {producer for part in figures for producer in part.producers}
@@ -327,9 +334,10 @@ def test_a_partitioned_topic_is_written_under_exact_names(pulsar_standalone, mak
 
 def test_an_empty_epoch_whose_driver_died_is_finished_as_empty_or_run_again(make_driver):
     first = make_driver()
-    first.committer._abort = lambda *_: None
-    with failpoints.armed(Step.END, interrupt), pytest.raises(Interrupted):
-        first.run("0", count=0)
+    with pytest.MonkeyPatch.context() as dead:
+        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        with failpoints.armed(Step.END, interrupt), pytest.raises(Interrupted):
+            first.run("0", count=0)
     assert first.states("0") == ["OPEN", "ABORTING"]
     second = make_driver()
     second.run("0", count=0)

@@ -15,6 +15,7 @@ from chaos.cluster.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError, Fenced
+from eos.participant import Attempt
 from eos.steps import Step
 from eos.wire import commands
 from tests.support import processes
@@ -118,7 +119,9 @@ def test_marks_and_aborted_receipts_behind_the_log_s_end_are_no_sign_of_a_rollba
 ):
     first = make_driver()
     first.run("0")
-    first.half.begin(60_000)  # a driver that died before it could append OPEN
+    first.participant.begin(
+        Attempt("q", "0", 1, None, has_expired=False)
+    )  # a driver that died before it could append OPEN
     poisoned = [True]
 
     def fail_once() -> None:

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from eos.client import PulsarClient
-from eos.committer.receipts import SUBSCRIPTION
 from eos.errors import ConfigurationError
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.receipts import SUBSCRIPTION
 from tests.support import admin
 from tests.support.judge import drain, quiet_client
 from tests.support.plain_driver import rows_of
@@ -44,7 +45,7 @@ def test_the_receipt_topic_is_made_whatever_clients_may_create(
     driver = make_driver(receipt_namespace=namespace)
     assert driver.run("0").status == "written"
     assert [r.state for r in driver.records()][:2] == ["CLAIMED", "OPEN"]
-    stats = f"/v2/persistent/{driver.records()[0].receipt_topic.split('://')[1]}/stats"
+    stats = f"/v2/persistent/{pulsar_part(driver.records()[0]).receipt_topic.split('://')[1]}/stats"
     assert admin.call(pulsar_standalone.admin_url, "GET", stats)["subscriptions"][SUBSCRIPTION]
     assert [m.value for m in drain(pulsar_standalone.service_url, topic)] == rows_of("0")
 
@@ -75,7 +76,7 @@ def test_somebody_elses_consumer_on_the_subscription_stops_no_driver(
     first.run("0")
     client = quiet_client(pulsar_standalone.service_url)
     try:
-        client.subscribe(first.records()[0].receipt_topic, SUBSCRIPTION)
+        client.subscribe(pulsar_part(first.records()[0]).receipt_topic, SUBSCRIPTION)
         first.close()
         assert make_driver().run("1").status == "written"
     finally:
@@ -110,7 +111,7 @@ def test_behind_the_last_call_nothing_on_the_receipt_topic_waits_for_an_acknowle
             driver.run("2", notes_later=True)
     else:
         driver.run("2", count=0 if end == "empty" else 10, notes_later=True)
-    receipt_topic = driver.records()[0].receipt_topic
+    receipt_topic = pulsar_part(driver.records()[0]).receipt_topic
     driver.committer.await_noted()
     driver.close()
     # A marker behind the last message counts as one (measured).
@@ -123,7 +124,7 @@ def test_a_batch_call_leaves_no_backlog_behind_while_its_driver_lives(
     driver = make_driver()
     for key in ("a", "b"):
         driver.run(key, query_id="batch")
-        receipt_topic = driver.records()[0].receipt_topic
+        receipt_topic = pulsar_part(driver.records()[0]).receipt_topic
         assert await_no_backlog(pulsar_standalone, receipt_topic) <= 1
 
 

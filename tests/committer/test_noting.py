@@ -48,13 +48,13 @@ def test_an_epoch_is_readable_before_it_is_noted(pulsar_standalone, driver, topi
 
 
 def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog, monkeypatch):
-    ended, end = [], driver.half.end
+    ended, end = [], driver.participant.commit
 
-    def counted(record, **options):
-        ended.append(record.epoch)
-        return end(record, **options)
+    def counted(part, **options):
+        ended.append(len(ended))
+        return end(part, **options)
 
-    monkeypatch.setattr(driver.half, "end", counted)
+    monkeypatch.setattr(driver.participant, "commit", counted)
     noted = threading.Event()
     before_noting.append(lambda: noted.wait(30))
     with caplog.at_level(logging.WARNING, "eos"):
@@ -66,7 +66,7 @@ def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog, monkey
     epoch = ["OPEN", "PREPARED", "COMMITTED"]
     assert [record.state for record in driver.records()] == ["CLAIMED", *epoch, *epoch]
     # Whoever does not wait takes the epoch for one that an earlier run has left, and ends it anew.
-    assert ended == ["0", "1"]
+    assert ended == [0, 1]
 
 
 def test_a_note_that_failed_is_told_at_once_and_by_the_next_call(

@@ -10,7 +10,9 @@ from chaos.cluster.proxy import FaultProxy, Verdict
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import InDoubt
-from eos.protocol import WitnessAnswer
+from eos.pulsar.asking import WitnessAnswer
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.witness import Witness
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire import commands
@@ -29,16 +31,14 @@ def proxy(pulsar_standalone):
 @pytest.fixture
 def witness(monkeypatch):
     """Counts how often the witness was asked."""
-    from eos.committer.pulsar import PulsarHalf
-
     asked: list[WitnessAnswer] = []
-    ask = PulsarHalf.ask_witness
+    ask = Witness.ask
 
-    def counting(self, record, *, timeout_s):
-        asked.append(ask(self, record, timeout_s=timeout_s))
+    def counting(self, part, *, timeout_s):
+        asked.append(ask(self, part, timeout_s=timeout_s))
         return asked[-1]
 
-    monkeypatch.setattr(PulsarHalf, "ask_witness", counting)
+    monkeypatch.setattr(Witness, "ask", counting)
     return asked
 
 
@@ -117,7 +117,7 @@ def test_end_txn_without_a_usable_answer_stays_in_doubt_and_is_finished_later(
     with proxy.fault(commands.EndTxn, refuse, times=1000), pytest.raises(InDoubt) as caught:
         driver.run("0")
     assert "gave no usable answer" in str(caught.value)
-    assert witness == []
+    assert witness == [WitnessAnswer.UNKNOWN]  # for the error's text, and for nothing else
     assert driver.states("0") == ["OPEN", "PREPARED"]
     make_driver().committer.claim()
     assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
@@ -132,14 +132,14 @@ def test_a_transaction_that_expires_before_prepared_runs_again_and_lives_longer(
 
     def outlive_the_first(_) -> None:
         if not waited:
-            waited.append(await_expiry(client, driver.records()[-1].txn))
+            waited.append(await_expiry(client, pulsar_part(driver.records()[-1]).txn))
 
     driver.during_write = outlive_the_first
     driver.run("0")
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
     records = [record for record in driver.records() if record.epoch == "0"]
     assert str(records[2].reason).startswith("EXPIRED: ")
-    assert (records[0].ttl_ms, records[3].ttl_ms) == (4000, 8000)
+    assert (pulsar_part(records[0]).ttl_ms, pulsar_part(records[3]).ttl_ms) == (4000, 8000)
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
@@ -151,7 +151,7 @@ def test_a_transaction_that_expires_after_prepared_is_proved_absent_and_runs_aga
 
     def outlive_the_first() -> None:
         if not waited:
-            waited.append(await_expiry(client, driver.records()[-1].txn))
+            waited.append(await_expiry(client, pulsar_part(driver.records()[-1]).txn))
 
     with failpoints.armed(Step.PREPARE, outlive_the_first):
         driver.run("0")

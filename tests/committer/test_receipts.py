@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from eos.client import PulsarClient
 from eos.failpoints import armed
 from eos.ids import MessageId
-from eos.protocol import LogRecord, MarkAnswer, WitnessAnswer
+from eos.participant import Attempt
+from eos.protocol import LogRecord
+from eos.pulsar.asking import MarkAnswer, WitnessAnswer
+from eos.pulsar.part import pulsar_part
 from eos.steps import Step
+from tests.protocol.epochs import changed
 from tests.support.admin import call
 
 
 def fresh_mark(driver) -> LogRecord:
     """A record whose mark was just sent, and whose receipt never was."""
     driver.committer.claim()
-    begun = driver.half.begin(60_000)
+    begun = driver.participant.begin(Attempt("q", "0", 1, None, has_expired=False))
     driver.run("0")
-    return replace(
-        driver.records()[-1],
-        txn=begun.txn,
-        mark_id=begun.call.mark_id,
-        mark_uuid=begun.call.mark_uuid,
+    return changed(
+        driver.records()[-1], txn=begun.txn, mark_id=begun.mark_id, mark_uuid=begun.mark_uuid
     )
+
+
+def ask(driver, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
+    return driver.participant._witness.ask(pulsar_part(record), timeout_s=timeout_s)
 
 
 def test_a_receipt_between_mark_and_sentinel_is_a_commit(make_driver):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
-    assert driver.half.ask_witness(record, timeout_s=20) is WitnessAnswer.READABLE
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.READABLE
 
 
 def test_mark_then_sentinel_without_a_receipt_is_a_proof_of_absence(make_driver):
     driver = make_driver()
     record = fresh_mark(driver)
-    assert driver.half.ask_witness(record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
 def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarClient):
@@ -44,16 +48,20 @@ def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarC
     driver = make_driver()
     record = fresh_mark(driver)
     stranger = client.transaction(timeout_s=60)
-    client.producer(record.receipt_topic).send(b"", txn=stranger).result(timeout=10)
-    assert driver.half.ask_witness(record, timeout_s=3) is WitnessAnswer.UNKNOWN
+    client.producer(pulsar_part(record).receipt_topic).send(b"", txn=stranger).result(timeout=10)
+    assert ask(driver, record, timeout_s=3) is WitnessAnswer.UNKNOWN
     stranger.abort()
-    assert driver.half.ask_witness(record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
 def forge_receipt(client: PulsarClient, record: LogRecord, **changes: str) -> MessageId:
     """What anybody may do who may write to the topic."""
-    producer = client.producer(record.receipt_topic)
-    properties = {"eos": "receipt", "uuid": str(record.mark_uuid), "txn": str(record.txn)}
+    producer = client.producer(pulsar_part(record).receipt_topic)
+    properties = {
+        "eos": "receipt",
+        "uuid": str(pulsar_part(record).mark_uuid),
+        "txn": str(pulsar_part(record).txn),
+    }
     sent = producer.send(b"{}", properties={**properties, **changes})
     producer.close()
     return sent.result(timeout=10)
@@ -65,9 +73,9 @@ def test_a_plain_message_is_no_receipt_whatever_it_says_and_wherever_it_is(
     driver = make_driver()
     record = fresh_mark(driver)
     place = forge_receipt(client, record)
-    assert driver.half.ask_witness(record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
-    there = replace(record, receipt_id=place)
-    assert driver.half.ask_witness(there, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+    there = changed(record, receipt_id=place)
+    assert ask(driver, there, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
 def test_another_transactions_receipt_in_another_place_is_no_receipt(make_driver):
@@ -75,8 +83,8 @@ def test_another_transactions_receipt_in_another_place_is_no_receipt(make_driver
     driver.run("0")
     record = driver.records()[-1]
     driver.run("1")
-    elsewhere = replace(record, receipt_id=driver.records()[-1].receipt_id)
-    assert driver.half.ask_witness(elsewhere, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+    elsewhere = changed(record, receipt_id=pulsar_part(driver.records()[-1]).receipt_id)
+    assert ask(driver, elsewhere, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
 def test_forged_and_malformed_messages_on_the_receipt_topic_stop_no_driver(
@@ -86,7 +94,7 @@ def test_forged_and_malformed_messages_on_the_receipt_topic_stop_no_driver(
     driver.run("0")
     record = driver.records()[-1]
     forge_receipt(client, record, uuid="unknown")
-    producer = client.producer(record.receipt_topic)
+    producer = client.producer(pulsar_part(record).receipt_topic)
     for properties in ({"eos": "receipt"}, {"eos": "answer"}, {"eos": "closed"}, {}):
         producer.send(b"\xff not json", properties=properties)
     producer.close()
@@ -100,10 +108,14 @@ def test_another_message_in_the_marks_place_is_no_mark(make_driver):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
-    assert driver.half.find_mark(record, timeout_s=20) is MarkAnswer.FOUND
-    other = replace(record, mark_uuid="00000000-0000-0000-0000-000000000000")
-    assert driver.half.find_mark(other, timeout_s=20) is MarkAnswer.ABSENT
-    assert driver.half.ask_witness(other, timeout_s=20) is WitnessAnswer.HISTORY_GONE
+    assert (
+        driver.participant._witness.find_mark(pulsar_part(record), timeout_s=20) is MarkAnswer.FOUND
+    )
+    other = changed(record, mark_uuid="00000000-0000-0000-0000-000000000000")
+    assert (
+        driver.participant._witness.find_mark(pulsar_part(other), timeout_s=20) is MarkAnswer.ABSENT
+    )
+    assert ask(driver, other, timeout_s=20) is WitnessAnswer.HISTORY_GONE
 
 
 def test_before_prepared_every_producer_is_closed(pulsar_standalone, make_driver):
@@ -113,7 +125,7 @@ def test_before_prepared_every_producer_is_closed(pulsar_standalone, make_driver
     open_at_prepared = []
 
     def count() -> None:
-        for topic in (driver.topic, driver.records()[-1].receipt_topic):
+        for topic in (driver.topic, pulsar_part(driver.records()[-1]).receipt_topic):
             path = f"/v2/persistent/{topic.split('://')[1]}/stats"
             stats = call(pulsar_standalone.admin_url, "GET", path)
             open_at_prepared.append(len(stats["publishers"]))
@@ -127,8 +139,8 @@ def test_a_sink_that_is_closed_while_its_last_epoch_is_noted_does_not_complain(m
     """As one that a function makes anew for each call, and drops."""
     driver = make_driver()
     driver.run("0")
-    driver.half._receipt_topic.send_sentinel()
-    driver.half.close()
+    driver.participant._receipt_topic.send_sentinel()
+    driver.participant.close()
     with caplog.at_level(logging.WARNING):
-        driver.half.rest()
+        driver.participant.rest()
     assert not caplog.records

@@ -21,6 +21,7 @@ from eos.client import PulsarClient
 from eos.commit_log import CommitLog
 from eos.errors import Fenced, InvalidTransactionStatus, TransactionNotFound
 from eos.protocol import State
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire.commands import TxnAction
@@ -115,9 +116,11 @@ class Drivers(RuleBasedStateMachine):
         """Whatever is unfinished outlives its time to live."""
         log = CommitLog.open_read_only(self._root, self._name)
         for record in log.history.unfinished:
-            assert record.txn is not None
+            assert pulsar_part(record).txn is not None
             with contextlib.suppress(TransactionNotFound, InvalidTransactionStatus):
-                self._client.coordinators.end(record.txn, TxnAction.ABORT, timeout_s=30)
+                self._client.coordinators.end(
+                    pulsar_part(record).txn, TxnAction.ABORT, timeout_s=30
+                )
 
     @precondition(lambda self: self._root.exists())
     @rule()

@@ -48,9 +48,9 @@ def test_an_epoch_that_was_aborted_has_no_successor_until_it_is_written(
 def test_an_epoch_that_got_no_transaction_is_in_the_log_and_has_no_successor(make_driver):
     driver = make_driver(max_attempts=1, deadline_s=0.5)
     driver.run("0")
-    begin, driver.half.begin = driver.half.begin, lambda ttl_ms: fail(ttl_ms)
+    begin, driver.participant.begin = driver.participant.begin, lambda attempt: fail(attempt)
     swallowing(driver, "1")
-    driver.half.begin = begin
+    driver.participant.begin = begin
     assert driver.states("1") == ["FAILED"]
     assert "4111" not in "".join(str(record.reason) for record in driver.records())
     again = make_driver()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eos.ids import TxnId
 from eos.protocol import LogRecord, Reason, ReasonKind, State
+from eos.pulsar.part import PulsarPart
 from examples.flights.data import Flights
 from examples.flights.run import Event, Kill, Run
 from tests.protocol.epochs import NOW
@@ -33,9 +34,7 @@ def record(
         attempt=1,
         state=State(state),
         run_id=run_id,
-        txn=TxnId(0, txn),
-        service_url="pulsar://b",
-        receipt_topic="t",
+        participants=(PulsarPart(service_url="pulsar://b", receipt_topic="t", txn=TxnId(0, txn)),),
         records=3 if state in ("PREPARED", "COMMITTED") else None,
         reason=reason,
         written_at=NOW + timedelta(seconds=at_s),

@@ -106,7 +106,7 @@ def test_a_prepared_epoch_that_was_written_again_shows_nothing():
         record(2, "OPEN", 24, txn=6, run_id="r2"),
         record(2, "PREPARED", 25, txn=6, run_id="r1"),
     ]
-    run.records[14] = replace(run.records[14], txn=run.records[13].txn)
+    run.records[14] = replace(run.records[14], participants=run.records[13].participants)
     assert conclude([run]).exit_code == 3
 
 

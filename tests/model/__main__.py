@@ -25,6 +25,8 @@ COMPLETE = {
     "tasks that run again, with rows and without": Faults(lives=1, tasks=2, empties=1),
     "a trimmed receipt topic": Faults(lives=2, crashes=1, replies=1, trims=1),
     "swallowed errors": Faults(lives=2, crashes=1, tasks=1, swallows=1),
+    "a topic and a table": Faults(lives=2, crashes=1, replies=1, expiries=1, tables=1),
+    "a topic and a table, tasks that run again": Faults(lives=2, crashes=1, tasks=1, tables=1),
     "another cluster": Faults(lives=2, crashes=1, expiries=1, wipes=1),
 }
 

@@ -9,27 +9,33 @@ from typing import NamedTuple
 
 from eos.errors import UnfinishedEpoch
 from eos.protocol import (
-    Answers,
+    ABORTED,
+    COMMITTED,
     AppendState,
+    EndPart,
+    Fate,
+    Finished,
+    State,
+    StayInDoubt,
+    unknown,
+)
+from eos.pulsar.asking import (
     AskData,
     AskWitness,
     DataAnswer,
     EndAnswer,
     EndTransaction,
     FindMark,
-    Finished,
     MarkAnswer,
-    State,
-    StayInDoubt,
     WitnessAnswer,
 )
 from tests.model import broker as pulsar
 from tests.model import tasks
 from tests.model.broker import Receipt, Status
 from tests.model.records import TASKS, Entry, history_of, unfinished
-from tests.model.rules import Rules
+from tests.model.rules import Known, Rules
 from tests.model.tasks import Phase, Task
-from tests.model.world import World
+from tests.model.world import Stored, World
 
 EPOCHS = 2
 MAX_TRIES = 2
@@ -58,15 +64,17 @@ class Pc(IntEnum):
 STOPPED = (Pc.OFF, Pc.DONE, Pc.FENCED, Pc.DOUBT, Pc.REFUSED)
 
 
-Known = tuple[MarkAnswer, EndAnswer, WitnessAnswer, DataAnswer, bool]
-NOTHING: Known = (
+Heard = tuple[MarkAnswer, EndAnswer, WitnessAnswer, DataAnswer, bool, Fate | None]
+NOTHING: Heard = (
     MarkAnswer.NOT_ASKED,
     EndAnswer.NOT_ASKED,
     WitnessAnswer.NOT_ASKED,
     DataAnswer.NOT_ASKED,
     False,
+    None,
 )
-MARK_FOUND: Known = (MarkAnswer.FOUND, *NOTHING[1:])
+MARK_FOUND: Heard = (MarkAnswer.FOUND, *NOTHING[1:])
+SILENT = unknown("no answer")
 
 
 class Driver(NamedTuple):
@@ -79,7 +87,7 @@ class Driver(NamedTuple):
     epoch: int = 0
     tries: int = 0
     entry: Entry | None = None
-    known: Known = NOTHING
+    known: Heard = NOTHING
     is_recovering: bool = False
     tasks: tuple[Task, ...] = ()
 
@@ -88,8 +96,8 @@ Step = tuple[str, World, Driver]
 
 
 @lru_cache(None)
-def _answers(known: Known) -> Answers:
-    return Answers(*known)
+def _answers(known: Heard) -> Known:
+    return Known(*known)
 
 
 def steps(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
@@ -149,7 +157,8 @@ def _decide(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
     elif driver.tries == MAX_TRIES:
         yield "gives up", world, Driver(pc=Pc.OFF, run=driver.run)
     else:
-        entry = Entry(State.OPEN, driver.run, driver.epoch, attempt)
+        has_table = bool(world.faults.tables)
+        entry = Entry(State.OPEN, driver.run, driver.epoch, attempt, has_table=has_table)
         yield f"runs epoch {driver.epoch}", world, driver._replace(pc=Pc.BEGIN, entry=entry)
 
 
@@ -202,6 +211,8 @@ def _check(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
         yield "finds poison", world, _abort(after)
     else:
         counted = after._replace(entry=entry._replace(tasks=with_rows))
+        if entry.has_table:
+            world = world.store(entry, Stored.STAGED)
         yield "finds it good", world, counted._replace(pc=Pc.RECEIPT)
 
 
@@ -248,7 +259,8 @@ def _ending(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
         case AppendState(state, expired):
             if state is State.ABORTING and not rules.aborts_by_log:
                 (_, world, _), *_ = _end(world, driver, commit=False)
-            written = entry._replace(state=state, run=driver.run, is_expired=expired)
+            was_expired = expired or (entry.has_table and entry.is_expired)
+            written = entry._replace(state=state, run=driver.run, is_expired=was_expired)
             yield _append(world, driver, written, rules, pc=Pc.ENDING)
         case FindMark():
             found = pulsar.finds_mark(world.broker, entry.txn, entry.mark)
@@ -259,6 +271,8 @@ def _ending(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
             )
         case EndTransaction(commit):
             yield from _end(world, driver, commit=commit)
+        case EndPart(_, commit):
+            yield from _end_table(world, driver, entry, commit=commit)
         case AskWitness():
             yield from _ask(world, driver, entry, rules)
         case AskData():
@@ -283,10 +297,12 @@ def _knows(
     end: EndAnswer | None = None,
     witness: WitnessAnswer | None = None,
     data: DataAnswer | None = None,
+    table: Fate | None = None,
     up: bool = False,
 ) -> Driver:
     known = driver.known
-    answers = (mark or known[0], end or known[1], witness or known[2], data or known[3], up)
+    topic = (mark or known[0], end or known[1], witness or known[2], data or known[3])
+    answers = (*topic, up, table or known[5])
     return driver._replace(known=answers)
 
 
@@ -295,7 +311,7 @@ def _silence(world: World, doing: str, driver: Driver) -> Iterator[Step]:
     if world.faults.replies:
         poorer = world.spend("replies")
         yield f"{doing}: no answer", poorer, driver
-        late = driver._replace(known=(*driver.known[:4], True))
+        late = driver._replace(known=(*driver.known[:4], True, driver.known[5]))
         yield f"{doing}: no answer by the deadline", poorer, late
 
 
@@ -321,6 +337,24 @@ def _end(world: World, driver: Driver, *, commit: bool) -> Iterator[Step]:
     if commit and txn.status is Status.OPEN and world.faults.replies:
         half = pulsar.put(broker, entry.txn, txn._replace(status=Status.HALF))
         yield from _silence(world._replace(broker=half), f"{doing}, half done", unknown)
+
+
+def _end_table(world: World, driver: Driver, entry: Entry, *, commit: bool) -> Iterator[Step]:
+    """The second output's part, which can't expire."""
+    doing = f"{'commits' if commit else 'deletes'} the files of attempt {entry.attempt}"
+    world = world.checked_table(entry, commit=commit)
+    stored = world.stored(entry)
+    if commit:
+        done = Stored.COMMITTED if stored is Stored.STAGED else stored
+    else:
+        done = stored if stored is Stored.COMMITTED else Stored.GONE
+    fate = COMMITTED if done is Stored.COMMITTED else ABORTED
+    after = world if done is stored else world.store(entry, done)
+    yield f"{doing}: {fate.known.value}", after, _knows(driver, table=fate)
+    if world.faults.replies:
+        silent = _knows(driver, table=SILENT)
+        yield f"{doing}, done: no answer", after.spend("replies"), silent
+        yield f"{doing}: lost on the way", world.spend("replies"), silent
 
 
 def _ask(world: World, driver: Driver, entry: Entry, rules: Rules) -> Iterator[Step]:

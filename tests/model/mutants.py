@@ -6,20 +6,24 @@ from dataclasses import dataclass, replace
 
 from eos.errors import UnfinishedEpoch
 from eos.protocol import (
-    Action,
-    Answers,
     AppendState,
+    EndPart,
+    State,
+    StayInDoubt,
+)
+from eos.protocol import (
+    Known as WhatIsKnown,
+)
+from eos.pulsar.asking import (
     DataAnswer,
     EndAnswer,
     EndTransaction,
     FindMark,
     MarkAnswer,
-    State,
-    StayInDoubt,
     WitnessAnswer,
 )
 from tests.model.records import Entry, Log
-from tests.model.rules import Rules
+from tests.model.rules import Known, Next, Rules
 from tests.model.world import Faults
 
 _REAL = Rules()
@@ -35,63 +39,63 @@ class Mutant:
     faults: Faults
 
 
-def _ended_means_committed(entry: Entry, answers: Answers) -> Action:
+def _ended_means_committed(entry: Entry, answers: Known) -> Next:
     if entry.state is State.PREPARED and answers.end is EndAnswer.ENDED:
         return AppendState(State.COMMITTED)
     return _REAL.next_action(entry, answers)
 
 
-def _ended_means_expired(entry: Entry, answers: Answers) -> Action:
+def _ended_means_expired(entry: Entry, answers: Known) -> Next:
     if entry.state is State.PREPARED and answers.end is EndAnswer.ENDED:
         return AppendState(State.ABORTED, expired=True)
     return _REAL.next_action(entry, answers)
 
 
-def _silence_means_ok(entry: Entry, answers: Answers) -> Action:
+def _silence_means_ok(entry: Entry, answers: Known) -> Next:
     if answers.end is EndAnswer.OTHER:
         answers = replace(answers, end=EndAnswer.OK)
     return _REAL.next_action(entry, answers)
 
 
-def _deadline_means_aborted(entry: Entry, answers: Answers) -> Action:
+def _deadline_means_aborted(entry: Entry, answers: Known) -> Next:
     action = _REAL.next_action(entry, answers)
     if isinstance(action, StayInDoubt) and entry.state is State.PREPARED:
         return AppendState(State.ABORTED, expired=True)
     return action
 
 
-def _mark_not_looked_for(entry: Entry, answers: Answers) -> Action:
+def _mark_not_looked_for(entry: Entry, answers: Known) -> Next:
     action = _REAL.next_action(entry, answers)
     if isinstance(action, FindMark):
         return EndTransaction(commit=entry.state is State.PREPARED)
     return action
 
 
-def _missing_mark_ignored(entry: Entry, answers: Answers) -> Action:
+def _missing_mark_ignored(entry: Entry, answers: Known) -> Next:
     if answers.mark is MarkAnswer.ABSENT:
         answers = replace(answers, mark=MarkAnswer.FOUND)
     return _REAL.next_action(entry, answers)
 
 
-def _open_is_committed(entry: Entry, answers: Answers) -> Action:
+def _open_is_committed(entry: Entry, answers: Known) -> Next:
     if entry.state is State.OPEN:
         return AppendState(State.PREPARED)
     return _REAL.next_action(entry, answers)
 
 
-def _open_is_ended_unlogged(entry: Entry, answers: Answers) -> Action:
+def _open_is_ended_unlogged(entry: Entry, answers: Known) -> Next:
     if entry.state is State.OPEN and answers.end is EndAnswer.NOT_ASKED:
         return EndTransaction(commit=False)
     return _REAL.next_action(entry, answers)
 
 
-def _prepared_is_aborted(entry: Entry, answers: Answers) -> Action:
+def _prepared_is_aborted(entry: Entry, answers: Known) -> Next:
     if entry.state is State.PREPARED and answers.mark is MarkAnswer.NOT_ASKED:
         return AppendState(State.ABORTED, expired=True)
     return _REAL.next_action(entry, answers)
 
 
-def _prepared_is_ended_with_abort(entry: Entry, answers: Answers) -> Action:
+def _prepared_is_ended_with_abort(entry: Entry, answers: Known) -> Next:
     action = _REAL.next_action(entry, answers)
     if isinstance(action, EndTransaction) and answers.end is EndAnswer.OTHER:
         return EndTransaction(commit=False)
@@ -147,13 +151,13 @@ def _errors_forgiven(
     return _REAL.is_poisoned(copies, forgiven, _as_counted(copies))
 
 
-def _absence_of_data_proves(entry: Entry, answers: Answers) -> Action:
+def _absence_of_data_proves(entry: Entry, answers: Known) -> Next:
     if entry.state is State.PREPARED and answers.data is DataAnswer.UNPROVED:
         return AppendState(State.ABORTED, expired=True)
     return _REAL.next_action(entry, answers)
 
 
-def _prepared_without_mark_is_aborted(entry: Entry, answers: Answers) -> Action:
+def _prepared_without_mark_is_aborted(entry: Entry, answers: Known) -> Next:
     if entry.state is State.PREPARED and answers.mark is MarkAnswer.ABSENT:
         return AppendState(State.ABORTED, expired=True)
     return _REAL.next_action(entry, answers)
@@ -164,6 +168,34 @@ def _follows_what_failed(log: Log, epoch: int) -> int | None:
         return _REAL.attempt_to_run(log, epoch)
     except UnfinishedEpoch:
         return 1
+
+
+def _table_first(entry: Entry, answers: Known) -> Next:
+    if entry.state is State.PREPARED and answers.table is None:
+        return EndPart(1, commit=True)
+    return _REAL.next_action(entry, answers)
+
+
+def _table_forgotten(entry: Entry, answers: Known) -> Next:
+    action = _REAL.next_action(entry, answers)
+    if isinstance(action, EndPart) and action.commit:
+        return AppendState(State.COMMITTED)
+    return action
+
+
+def _files_left(entry: Entry, answers: Known) -> Next:
+    action = _REAL.next_action(entry, answers)
+    if isinstance(action, EndPart) and not action.commit:
+        return AppendState(State.ABORTED)
+    return action
+
+
+def _aborted_behind_a_commit(entry: Entry, answers: Known) -> Next:
+    table = answers.table
+    silent = table is not None and table.known is WhatIsKnown.UNKNOWN
+    if entry.state is State.PREPARED and silent:
+        return AppendState(State.ABORTING, expired=True)
+    return _REAL.next_action(entry, answers)
 
 
 _TWO = Faults(lives=2)
@@ -333,6 +365,30 @@ MUTANTS = (
         "the receipt is sent inside the transaction",
         Rules(receipt_inside=False),
         Faults(lives=1, expiries=1),
+    ),
+    Mutant(
+        "wrong_one_first",
+        "what can expire is committed first",
+        Rules(next_action=_table_first),
+        Faults(lives=1, expiries=1, tables=1),
+    ),
+    Mutant(
+        "other_output_forgotten",
+        "COMMITTED comes when every output is committed",
+        Rules(next_action=_table_forgotten),
+        Faults(lives=1, tables=1),
+    ),
+    Mutant(
+        "files_left_behind",
+        "ABORTED comes when every output is aborted",
+        Rules(next_action=_files_left),
+        Faults(lives=1, expiries=1, tables=1),
+    ),
+    Mutant(
+        "aborted_behind_a_commit",
+        "nothing is aborted once the first output is committed",
+        Rules(next_action=_aborted_behind_a_commit),
+        Faults(lives=2, replies=1, tables=1),
     ),
 )
 """Every mutant."""

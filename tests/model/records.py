@@ -14,7 +14,9 @@ from typing import NamedTuple
 from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
 from eos.protocol import History, LogRecord, Reason, ReasonKind, State
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.summary import PartitionFigures
+from tests.support.table_part import TablePart
 
 TASKS = 2
 QUERY = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
@@ -23,6 +25,10 @@ _FIGURES = (
     PartitionFigures(
         "persistent://public/default/t", ("p",), 2, 2, 2, MessageId(1, 1), MessageId(1, 2)
     ),
+)
+_CLAIMED = PulsarPart(
+    service_url="pulsar://b:6650",
+    receipt_topic="persistent://public/default/__eos-receipts-s-1",
 )
 
 
@@ -41,6 +47,8 @@ class Entry(NamedTuple):
     is_expired: bool = False
     tasks: tuple[int, ...] = tuple(range(TASKS))
     """Those whose rows PREPARED counts."""
+    has_table: bool = False
+    """A second output, which can't expire, has a part in it."""
 
 
 Log = tuple[Entry, ...]
@@ -49,11 +57,9 @@ Log = tuple[Entry, ...]
 @cache
 def record_of(entry: Entry) -> LogRecord:
     """The production record that an entry stands for; without its place in a log."""
+    table = [TablePart()] if entry.has_table else []
     claim = LogRecord.claimed(
-        sink_id="s",
-        run_id=f"run-{entry.run}",
-        service_url="pulsar://b:6650",
-        receipt_topic="persistent://public/default/__eos-receipts-s-1",
+        sink_id="s", run_id=f"run-{entry.run}", participants=[_CLAIMED, *table]
     )
     if entry.state is State.CLAIMED:
         return claim
@@ -62,21 +68,27 @@ def record_of(entry: Entry) -> LogRecord:
         query_id=QUERY,
         epoch=str(entry.epoch),
         attempt=entry.attempt,
-        txn=TxnId(0, entry.txn),
-        ttl_ms=1000,
         opened_at=_NOW,
-        mark_id=MessageId(5, entry.mark),
-        mark_uuid=f"00000000-0000-4000-8000-{entry.mark:012x}",
+        participants=[
+            replace(
+                _CLAIMED,
+                txn=TxnId(0, entry.txn),
+                ttl_ms=1000,
+                mark_id=MessageId(5, entry.mark),
+                mark_uuid=f"00000000-0000-4000-8000-{entry.mark:012x}",
+            ),
+            *(replace(part, version=entry.mark) for part in table),
+        ],
     )
     if entry.state in (State.PREPARED, State.COMMITTED) or entry.is_expired:
-        record = record.advance(
-            State.PREPARED, claim=claim, receipt_id=MessageId(5, 900), partitions=_FIGURES
-        )
+        part = replace(pulsar_part(record), receipt_id=MessageId(5, 900), partitions=_FIGURES)
+        prepared = [part, *(replace(one, files=1) for one in record.participants[1:])]
+        record = record.advance(State.PREPARED, claim=claim, participants=prepared)
     reason = None
-    if entry.state is State.ABORTING or (entry.state is State.ABORTED and not entry.is_expired):
-        reason = Reason(ReasonKind.FAILED, "it failed")
-    elif entry.is_expired:
+    if entry.is_expired:
         reason = Reason(ReasonKind.EXPIRED, "expired")
+    elif entry.state in (State.ABORTING, State.ABORTED):
+        reason = Reason(ReasonKind.FAILED, "it failed")
     if entry.state in (State.OPEN, State.PREPARED):
         return record
     return record.advance(entry.state, claim=claim, reason=reason)

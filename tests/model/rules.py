@@ -7,22 +7,41 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eos.ids import MessageId
-from eos.protocol import (
-    Action,
-    Answers,
-    Run,
-    WitnessAnswer,
-    decide_epoch,
-    find_poison,
-    next_action,
-)
+from eos.protocol import Action, EndPart, Fate, Run, decide_epoch, next_action
+from eos.pulsar.asking import Answers, Asking, Ended, WitnessAnswer
+from eos.pulsar.ending import next_asking
+from eos.pulsar.poison import find_poison
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
 
 
+@dataclass(frozen=True)
+class Known(Answers):
+    """What is known of the topic's transaction; and of the table's part, where there is a table."""
+
+    table: Fate | None = None
+
+
+Next = Action | Asking
+
+
 @lru_cache(None)
-def _next_action(entry: Entry, answers: Answers) -> Action:
-    return next_action(record_of(entry), answers)
+def _next_action(entry: Entry, known: Known) -> Next:
+    """What the committer does next, and what the Pulsar participant asks for its part of it."""
+    fates: list[Fate] = []
+    while True:
+        action = next_action(record_of(entry), fates)
+        if not isinstance(action, EndPart):
+            return action
+        if action.index:
+            if known.table is None:
+                return action
+            fates.append(known.table)
+            continue
+        asking = next_asking(known, commit=action.commit)
+        if not isinstance(asking, Ended):
+            return asking
+        fates.append(asking.fate)
 
 
 @lru_cache(None)
@@ -34,7 +53,7 @@ def _attempt_to_run(log: Log, epoch: int) -> int | None:
     """
     history = history_of(log)
     assert history is not None
-    decision = decide_epoch(history, QUERY, str(epoch), ttl_ms=1000)
+    decision = decide_epoch(history, QUERY, str(epoch))
     return decision.attempt if isinstance(decision, Run) else None
 
 
@@ -77,7 +96,7 @@ class Rules:
     and the tasks keep it.
     """
 
-    next_action: Callable[[Entry, Answers], Action] = _next_action
+    next_action: Callable[[Entry, Known], Next] = _next_action
     attempt_to_run: Callable[[Log, int], int | None] = _attempt_to_run
     is_poisoned: Callable[
         [tuple[int, ...], tuple[bool, ...], tuple[tuple[int, ...], ...]], bool

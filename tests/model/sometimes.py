@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from eos.protocol import DataAnswer, EndAnswer, MarkAnswer, State, WitnessAnswer
+from eos.protocol import State
+from eos.pulsar.asking import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from tests.model.broker import Status
 from tests.model.driver import STOPPED, Pc
 from tests.model.system import System
+from tests.model.world import Stored
 
 
 def _has_pc(pc: Pc) -> Callable[[System], bool]:
@@ -80,5 +82,18 @@ SOMETIMES: Final[dict[str, Callable[[System], bool]]] = {
         s.world.call(zombie.mark).is_closed for zombie in s.world.zombies
     ),
     "a driver is refused": _has_pc(Pc.REFUSED),
+    "the topic is committed, and the table not yet": lambda s: any(
+        s.world.broker.txns[one.txn].status is Status.COMMITTED
+        and s.world.stored(one) is Stored.STAGED
+        for one in s.world.log
+        if one.state is State.PREPARED and one.has_table and not s.world.broker.is_wiped
+    ),
+    "files are taken back, because the topic's transaction has expired": lambda s: any(
+        one.state is State.ABORTING and one.is_expired and s.world.stored(one) is Stored.GONE
+        for one in s.world.log
+    ),
+    "recovery commits the table's part of what another run prepared": lambda s: any(
+        one.has_table and _by_recovery(State.COMMITTED)(s) for one in s.world.log
+    ),
 }
 """Name -> whether a state is such a one."""

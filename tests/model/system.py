@@ -11,7 +11,7 @@ from tests.model.broker import Status
 from tests.model.driver import EPOCHS, STOPPED, Driver, Pc, steps
 from tests.model.rules import Rules
 from tests.model.tasks import Phase, haunting
-from tests.model.world import Faults, Frame, World
+from tests.model.world import Faults, Frame, Stored, World
 
 SLOTS = 2
 
@@ -114,7 +114,7 @@ def violation(system: System) -> str:
         return world.broker.hazard
     if world.broker.is_wiped:
         return ""  # what was there is gone with its cluster; hazards are all that is left to see
-    wrong = _wrong_transaction(world) or _wrong_log(world)
+    wrong = _wrong_transaction(world) or _wrong_log(world) or _wrong_table(world)
     if not wrong and any(driver.pc is Pc.DONE for driver in drivers):
         wanted = sorted(
             (one.epoch, task)
@@ -139,6 +139,28 @@ def _wrong_transaction(world: World) -> str:
         if rows != [(epochs[-1], task) for one in counted for task in one.tasks]:
             return f"transaction {number} is committed with the rows {rows}"
     return "" if len(epochs) == len(set(epochs)) else "an epoch is committed twice"
+
+
+def _wrong_table(world: World) -> str:
+    """Topic and table hold the same attempts, as far as the log says that it is done with them."""
+    topic = {
+        txn.mark
+        for txn in world.broker.txns
+        if txn.status in (Status.COMMITTED, Status.HALF) and txn.is_ours
+    }
+    for files in world.files:
+        if files.stored is Stored.COMMITTED and files.mark not in topic:
+            return f"the table has epoch {files.epoch}, and the topic does not"
+    # What a run stages that was fenced before is nobody's, and a vacuum takes it.
+    prepared = {one.mark for one in world.log if one.state is State.PREPARED}
+    for entry in world.log if world.faults.tables else ():
+        stored = world.stored(entry)
+        if entry.state is State.COMMITTED and stored is not Stored.COMMITTED:
+            return f"the log says COMMITTED, and the table's files are {stored.name}"
+        is_left = stored is Stored.STAGED and entry.mark in prepared
+        if entry.state is State.ABORTED and (is_left or stored is Stored.COMMITTED):
+            return f"the log says ABORTED, and the table's files are {stored.name}"
+    return ""
 
 
 def _wrong_log(world: World) -> str:

@@ -1,23 +1,27 @@
 """The model's driver is the committer: what the real one does, the model's can do as well.
 
-The real ``Committer`` runs over a log and a half in memory, which write down every call with its
-answer; the model has to have a way through exactly these calls.
+The real ``Committer`` runs over a log in memory and a cluster of a script, which write down every
+call with its answer; the model has to have a way through exactly these calls.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from eos.committer import Begun, Committer, Written
+from eos.committer import Committer, Written
 from eos.errors import EosError, Fenced, Retriable
 from eos.ids import MessageId, TxnId
-from eos.protocol import DataAnswer, EndAnswer, History, LogRecord, MarkAnswer, WitnessAnswer
-from eos.roll_call import RollCall
+from eos.participant import Attempt
+from eos.protocol import History, LogRecord, Part
+from eos.pulsar.asking import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.participant import PulsarParticipant
+from eos.pulsar.roll_call import RollCall
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, TASKS
 from tests.model.rules import Rules
@@ -117,62 +121,94 @@ class Died(BaseException):
 
 
 @dataclass
-class ScriptedHalf:
-    """Answers as it is told, ``fine`` otherwise; ``dies_before`` names a call to die in."""
+class Script:
+    """What is answered, ``fine`` otherwise; ``dies_before`` names a call to die in."""
 
     events: list[str]
-    ends: list[EndAnswer]
-    witnesses: list[WitnessAnswer]
-    marks: list[MarkAnswer]
+    ends: list[EndAnswer] = field(default_factory=list)
+    witnesses: list[WitnessAnswer] = field(default_factory=list)
+    marks: list[MarkAnswer] = field(default_factory=list)
     dies_before: str = ""
     data_is_readable: bool = False
     begun: int = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: None
 
-    def receipt_topic(self, log_table_id: str) -> str:
-        return TOPIC
+class ScriptedWitness:
+    """A receipt topic that answers as it is told."""
 
-    def diagnose(self, record: LogRecord) -> str:
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def find_mark(self, part: PulsarPart, *, timeout_s: float) -> MarkAnswer:
+        marks = self._script.marks
+        answer = marks.pop(0) if marks else MarkAnswer.FOUND
+        self._script.events.append(f"mark: {answer.value}")
+        return answer
+
+    def ask(self, part: PulsarPart, *, timeout_s: float) -> WitnessAnswer:
+        witnesses = self._script.witnesses
+        answer = witnesses.pop(0) if witnesses else WitnessAnswer.READABLE
+        self._script.events.append(f"witness: {answer.value}")
+        return answer
+
+    def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:
+        is_readable = self._script.data_is_readable
+        answer = DataAnswer.READABLE if is_readable else DataAnswer.UNPROVED
+        self._script.events.append(f"data: {answer.value}")
+        return answer
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """What makes no difference here."""
+
+
+class ScriptedPulsar(PulsarParticipant):
+    """The real participant, with everything that it asks a cluster for answered by a script."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._timeout_s = 1.0
+
+    check = missing = make = attach = newer_commit = ready = _nothing
+    suspect = after_end = rest = close = _nothing
+
+    def claimed(self, history: History, log_table_id: str) -> PulsarPart:
+        return PulsarPart(service_url="pulsar://b:1", receipt_topic=TOPIC)
+
+    def diagnose(self, part: Part) -> str:
         return ""
 
-    def begin(self, ttl_ms: int) -> Begun:
-        self.events.append("begin")
-        self.begun += 1
-        mark = f"00000000-0000-4000-8000-{self.begun:012x}"
-        return Begun(TxnId(0, self.begun), RollCall(TOPIC, MessageId(5, self.begun), mark))
+    def begin(self, attempt: Attempt) -> PulsarPart:
+        script = self._script
+        script.events.append("begin")
+        script.begun += 1
+        mark = f"00000000-0000-4000-8000-{script.begun:012x}"
+        return PulsarPart(
+            service_url="pulsar://b:1",
+            receipt_topic=TOPIC,
+            txn=TxnId(0, script.begun),
+            ttl_ms=1000,
+            mark_id=MessageId(5, script.begun),
+            mark_uuid=mark,
+        )
 
-    def close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
+    def _close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
         return tuple(Answer(task, str(task)) for task in range(TASKS))
 
-    def has_history(self, receipt_topic: str) -> bool:
-        return True
+    def prepare(self, record: LogRecord, part: Part) -> PulsarPart:
+        self._script.events.append("receipt")
+        assert isinstance(part, PulsarPart)
+        return replace(part, receipt_id=MessageId(5, 900))
 
-    def send_receipt(self, record: LogRecord) -> MessageId:
-        self.events.append("receipt")
-        return MessageId(5, 900)
+    @property
+    def _witness(self) -> Any:
+        return ScriptedWitness(self._script)
 
-    def find_mark(self, record: LogRecord, *, timeout_s: float) -> MarkAnswer:
-        answer = self.marks.pop(0) if self.marks else MarkAnswer.FOUND
-        self.events.append(f"mark: {answer.value}")
-        return answer
-
-    def end(self, record: LogRecord, *, commit: bool, timeout_s: float) -> EndAnswer:
-        if self.dies_before == "end":
+    def _end_transaction(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
+        if self._script.dies_before == "end":
             raise Died
-        answer = self.ends.pop(0) if self.ends else EndAnswer.OK
-        self.events.append(f"end {'commit' if commit else 'abort'}: {answer.value}")
-        return answer
-
-    def ask_witness(self, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
-        answer = self.witnesses.pop(0) if self.witnesses else WitnessAnswer.READABLE
-        self.events.append(f"witness: {answer.value}")
-        return answer
-
-    def ask_data(self, record: LogRecord, *, timeout_s: float) -> DataAnswer:
-        answer = DataAnswer.READABLE if self.data_is_readable else DataAnswer.UNPROVED
-        self.events.append(f"data: {answer.value}")
+        answer = self._script.ends.pop(0) if self._script.ends else EndAnswer.OK
+        self._script.events.append(f"end {'commit' if commit else 'abort'}: {answer.value}")
         return answer
 
 
@@ -182,12 +218,12 @@ class World:
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
         self.events: list[str] = []
-        self.half = ScriptedHalf(self.events, [], [], [])
+        self.script = Script(self.events)
 
     def driver(self) -> Committer:
         self.events.append("start")
         log: Any = MemoryLog(self.records, self.events)
-        return Committer(log, self.half, service_url="pulsar://b:1", ttl_ms=1000)
+        return Committer(log, [ScriptedPulsar(self.script)])
 
     def die(self, committer: Committer) -> None:
         self.events.append("die")
@@ -195,7 +231,7 @@ class World:
 
 def written(*, poisoned: bool = False) -> Written:
     """What two tasks report."""
-    return [
+    summaries = [
         TaskSummary(
             task,
             str(task),
@@ -205,6 +241,7 @@ def written(*, poisoned: bool = False) -> Written:
         )
         for task in range(TASKS)
     ]
+    return [summaries]
 
 
 def run(committer: Committer, *epochs: str, poisoned: int = 0) -> None:
@@ -236,29 +273,29 @@ def a_poisoned_attempt(world: World) -> None:
 
 
 def a_lost_answer_of_a_commit(world: World) -> None:
-    world.half.ends = [EndAnswer.OTHER, EndAnswer.ENDED]
+    world.script.ends = [EndAnswer.OTHER, EndAnswer.ENDED]
     run(world.driver(), "0")
 
 
 def expiry_after_prepared(world: World) -> None:
-    world.half.ends = [EndAnswer.ENDED]
-    world.half.witnesses = [WitnessAnswer.PROVED_ABSENT]
+    world.script.ends = [EndAnswer.ENDED]
+    world.script.witnesses = [WitnessAnswer.PROVED_ABSENT]
     run(world.driver(), "0")
 
 
 def a_silent_witness(world: World) -> None:
-    world.half.ends = [EndAnswer.OTHER, EndAnswer.ENDED]
-    world.half.witnesses = [WitnessAnswer.UNKNOWN, WitnessAnswer.READABLE]
+    world.script.ends = [EndAnswer.OTHER, EndAnswer.ENDED]
+    world.script.witnesses = [WitnessAnswer.UNKNOWN, WitnessAnswer.READABLE]
     run(world.driver(), "0")
 
 
 def die_before_end(world: World) -> None:
     """The first driver has appended PREPARED, and gets no further."""
     first = world.driver()
-    world.half.dies_before = "end"
+    world.script.dies_before = "end"
     with pytest.raises(Died):
         run(first, "0")
-    world.half.dies_before = ""
+    world.script.dies_before = ""
     world.die(first)
 
 
@@ -269,7 +306,7 @@ def death_before_end_txn(world: World) -> None:
 
 def a_missing_mark(world: World) -> None:
     die_before_end(world)
-    world.half.marks = [MarkAnswer.ABSENT]
+    world.script.marks = [MarkAnswer.ABSENT]
     with pytest.raises(EosError):
         run(world.driver(), "0")
     world.events.append("doubt")
@@ -277,15 +314,15 @@ def a_missing_mark(world: World) -> None:
 
 def a_missing_mark_and_readable_data(world: World) -> None:
     first = world.driver()
-    world.half.ends = [EndAnswer.OTHER]
-    world.half.marks = [MarkAnswer.ABSENT]
-    world.half.data_is_readable = True
+    world.script.ends = [EndAnswer.OTHER]
+    world.script.marks = [MarkAnswer.ABSENT]
+    world.script.data_is_readable = True
     run(first, "0")
 
 
 def a_mark_that_is_not_answered_at_first(world: World) -> None:
     die_before_end(world)
-    world.half.marks = [MarkAnswer.UNKNOWN, MarkAnswer.FOUND]
+    world.script.marks = [MarkAnswer.UNKNOWN, MarkAnswer.FOUND]
     run(world.driver(), "0")
 
 

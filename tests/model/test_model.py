@@ -19,6 +19,7 @@ SEARCHES = {
     "crashes, lost replies": (Faults(lives=2, crashes=1, replies=1, reloads=1), None),
     "lost replies, a trimmed topic": (Faults(lives=1, replies=2, trims=1, reloads=1), None),
     "expiry": (Faults(lives=2, crashes=1, expiries=1), 60_000),
+    "a topic and a table": (Faults(lives=2, crashes=1, expiries=1, tables=1), 120_000),
 }
 
 

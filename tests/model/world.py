@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple, Self
 
 from eos.protocol import State
@@ -49,6 +50,25 @@ class Faults(NamedTuple):
     wipes: int = 0
     swallows: int = 0
     empties: int = 0
+    tables: int = 0
+    """Not a fault: each epoch has a second output, a table."""
+
+
+class Stored(IntEnum):
+    """What became of an attempt's files in the table's folder."""
+
+    NEVER = 0
+    STAGED = 1
+    COMMITTED = 2
+    GONE = 3
+
+
+class Files(NamedTuple):
+    """The files of one attempt, by its mark."""
+
+    mark: int
+    epoch: int
+    stored: Stored
 
 
 class World(NamedTuple):
@@ -59,6 +79,7 @@ class World(NamedTuple):
     frames: tuple[Frame, ...] = ()
     zombies: tuple[Zombie, ...] = ()
     calls: tuple[Call, ...] = ()
+    files: tuple[Files, ...] = ()
     faults: Faults = Faults()
 
     def spend(self, fault: str) -> Self:
@@ -104,6 +125,24 @@ class World(NamedTuple):
     def _put(self, call: Call) -> Self:
         others = [one for one in self.calls if one.mark != call.mark]
         return self._replace(calls=tuple(sorted((*others, call))))
+
+    def stored(self, entry: Entry) -> Stored:
+        """What became of the files of an attempt."""
+        found = (one.stored for one in self.files if one.mark == entry.mark)
+        return next(found, Stored.NEVER)
+
+    def store(self, entry: Entry, stored: Stored) -> Self:
+        """The files of an attempt, staged, committed or deleted."""
+        others = [one for one in self.files if one.mark != entry.mark]
+        return self._replace(files=tuple(sorted((*others, Files(entry.mark, entry.epoch, stored)))))
+
+    def checked_table(self, entry: Entry, *, commit: bool) -> Self:
+        """The table's part is ended: does the log hold it (I1)?"""
+        decision = State.PREPARED if commit else State.ABORTING
+        if any((one.mark, one.state) == (entry.mark, decision) for one in self.log):
+            return self
+        hazard = f"the table's part is ended without {decision.value} in the log"
+        return self._replace(broker=self.broker._replace(hazard=hazard))
 
     def checked_end(self, entry: Entry, *, commit: bool) -> Self:
         """END_TXN leaves a driver: does the log hold it (I1, I6), and is it ours to end (I8)?"""

@@ -1,6 +1,6 @@
 """``make mutants``: apply each patch to a copy of the tree; the test that it names must turn red.
 
-A patch begins with two lines, ``Breaks:`` (an invariant I1-I8, or step 1-10, and in words what is
+A patch begins with two lines, ``Breaks:`` (an invariant I1-I9, or step 1-10, and in words what is
 taken away) and ``Killed-by:`` (the pytest id of the test that must notice). First all those tests
 have to pass on the tree as it is. Exit code 0: every mutant was killed; 1: one survived, a patch
 does not apply, or a named test does not even run; the table says which. 2: an unknown name.
@@ -57,7 +57,7 @@ def read_mutants() -> list[Mutant]:
         if not breaks or not killed_by:
             raise ValueError(f"{path.name}: needs the lines 'Breaks:' and 'Killed-by:'")
         mutants.append(Mutant(path, breaks[1], killed_by[1]))
-    needed = [f"I{n}" for n in range(1, 9)] + [f"step {step.number}" for step in Step]
+    needed = [f"I{n}" for n in range(1, 10)] + [f"step {step.number}" for step in Step]
     for what in needed:
         if not any(re.match(rf"{what}\b", mutant.breaks) for mutant in mutants):
             raise ValueError(f"no mutant breaks {what}")

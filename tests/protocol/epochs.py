@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 from eos.ids import MessageId, TxnId
 from eos.protocol import History, LogRecord, Reason, ReasonKind, State
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.summary import PartitionFigures
 
 NOW = datetime(2026, 11, 20, 12, 30, 15, 123456, tzinfo=UTC)
@@ -44,8 +45,12 @@ def claim(run_id: str = "run-1", *, sink_id: str = "orders") -> LogRecord:
     return LogRecord.claimed(
         sink_id=sink_id,
         run_id=run_id,
-        service_url="pulsar://localhost:6650",
-        receipt_topic=f"persistent://public/default/__eos-receipts-{sink_id}-1",
+        participants=[
+            PulsarPart(
+                service_url="pulsar://localhost:6650",
+                receipt_topic=f"persistent://public/default/__eos-receipts-{sink_id}-1",
+            )
+        ],
     )
 
 
@@ -57,12 +62,28 @@ def opened(
         query_id=query_id,
         epoch=epoch,
         attempt=attempt,
-        txn=TxnId(3, least),
-        ttl_ms=600_000,
         opened_at=NOW,
-        mark_id=MARK_ID,
-        mark_uuid=str(uuid.uuid4()),
+        participants=[
+            replace(
+                pulsar_part(claimed),
+                txn=TxnId(3, least),
+                ttl_ms=600_000,
+                mark_id=MARK_ID,
+                mark_uuid=str(uuid.uuid4()),
+            )
+        ],
     )
+
+
+_OF_PULSAR = frozenset(field.name for field in fields(PulsarPart))
+
+
+def changed(record: LogRecord, **changes: object) -> LogRecord:
+    """The record with something else in it, or in its Pulsar part."""
+    part = {name: value for name, value in changes.items() if name in _OF_PULSAR}
+    rest = {name: value for name, value in changes.items() if name not in _OF_PULSAR}
+    parts = (replace(pulsar_part(record), **part),) if part else record.participants
+    return replace(record, participants=parts, **rest)
 
 
 def step(
@@ -75,7 +96,8 @@ def step(
 ) -> LogRecord:
     """The next record of the same attempt."""
     if state is State.PREPARED:
-        return record.advance(state, claim=claimed, receipt_id=RECEIPT_ID, partitions=partitions)
+        part = replace(pulsar_part(record), receipt_id=RECEIPT_ID, partitions=partitions)
+        return record.advance(state, claim=claimed, participants=[part])
     return record.advance(state, claim=claimed, reason=reason)
 
 

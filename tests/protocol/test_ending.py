@@ -1,164 +1,132 @@
-"""The decision function, in every state and for every answer."""
+"""The decision about an attempt and its participants, in every state and for every fate."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
 from eos.protocol import (
+    ABORTED,
+    COMMITTED,
     WITHOUT_TRANSACTION,
-    Answers,
     AppendState,
-    AskData,
-    AskWitness,
-    DataAnswer,
-    EndAnswer,
-    EndTransaction,
-    FindMark,
+    EndPart,
     Finished,
+    Known,
     LogRecord,
-    MarkAnswer,
     Reason,
     ReasonKind,
     State,
     StayInDoubt,
-    WitnessAnswer,
+    UnknownPart,
     next_action,
+    unknown,
 )
 
-ALL_ANSWERS = [
-    Answers(*parts)
-    for parts in itertools.product(MarkAnswer, EndAnswer, WitnessAnswer, DataAnswer, (False, True))
-]
+SILENT = unknown("no answer")
+FATES = (COMMITTED, ABORTED, SILENT)
 
 
-def record(state: State, reason: Reason | None = None) -> LogRecord:
-    return LogRecord(
-        sink_id="s",
-        state=state,
-        run_id="r",
-        service_url="pulsar://b",
-        receipt_topic="t",
-        reason=reason,
-    )
-
-
-def where(kind: type) -> list[tuple[State, Answers]]:
-    """All states and answers that lead to an action of ``kind``."""
-    states = [state for state in State if state not in WITHOUT_TRANSACTION]
-    return [
-        (state, answers)
-        for state, answers in itertools.product(states, ALL_ANSWERS)
-        if isinstance(next_action(record(state), answers), kind)
+def record(state: State, outputs: int = 1, reason: Reason | None = None) -> LogRecord:
+    parts = [
+        UnknownPart(f"kind-{n}", "", n == 0, f"output-{n}", None, None, "{}")
+        for n in range(outputs)
     ]
+    return LogRecord(sink_id="s", state=state, run_id="r", participants=tuple(parts), reason=reason)
 
 
-def test_a_commit_goes_out_only_for_prepared_and_an_abort_only_for_aborting():
-    seen = set()
-    for state, answers in where(EndTransaction):
-        seen.add((state, next_action(record(state), answers).commit))
-    assert seen == {(State.PREPARED, True), (State.ABORTING, False)}
+def every(outputs: int):
+    """Everything that may be known of the first ones of so many participants."""
+    for known in range(outputs + 1):
+        yield from itertools.product(FATES, repeat=known)
 
 
-def test_nothing_is_ended_before_the_mark_was_found():
-    assert {answers.mark for _, answers in where(EndTransaction)} == {MarkAnswer.FOUND}
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_a_part_is_committed_only_for_prepared_and_aborted_only_for_aborting(outputs):
+    for state in set(State) - WITHOUT_TRANSACTION:
+        for fates in every(outputs):
+            action = next_action(record(state, outputs), fates)
+            if isinstance(action, EndPart):
+                assert (state, action.commit) in (
+                    (State.PREPARED, True),
+                    (State.ABORTING, False),
+                )
 
 
-def test_committed_is_appended_only_after_ok_a_readable_receipt_or_readable_data():
-    for state, answers in where(AppendState):
-        if next_action(record(state), answers) == AppendState(State.COMMITTED):
-            assert state is State.PREPARED
-            by_receipt = (
-                answers.end is EndAnswer.ENDED and answers.witness is WitnessAnswer.READABLE
-            )
-            by_data = answers.data is DataAnswer.READABLE
-            assert answers.end is EndAnswer.OK or by_receipt or by_data
-
-
-def test_the_data_is_asked_only_where_the_receipts_history_is_gone():
-    for state, answers in where(AskData):
-        assert state is State.PREPARED
-        lost = answers.witness is WitnessAnswer.HISTORY_GONE and answers.end is EndAnswer.ENDED
-        assert answers.mark is MarkAnswer.ABSENT or lost
-
-
-def test_data_that_is_not_readable_proves_nothing():
-    for mark, end, witness in itertools.product(MarkAnswer, EndAnswer, WitnessAnswer):
-        answers = Answers(mark=mark, end=end, witness=witness, data=DataAnswer.UNPROVED)
-        unasked = replace(answers, data=DataAnswer.NOT_ASKED)
-        action = next_action(record(State.PREPARED), unasked)
-        if isinstance(action, AskData):
-            action = next_action(record(State.PREPARED), answers)
-            assert isinstance(action, StayInDoubt)
-
-
-def test_expired_is_appended_only_when_the_receipt_is_proved_absent():
-    expired = [
-        answers
-        for state, answers in where(AppendState)
-        if state is State.PREPARED and next_action(record(state), answers).state is State.ABORTED
-    ]
-    assert expired
-    for answers in expired:
-        assert answers.end is EndAnswer.ENDED
-        assert answers.witness is WitnessAnswer.PROVED_ABSENT
-
-
-def test_the_witness_is_asked_only_after_24_or_21():
-    assert {(state, answers.end) for state, answers in where(AskWitness)} == {
-        (State.PREPARED, EndAnswer.ENDED)
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_no_part_is_committed_before_all_before_it_are(outputs):
+    asked = {
+        fates: action.index
+        for fates in every(outputs)
+        if isinstance(action := next_action(record(State.PREPARED, outputs), fates), EndPart)
     }
+    assert asked == {(COMMITTED,) * n: n for n in range(outputs)}
 
 
-def test_an_open_transaction_is_marked_as_aborting_before_anything_else():
-    for answers in ALL_ANSWERS:
-        assert next_action(record(State.OPEN), answers) == AppendState(State.ABORTING)
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_the_log_says_committed_when_all_of_them_are_and_not_before(outputs):
+    for fates in every(outputs):
+        action = next_action(record(State.PREPARED, outputs), fates)
+        whole = fates == (COMMITTED,) * outputs
+        assert (action == AppendState(State.COMMITTED)) is whole
+
+
+def test_when_the_first_one_has_expired_the_others_are_aborted_by_the_log():
+    alone = next_action(record(State.PREPARED, 1), [ABORTED])
+    assert alone == AppendState(State.ABORTED, expired=True)
+    first = next_action(record(State.PREPARED, 2), [ABORTED])
+    assert first == AppendState(State.ABORTING, expired=True)
+    assert next_action(record(State.ABORTING, 2), [ABORTED]) == EndPart(1, commit=False)
+    assert next_action(record(State.ABORTING, 2), [ABORTED] * 2) == AppendState(State.ABORTED)
+
+
+def test_nothing_is_aborted_any_more_once_one_is_committed():
+    for later in (ABORTED, SILENT):
+        action = next_action(record(State.PREPARED, 2), [COMMITTED, later])
+        assert isinstance(action, StayInDoubt)
+
+
+def test_what_was_prepared_and_is_gone_behind_a_commit_is_said_by_name():
+    action = next_action(record(State.PREPARED, 2), [COMMITTED, ABORTED])
+    assert "output-0 is committed" in action.why
+    assert "output-1 had prepared is gone" in action.why
+
+
+def test_one_that_does_not_answer_keeps_no_other_from_being_aborted():
+    assert next_action(record(State.ABORTING, 2), [SILENT]) == EndPart(1, commit=False)
+    assert isinstance(next_action(record(State.ABORTING, 2), [SILENT, ABORTED]), StayInDoubt)
+
+
+def test_what_the_log_never_decided_to_commit_is_reported_when_it_is():
+    action = next_action(record(State.ABORTING, 2), [ABORTED, COMMITTED])
+    assert "never decided" in action.why
+
+
+def test_an_open_attempt_is_marked_as_aborting_before_anything_else():
+    for fates in every(2):
+        assert next_action(record(State.OPEN, 2), fates) == AppendState(State.ABORTING)
 
 
 @pytest.mark.parametrize("state", [State.COMMITTED, State.ABORTED, State.EMPTY, State.ABANDONED])
 def test_a_final_record_needs_nothing(state):
-    for answers in ALL_ANSWERS:
-        assert next_action(record(state), answers) == Finished()
+    for fates in every(2):
+        assert next_action(record(state, 2), fates) == Finished()
 
 
-def test_no_answer_and_no_time_left_stays_in_doubt():
-    silent = Answers(end=EndAnswer.OTHER, time_is_up=True)
-    for state in (State.PREPARED, State.ABORTING):
-        assert isinstance(next_action(record(state), silent), StayInDoubt)
-        assert next_action(record(state), replace(silent, time_is_up=False)) == FindMark()
+@pytest.mark.parametrize("state", [State.PREPARED, State.ABORTING])
+def test_no_answer_stays_in_doubt(state):
+    assert next_action(record(state), [SILENT]) == StayInDoubt("no answer")
+    assert SILENT.known is Known.UNKNOWN
 
 
-@pytest.mark.parametrize("end", [EndAnswer.NOT_ASKED, EndAnswer.OTHER])
-def test_without_its_mark_a_commit_is_told_by_its_data_or_stays_in_doubt(end):
-    answers = Answers(mark=MarkAnswer.ABSENT, end=end)
-    assert next_action(record(State.PREPARED), answers) == AskData()
-    unproved = replace(answers, data=DataAnswer.UNPROVED)
-    assert isinstance(next_action(record(State.PREPARED), unproved), StayInDoubt)
-
-
-@pytest.mark.parametrize("end", [EndAnswer.NOT_ASKED, EndAnswer.OTHER])
-def test_without_its_mark_what_was_never_prepared_is_aborted_and_not_ended_by_number(end):
-    answers = Answers(mark=MarkAnswer.ABSENT, end=end)
-    assert next_action(record(State.ABORTING), answers) == AppendState(State.ABORTED)
-
-
-def test_a_witness_whose_history_is_gone_proves_nothing():
-    answers = Answers(
-        mark=MarkAnswer.FOUND, end=EndAnswer.ENDED, witness=WitnessAnswer.HISTORY_GONE
-    )
-    assert next_action(record(State.PREPARED), answers) == AskData()
-
-
-def test_an_aborted_transaction_without_records_makes_the_epoch_an_empty_one():
+def test_an_aborted_attempt_without_records_makes_the_epoch_an_empty_one():
     empty = Reason(ReasonKind.EMPTY, "no records")
-    answers = Answers(mark=MarkAnswer.FOUND, end=EndAnswer.OK)
-    assert next_action(record(State.ABORTING, empty), answers) == AppendState(State.EMPTY)
-    assert next_action(record(State.ABORTING), answers) == AppendState(State.ABORTED)
+    assert next_action(record(State.ABORTING, reason=empty), [ABORTED]) == AppendState(State.EMPTY)
+    assert next_action(record(State.ABORTING), [ABORTED]) == AppendState(State.ABORTED)
 
 
 @pytest.mark.parametrize("state", sorted(WITHOUT_TRANSACTION))
-def test_a_claim_and_an_epoch_without_a_transaction_are_no_transactions(state):
-    with pytest.raises(ValueError, match="no transaction"):
-        next_action(record(state), Answers())
+def test_a_claim_and_an_epoch_without_an_attempt_are_no_attempts(state):
+    with pytest.raises(ValueError, match="no attempt"):
+        next_action(record(state), [])

@@ -1,4 +1,4 @@
-"""Skip or run, as which attempt, with which time to live; and who may use a sink."""
+"""Skip or run, and as which attempt; and who may use a sink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
 from eos.ids import MessageId, TxnId
 from eos.protocol import (
     BATCH,
-    MAX_TTL_MS,
     History,
     LogRecord,
     Reason,
@@ -24,6 +23,7 @@ from eos.protocol import (
     check_replayed,
     decide_epoch,
 )
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.summary import PartitionFigures
 from tests.protocol.epochs import NOW, QUERY
 
@@ -39,8 +39,11 @@ class Log:
             LogRecord.claimed(
                 sink_id="s",
                 run_id="r",
-                service_url="pulsar://b:6650",
-                receipt_topic="persistent://public/default/r",
+                participants=[
+                    PulsarPart(
+                        service_url="pulsar://b:6650", receipt_topic="persistent://public/default/r"
+                    )
+                ],
             )
         )
 
@@ -49,18 +52,23 @@ class Log:
         self.history.append(record)
         return record
 
-    def open(self, epoch: str, attempt: int = 1, *, query: str = QUERY, ttl_ms: int = 1000):
+    def open(self, epoch: str, attempt: int = 1, *, query: str = QUERY):
         return self._add(
             LogRecord.opened(
                 self.claim,
                 query_id=query,
                 epoch=epoch,
                 attempt=attempt,
-                txn=TxnId(0, self.history.last_seq),
-                ttl_ms=ttl_ms,
                 opened_at=NOW,
-                mark_id=MessageId(1, 1),
-                mark_uuid=str(uuid.uuid4()),
+                participants=[
+                    replace(
+                        pulsar_part(self.claim),
+                        txn=TxnId(0, self.history.last_seq),
+                        ttl_ms=1000,
+                        mark_id=MessageId(1, 1),
+                        mark_uuid=str(uuid.uuid4()),
+                    )
+                ],
             )
         )
 
@@ -71,29 +79,26 @@ class Log:
         return self._add(aborting.advance(State.ABORTED, claim=self.claim))
 
     def commit(self, record: LogRecord):
-        prepared = self._add(
-            record.advance(
-                State.PREPARED, claim=self.claim, receipt_id=MessageId(1, 2), partitions=FIGURES
-            )
-        )
+        part = replace(pulsar_part(record), receipt_id=MessageId(1, 2), partitions=FIGURES)
+        prepared = self._add(record.advance(State.PREPARED, claim=self.claim, participants=[part]))
         return self._add(prepared.advance(State.COMMITTED, claim=self.claim))
 
 
 def test_the_first_attempt_is_number_one():
-    assert decide_epoch(Log().history, QUERY, "0", ttl_ms=1000) == Run(1, 1000)
+    assert decide_epoch(Log().history, QUERY, "0") == Run(1, None)
 
 
 def test_a_committed_epoch_is_skipped_with_its_record():
     log = Log()
     done = log.commit(log.open("3"))
-    assert decide_epoch(log.history, QUERY, "3", ttl_ms=1000) == Skip(done)
+    assert decide_epoch(log.history, QUERY, "3") == Skip(done)
 
 
 def test_an_epoch_at_or_below_the_last_committed_one_is_skipped_without_a_record():
     log = Log()
     log.commit(log.open("10"))
-    assert decide_epoch(log.history, QUERY, "9", ttl_ms=1000) == Skip(None)
-    assert decide_epoch(log.history, QUERY, "11", ttl_ms=1000) == Run(1, 1000)
+    assert decide_epoch(log.history, QUERY, "9") == Skip(None)
+    assert decide_epoch(log.history, QUERY, "11") == Run(1, None)
 
 
 def test_an_epoch_that_is_done_may_be_skipped_when_it_runs_by_its_old_plan():
@@ -118,27 +123,17 @@ def test_an_epoch_before_the_last_one_without_a_record_is_nobodys_to_skip():
         check_replayed(log.history, QUERY, "2", NOW - timedelta(days=1))
 
 
-def test_an_aborted_epoch_runs_as_the_next_attempt_with_the_same_time_to_live():
+def test_an_aborted_epoch_runs_as_the_next_attempt():
     log = Log()
-    log.abort(log.open("0"), ReasonKind.POISONED)
-    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(2, 1000)
-
-
-def test_each_expiry_doubles_the_time_to_live_up_to_24_hours():
-    log = Log()
-    log.abort(log.open("0", ttl_ms=1000), ReasonKind.EXPIRED)
-    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(2, 2000)
-    log.abort(log.open("0", 2, ttl_ms=2000), ReasonKind.POISONED)
-    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(3, 2000)
-    log.abort(log.open("0", 3, ttl_ms=MAX_TTL_MS), ReasonKind.EXPIRED)
-    assert decide_epoch(log.history, QUERY, "0", ttl_ms=1000) == Run(4, MAX_TTL_MS)
+    last = log.abort(log.open("0"), ReasonKind.POISONED)
+    assert decide_epoch(log.history, QUERY, "0") == Run(2, last)
 
 
 def test_an_unfinished_epoch_has_to_be_ended_first():
     log = Log()
     log.open("0")
     with pytest.raises(ValueError, match="unfinished"):
-        decide_epoch(log.history, QUERY, "0", ttl_ms=1000)
+        decide_epoch(log.history, QUERY, "0")
 
 
 def test_a_new_streaming_query_is_refused_with_the_ways_out():
@@ -188,9 +183,9 @@ def test_no_epoch_follows_one_that_failed_or_was_aborted(end):
     end(log, "3")
     for later in ("4", "17"):
         with pytest.raises(UnfinishedEpoch, match=r"Epoch 3 ended.*offsets/4"):
-            decide_epoch(log.history, QUERY, later, ttl_ms=1000)
-    assert isinstance(decide_epoch(log.history, QUERY, "3", ttl_ms=1000), Run)
-    assert decide_epoch(log.history, "another query", "4", ttl_ms=1000) == Run(1, 1000)
+            decide_epoch(log.history, QUERY, later)
+    assert isinstance(decide_epoch(log.history, QUERY, "3"), Run)
+    assert decide_epoch(log.history, "another query", "4") == Run(1, None)
 
 
 @pytest.mark.parametrize("end", [aborted, failed])
@@ -200,9 +195,9 @@ def test_an_epoch_that_a_person_gave_up_has_successors_and_may_still_run(end):
     newest = log.history.newest(QUERY, "3")
     reason = Reason(ReasonKind.DECIDED, "ada: sent by hand")
     log._add(newest.advance(State.ABANDONED, claim=log.claim, reason=reason))
-    assert decide_epoch(log.history, QUERY, "4", ttl_ms=1000) == Run(1, 1000)
-    again = decide_epoch(log.history, QUERY, "3", ttl_ms=1000)
-    assert again == Run((newest.attempt or 0) + 1, 1000)
+    assert decide_epoch(log.history, QUERY, "4") == Run(1, None)
+    again = decide_epoch(log.history, QUERY, "3")
+    assert again.attempt == (newest.attempt or 0) + 1
 
 
 def test_batch_keys_have_no_order():
@@ -210,4 +205,4 @@ def test_batch_keys_have_no_order():
     failed_keys = ("2", "b")
     for key in failed_keys:
         aborted(log, key, BATCH)
-    assert isinstance(decide_epoch(log.history, BATCH, "3", ttl_ms=1000), Run)
+    assert isinstance(decide_epoch(log.history, BATCH, "3"), Run)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from eos.errors import CommitLogError
 from eos.ids import TxnId
 from eos.protocol import History, State
+from eos.pulsar.part import KIND, pulsar_part
 from tests.protocol.epochs import (
     EMPTY,
     FAILED,
     QUERY,
     add,
     at,
+    changed,
     claim,
     committed_epoch,
     history_of,
@@ -40,7 +41,7 @@ def aborted(record, claimed=CLAIM, reason=FAILED):
 def test_an_empty_history_knows_nothing():
     history = History("orders")
     assert (history.last_seq, history.last, history.last_claim) == (0, None, None)
-    assert (history.unfinished, history.receipt_topic) == ((), None)
+    assert (history.unfinished, history.parts(KIND)) == ((), ())
     assert not history.is_done(QUERY, "0")
 
 
@@ -52,7 +53,8 @@ def test_a_history_tells_the_newest_record_of_each_epoch():
     assert history.newest(QUERY, "1").state is State.OPEN
     assert history.newest(QUERY, "2") is None
     assert history.newest("batch", "0") is None
-    assert history.receipt_topic == CLAIM.receipt_topic
+    (part,) = history.parts(KIND)
+    assert part.identity == pulsar_part(CLAIM).receipt_topic
     assert history.streaming_queries == {QUERY}
 
 
@@ -85,16 +87,16 @@ def test_records_of_another_sink_are_refused():
         add(History("orders"), claim(sink_id="other"))
 
 
-def test_the_receipt_topic_never_changes():
+def test_what_proves_the_outcomes_never_changes():
     history = history_of(CLAIM)
-    with pytest.raises(CommitLogError, match="receipt topic"):
-        add(history, replace(SECOND, receipt_topic="persistent://other/default/receipts"))
+    with pytest.raises(CommitLogError, match="what proves"):
+        add(history, changed(SECOND, receipt_topic="persistent://other/default/receipts"))
 
 
 def test_a_record_is_checked_for_itself_and_against_its_epoch():
     history = history_of(CLAIM, OPEN)
     with pytest.raises(CommitLogError, match="receipt_id is missing"):
-        add(history, replace(PREPARED, receipt_id=None))
+        add(history, changed(PREPARED, receipt_id=None))
     with pytest.raises(CommitLogError, match="after OPEN comes"):
         add(history, step(PREPARED, State.COMMITTED, CLAIM))
 
@@ -186,9 +188,9 @@ def test_recovery_by_a_later_run_ends_what_an_earlier_one_left():
 
 
 def test_every_coordinator_that_the_log_names_is_known():
-    other = replace(opened(CLAIM, "1"), txn=TxnId(5, 0))
+    other = changed(opened(CLAIM, "1"), txn=TxnId(5, 0))
     history = history_of(CLAIM, *committed_epoch(CLAIM, "0"), other)
-    assert history.coordinators == {3, 5}
+    assert history.anchors(pulsar_part(CLAIM).key) == {3, 5}
 
 
 def test_a_history_built_at_once_equals_one_grown_record_by_record():

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.errors import CommitLogError
 from eos.protocol import BATCH, FINAL, UNFINISHED, History, State, decide_epoch, thin
+from eos.pulsar.part import KIND, pulsar_part
 from tests.protocol.epochs import (
     EXPIRED,
     FAILED,
     QUERY,
     at,
+    changed,
     claim,
     committed_epoch,
     numbered,
@@ -22,6 +22,7 @@ from tests.protocol.epochs import (
     step,
 )
 
+CLAIM_KEY = pulsar_part(claim()).key
 QUERIES = (QUERY, "7d0e7a52-0000-4b5f-8d0a-1b2c3d4e5f60", BATCH)
 
 
@@ -66,7 +67,7 @@ def logs(draw):
         attempt = before.attempt + 1 if before else 1
         most = draw(st.integers(0, 2))
         first = opened(claimed, epoch, query_id=query, attempt=attempt, least=history.last_seq)
-        record = add(replace(first, txn=first.txn._replace(most=most)))
+        record = add(changed(first, txn=pulsar_part(first).txn._replace(most=most)))
         end = draw(st.sampled_from(["open", "prepared", "aborted", "expired", "committed"]))
         if end == "open":
             continue
@@ -95,9 +96,9 @@ def test_what_is_decided_from_a_thinned_log_is_what_the_whole_one_decides(record
         assert sum(r.seq <= one.horizon for r in one.records) == one.kept
         assert (thinned.last, thinned.last_claim) == (whole.last, whole.last_claim)
         assert thinned.unfinished == whole.unfinished
-        assert thinned.coordinators == whole.coordinators
+        assert thinned.anchors(CLAIM_KEY) == whole.anchors(CLAIM_KEY)
         assert thinned.streaming_queries == whole.streaming_queries
-        assert thinned.receipt_topic == whole.receipt_topic
+        assert thinned.parts(KIND) == whole.parts(KIND)
         for query_id, epoch in {record.key for record in records if record.key}:
             assert thinned.is_done(query_id, epoch) == whole.is_done(query_id, epoch)
             newest = whole.newest(query_id, epoch)
@@ -106,8 +107,8 @@ def test_what_is_decided_from_a_thinned_log_is_what_the_whole_one_decides(record
                     r for r in records if r.key == newest.key
                 ]
                 continue
-            decided = decide_epoch(whole, query_id, epoch, ttl_ms=1000)
-            found = decide_epoch(thinned, query_id, epoch, ttl_ms=1000)
+            decided = decide_epoch(whole, query_id, epoch)
+            found = decide_epoch(thinned, query_id, epoch)
             if whole.is_done(query_id, epoch) and thinned.newest(query_id, epoch) is None:
                 assert type(found) is type(decided)  # skipped all the same, without its figures
             else:
@@ -156,7 +157,7 @@ def test_an_epoch_that_is_kept_for_its_coordinator_s_sake_keeps_its_state():
     """Its first attempt names a coordinator that nothing else does; its second one is committed."""
     claimed = claim()
     first = opened(claimed, "0")
-    first = replace(first, txn=first.txn._replace(most=9))
+    first = changed(first, txn=pulsar_part(first).txn._replace(most=9))
     aborting = step(first, State.ABORTING, claimed, FAILED)
     second = opened(claimed, "0", attempt=2, least=8)
     prepared = step(second, State.PREPARED, claimed)
@@ -165,7 +166,7 @@ def test_an_epoch_that_is_kept_for_its_coordinator_s_sake_keeps_its_state():
     for epoch in range(1, 5):
         records += committed_epoch(claimed, str(epoch))
     _, history = restored(numbered(records), 2)
-    assert 9 in history.coordinators
+    assert 9 in history.anchors(CLAIM_KEY)
     assert history.is_done(QUERY, "0")
     assert history.newest(QUERY, "0").state is State.COMMITTED
 
@@ -183,7 +184,7 @@ def test_a_history_goes_on_behind_its_horizon_and_refuses_what_it_refused_before
     for wrong, why in (
         (opened(claimed, "2"), "committed already"),
         (opened(claim("run-9"), "7"), "claimed by run"),
-        (replace(opened(claimed, "7"), receipt_topic="persistent://a/b/c"), "receipt topic"),
+        (changed(opened(claimed, "7"), receipt_topic="persistent://a/b/c"), "what proves"),
     ):
         with pytest.raises(CommitLogError, match=why):
             history.check(at(wrong, history.last_seq + 1))

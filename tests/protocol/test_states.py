@@ -14,6 +14,7 @@ ALLOWED = {
     (State.OPEN, State.ABORTING),
     (State.PREPARED, State.COMMITTED),
     (State.PREPARED, State.ABORTED),
+    (State.PREPARED, State.ABORTING),
     (State.ABORTING, State.ABORTED),
     (State.ABORTING, State.EMPTY),
     (State.ABORTED, State.OPEN),

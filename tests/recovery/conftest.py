@@ -13,6 +13,7 @@ import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
+from eos.committer import OpenEpoch
 from eos.steps import Step
 from recovery.cli import main
 from tests.support.plain_driver import PlainDriver
@@ -30,6 +31,7 @@ class Ended:
     @property
     def json(self) -> Any:
         """The JSON that it printed, and nothing besides."""
+        assert self.raw, self.err
         return json.loads(self.raw)
 
 
@@ -90,15 +92,16 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def dies_behind() -> Callable[..., None]:
+def dies_behind(monkeypatch) -> Callable[..., None]:
     """``dies_behind(driver, Step.PREPARE, "7")``: epoch 7 ends there, and so does the driver."""
 
     def run(driver: PlainDriver, step: Step, epoch: str, **options: Any) -> None:
         def die() -> None:
             raise Died
 
-        driver.committer._abort = lambda *_: None
-        with failpoints.armed(step, die), pytest.raises(Died):
-            driver.run(epoch, **options)
+        with monkeypatch.context() as dead:
+            dead.setattr(OpenEpoch, "abort", lambda *_: None)
+            with failpoints.armed(step, die), pytest.raises(Died):
+                driver.run(epoch, **options)
 
     return run

@@ -8,14 +8,14 @@ import pytest
 
 from eos.ids import MessageId, TxnId
 from eos.protocol import State
+from eos.pulsar.part import pulsar_part
 from eos.summary import PartitionFigures
-from eos.wire.batch import Message, encode_batches, rows_from_messages
+from eos.wire.batch import Entry, Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
-from eos.wire.entry import Entry
 from recovery.audit.attempts import Attempts
 from recovery.audit.partition import PartitionAudit
-from tests.protocol.epochs import EMPTY, FAILED, claim, opened, step
+from tests.protocol.epochs import EMPTY, FAILED, changed, claim, opened, step
 
 TOPIC = "persistent://public/default/t"
 OURS = TxnId(3, 7)
@@ -53,7 +53,7 @@ def record(producer: str = "p1", state: State = State.COMMITTED, *, least: int =
         first_id=MessageId(5, 1),
         last_id=MessageId(5, 3),
     )
-    return replace(
+    return changed(
         opened(claim(), least=least), state=state, partitions=(replace(figures, **changes),)
     )
 
@@ -62,10 +62,10 @@ def audited(entries, committed=None, others=(), oldest=5):
     """The audit of ``committed``; ``others``: the log's other attempts, begun before."""
     committed = committed or record()
     mark = MessageId(17, 4)
-    log = [replace(one, mark_id=mark._replace(entry=n)) for n, one in enumerate(others)]
-    log.append(replace(committed, mark_id=MessageId(17, 99)))
+    log = [changed(one, mark_id=mark._replace(entry=n)) for n, one in enumerate(others)]
+    log.append(changed(committed, mark_id=MessageId(17, 99)))
     attempts = Attempts(log)
-    named = [one for one in log[:-1] if one.partitions]
+    named = [one for one in log[:-1] if pulsar_part(one).partitions]
     audit = PartitionAudit(TOPIC, log[-1:], named, attempts)
     for one in sorted(entries, key=lambda one: one.id):
         audit.take(one)
@@ -130,7 +130,9 @@ def test_reading_begins_where_a_second_run_may_have_written(reading):
 
 def test_a_message_of_an_aborted_attempt_is_named():
     dead = record("dead", State.ABORTED, least=6)
-    audit, _ = audited([*ENTRIES, entry((5, 2), BC, producer="dead", txn=dead.txn)], others=[dead])
+    audit, _ = audited(
+        [*ENTRIES, entry((5, 2), BC, producer="dead", txn=pulsar_part(dead).txn)], others=[dead]
+    )
     (stray,) = audit.strays
     assert (stray.first, stray.is_certain) == (MessageId(5, 2), True)
     assert "attempt 1, which is aborted, are readable" in stray.finding().what
@@ -139,14 +141,20 @@ def test_a_message_of_an_aborted_attempt_is_named():
 def test_an_aborted_attempt_is_known_by_its_transaction_alone():
     aborting = step(opened(claim(), least=6), State.ABORTING, claim(), FAILED)
     for dead in (aborting, step(aborting, State.ABORTED, claim())):
-        audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=dead.txn)], others=[dead])
+        audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=pulsar_part(dead).txn)], others=[dead])
         (stray,) = audit.strays
-        assert (stray.record.txn, stray.is_certain, audit.seen) == (dead.txn, False, {0})
+        assert (pulsar_part(stray.record).txn, stray.is_certain, audit.seen) == (
+            pulsar_part(dead).txn,
+            False,
+            {0},
+        )
 
 
 def test_what_is_open_or_in_doubt_is_neither_a_stray_nor_another_s():
     waiting = opened(claim(), least=6)
-    audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=waiting.txn)], others=[waiting])
+    audit, _ = audited(
+        [*ENTRIES, entry((5, 2), BC, txn=pulsar_part(waiting).txn)], others=[waiting]
+    )
     assert (audit.strays, audit.others) == ([], 0)
 
 
@@ -164,12 +172,12 @@ def test_numbers_that_begin_again_are_another_cluster_s():
     old, new = record("p0", least=6), record("p1", least=7)
     again = record("p2", least=6, first_id=MessageId(7, 0), last_id=MessageId(7, 1))
     places = [MessageId(17, n) for n in range(3)]
-    log = [replace(one, mark_id=at) for one, at in zip((old, new, again), places, strict=True)]
+    log = [changed(one, mark_id=at) for one, at in zip((old, new, again), places, strict=True)]
     attempts = Attempts(log)
     assert [attempts.generation(one) for one in log] == [0, 0, 1]
-    assert attempts.of(old.txn) == log[2]
+    assert attempts.of(pulsar_part(old).txn) == log[2]
     assert [attempts.is_newest_cluster(one) for one in log] == [False, False, True]
-    marks_again = [replace(old, mark_id=MessageId(9, 9)), replace(new, mark_id=MessageId(2, 0))]
+    marks_again = [changed(old, mark_id=MessageId(9, 9)), changed(new, mark_id=MessageId(2, 0))]
     assert [Attempts(marks_again).generation(one) for one in marks_again] == [0, 1]
 
 
@@ -185,5 +193,5 @@ def test_what_retention_took_away_is_trimmed_and_not_wrong():
 def test_an_empty_epoch_s_transaction_has_no_messages():
     aborting = step(opened(claim(), least=6), State.ABORTING, claim(), EMPTY)
     empty = step(aborting, State.EMPTY, claim())
-    audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=empty.txn)], others=[empty])
+    audit, _ = audited([*ENTRIES, entry((5, 2), BC, txn=pulsar_part(empty).txn)], others=[empty])
     assert len(audit.strays) == 1

@@ -8,6 +8,7 @@ import pytest
 
 from eos.errors import ConfigurationError
 from eos.protocol import BATCH
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from recovery.decide import Refused, decide
@@ -44,7 +45,7 @@ def lose_receipts(pulsar_standalone):
     """Deletes a driver's receipt topic, as an operator may."""
 
     def lose(driver) -> None:
-        receipts = driver.records()[-1].receipt_topic.removeprefix("persistent://")
+        receipts = pulsar_part(driver.records()[-1]).receipt_topic.removeprefix("persistent://")
         admin.delete_topic(pulsar_standalone.admin_url, receipts)
 
     return lose
@@ -59,7 +60,7 @@ def in_doubt(make_driver, dies_behind, lose_receipts, client):
         dies_behind(driver, Step.PREPARE, "0")
         lose_receipts(driver)
         if expired:
-            await_expiry(client, driver.records()[-1].txn)
+            await_expiry(client, pulsar_part(driver.records()[-1]).txn)
         return driver
 
     return make
@@ -130,7 +131,7 @@ def test_what_readers_have_is_not_called_aborted_and_what_can_be_proved_is_left_
     driver = make_driver(ttl_ms=5_000)
     dies_behind(driver, Step.END, "0")
     lose_receipts(driver)
-    await_expiry(client, driver.records()[-1].txn)
+    await_expiry(client, pulsar_part(driver.records()[-1]).txn)
     before = driver.records()
     refused = " ".join(run("0", "aborted", *APPLY).json["refused"])
     assert "10 messages of its transaction are readable" in refused
@@ -153,7 +154,7 @@ def test_what_the_receipt_topic_proves_is_refused(
 ):
     driver = make_driver(ttl_ms=5_000)
     dies_behind(driver, step, "0")
-    await_expiry(client, driver.records()[-1].txn)
+    await_expiry(client, pulsar_part(driver.records()[-1]).txn)
     before = driver.records()
     ended = run("0", verdict, *APPLY)
     assert ended.code == 1
@@ -240,8 +241,8 @@ def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
 
 
 def test_an_answer_that_is_missing_is_unknown(in_doubt, run, monkeypatch):
-    from eos.committer.witness import Witness
-    from eos.protocol import MarkAnswer
+    from eos.pulsar.asking import MarkAnswer
+    from eos.pulsar.witness import Witness
 
     in_doubt()
     monkeypatch.setattr(Witness, "find_mark", lambda *_, **__: MarkAnswer.UNKNOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from recovery.checks.check import Verdict
 from recovery.checks.local import check_spark
@@ -92,7 +93,7 @@ def test_a_receipt_topic_without_its_subscription_is_found(
 ):
     driver = make_driver()
     driver.run("0")
-    url, topic = pulsar_standalone.admin_url, driver.records()[-1].receipt_topic
+    url, topic = pulsar_standalone.admin_url, pulsar_part(driver.records()[-1]).receipt_topic
     path = topic.removeprefix("persistent://")
     admin.call(url, "DELETE", f"/v2/persistent/{path}/subscription/eos-receipts?force=true")
     ended = recovery("doctor", "--commit-log", root, "--admin-url", url, "--json")
@@ -106,7 +107,7 @@ def test_a_quota_on_age_is_a_warning_with_the_command_that_mends_it(
 ):
     driver = make_driver()
     driver.run("0")
-    url, topic = pulsar_standalone.admin_url, driver.records()[-1].receipt_topic
+    url, topic = pulsar_standalone.admin_url, pulsar_part(driver.records()[-1]).receipt_topic
     where = ("--commit-log", root, "--admin-url", url, "--json")
     quota = {"limitSize": -1, "limitTime": 86_400, "policy": "producer_exception"}
     place = "/v2/namespaces/public/default/backlogQuota?backlogQuotaType=message_age"
@@ -133,7 +134,7 @@ def test_a_receipt_topic_that_nobody_may_create_is_a_warning_with_the_command_th
 ):
     driver = make_driver()
     driver.run("0")
-    url, topic = pulsar_standalone.admin_url, driver.records()[-1].receipt_topic
+    url, topic = pulsar_standalone.admin_url, pulsar_part(driver.records()[-1]).receipt_topic
     driver.close()
     admin.delete_topic(url, topic.removeprefix("persistent://"))
     place = "/v2/namespaces/public/default/autoTopicCreation"

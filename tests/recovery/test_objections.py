@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eos.protocol import LogRecord, MarkAnswer, State, WitnessAnswer
+from eos.protocol import LogRecord, State
+from eos.pulsar.asking import MarkAnswer, WitnessAnswer
 from recovery.evidence import AtCoordinator, Evidence, PartitionEvidence
 from recovery.objections import Verdict, objections
 from tests.protocol.epochs import FAILED, claim, opened, step
@@ -34,6 +35,7 @@ def evidence(**changes) -> Evidence:
         "has_receipt_topic": False,
         "mark": MarkAnswer.ABSENT,
         "witness": WitnessAnswer.NOT_ASKED,
+        "outputs": [],
         "partitions": [part(0)],
         "at_coordinator": AtCoordinator.GONE,
     }

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from eos.client import PulsarClient
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from tests.support import admin
@@ -24,7 +25,7 @@ def test_a_transaction_of_no_log_is_an_orphan_and_one_of_a_log_is_not(
 ):
     driver = make_driver()
     dies_behind(driver, Step.WRITE, "0")
-    owned = str(driver.records()[-1].txn)
+    owned = str(pulsar_part(driver.records()[-1]).txn)
     orphan = client.transaction(timeout_s=120)
     client.producer(driver.topic).send(b"x", txn=orphan).result(timeout=10)
     try:

@@ -7,6 +7,7 @@ import pytest
 from eos import failpoints
 from eos.errors import Fenced
 from eos.protocol import BATCH
+from eos.pulsar.part import pulsar_part
 from eos.steps import Step
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
@@ -91,7 +92,7 @@ def test_what_can_not_be_proved_stays_in_doubt_and_is_unknown(
     driver = make_driver()
     driver.run("0")
     dies_behind(driver, Step.PREPARE, "1")
-    receipts = driver.records()[-1].receipt_topic.removeprefix("persistent://")
+    receipts = pulsar_part(driver.records()[-1]).receipt_topic.removeprefix("persistent://")
     admin.delete_topic(pulsar_standalone.admin_url, receipts)
     where = ("--commit-log", root, "--apply", "--yes", "--json")
     ended = recovery("resolve", *where, "--deadline-s", 15)
@@ -139,7 +140,7 @@ def test_an_open_epoch_is_aborted_and_a_prepared_one_beside_it_left_alone(
     recovery, make_driver, dies_behind, root, name
 ):
     driver = make_driver()
-    driver.committer._hold.finish_all = lambda: None  # no driver begins an epoch while one is open
+    driver.committer._claim.finish_all = lambda: None  # no driver begins an epoch while one is open
     dies_behind(driver, Step.WRITE, "b", query_id=BATCH)
     dies_behind(driver, Step.PREPARE, "0")
     ended = recovery("abort", name, "--epoch", "b", "--commit-log", root, "--apply", "--yes")
@@ -153,7 +154,7 @@ def test_an_orphan_is_aborted_by_number_only_if_no_log_owns_it(
 ):
     driver = make_driver()
     dies_behind(driver, Step.WRITE, "0")
-    owned = driver.records()[-1].txn
+    owned = pulsar_part(driver.records()[-1]).txn
     where = ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
     ended = recovery("abort", "--txn", owned, *where, "--apply", "--yes")
     assert ended.code == 64

@@ -8,6 +8,7 @@ import pytest
 
 from eos.errors import InputError, UnfinishedEpoch
 from eos.protocol import BATCH
+from eos.pulsar.part import pulsar_part
 from eos.steps import Step
 from tests.protocol.epochs import claim, committed_epoch
 from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch, log_of
@@ -44,7 +45,7 @@ def test_a_prepared_epoch_is_called_in_doubt_and_needs_action(
     assert "epoch 1" in ended.out
     (sink,) = recovery("status", *where, "--json").json["sinks"]
     (one,) = sink["unfinished"]
-    txn = driver.records()[-1].txn
+    txn = pulsar_part(driver.records()[-1]).txn
     assert (one["state"], one["txn"], one["at_broker"]) == ("PREPARED", str(txn), "OPEN")
     assert one["ttl_left_s"] <= 60
 
@@ -60,7 +61,7 @@ def test_a_transaction_that_the_broker_has_forgotten_is_called_gone(
 ):
     driver = make_driver()
     dies_behind(driver, Step.WRITE, "0")
-    client.join(driver.records()[-1].txn).abort()
+    client.join(pulsar_part(driver.records()[-1]).txn).abort()
     where = ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url, "--json")
     ((sink,),) = (recovery("status", *where).json["sinks"],)
     assert sink["unfinished"][0]["at_broker"] == "gone"
@@ -126,15 +127,15 @@ def test_a_topic_that_was_changed_is_shown_with_the_ones_before(
 def test_an_epoch_that_failed_is_not_written_and_needs_action(recovery, make_driver, root, name):
     driver = make_driver()
     driver.run("0")
-    begin = driver.half.begin
+    begin = driver.participant.begin
 
     def fail(_):
         raise InputError("the rows can't be planned")
 
-    driver.half.begin = fail
+    driver.participant.begin = fail
     with pytest.raises(InputError):
         driver.run("1")
-    driver.half.begin = begin
+    driver.participant.begin = begin
     with pytest.raises(UnfinishedEpoch):
         driver.run("2")
     assert driver.states("1") == ["FAILED"]

@@ -8,8 +8,10 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.errors import CommitLogError
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from recovery.audit.sink import SinkAudit
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
@@ -74,7 +76,7 @@ def test_a_late_send_that_hides_a_committed_epoch_is_found(recovery, where, root
         client.producer(topic, create=True).close()
         driver = PlainDriver(broker.service_url, root, name, topic)
         driver.run("0")
-        txn = driver.records()[-1].txn
+        txn = pulsar_part(driver.records()[-1]).txn
         assert recovery("verify", *where).code == 0
         zombie = client.join(txn)
         zombie._registered.add(topic)  # a task of long ago, which had registered it
@@ -192,7 +194,7 @@ def test_readable_rows_of_an_attempt_that_the_log_calls_aborted_are_found(
     driver = make_driver()
     driver.run("0")
     dies_behind(driver, Step.WRITE, "1")
-    client.join(driver.records()[-1].txn).commit()  # by its number, as anybody can
+    client.join(pulsar_part(driver.records()[-1]).txn).commit()  # by its number, as anybody can
     driver.close()
     make_driver().run("1")
     ended = recovery("verify", *where, "--json")
@@ -225,8 +227,11 @@ def test_a_forged_receipt_is_no_receipt(recovery, make_driver, where, client):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
-    producer = client.producer(record.receipt_topic)
-    for properties in ({"eos": "receipt", "uuid": record.mark_uuid}, {"eos": "receipt"}):
+    producer = client.producer(pulsar_part(record).receipt_topic)
+    for properties in (
+        {"eos": "receipt", "uuid": pulsar_part(record).mark_uuid},
+        {"eos": "receipt"},
+    ):
         producer.send(b"{", properties=properties)
     producer.close()
     driver.run("1")
@@ -254,3 +259,21 @@ def test_a_log_that_was_replaced_by_an_older_copy_is_found(
     with pytest.raises(CommitLogError, match="rolled back"):
         make_driver().run("1")
     assert recovery("status", *where[:2]).code == 0  # no FAILED: nothing of it could be relied on
+
+
+def test_a_driver_that_goes_on_while_its_receipts_are_read_is_no_older_copy(
+    recovery, make_driver, where, monkeypatch
+):
+    driver = make_driver()
+    driver.run("0")
+    epochs = iter(range(1, 9))
+    look = SinkAudit._newer_receipt
+
+    def overtaken(*args):
+        driver.run(str(next(epochs)))
+        return look(*args)
+
+    monkeypatch.setattr(SinkAudit, "_newer_receipt", overtaken)
+    ended = recovery("verify", *where, "--json")
+    assert (ended.code, ended.json["findings"]) == (0, [])
+    assert next(epochs) > 1

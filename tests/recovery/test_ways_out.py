@@ -11,6 +11,7 @@ import pytest
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
 from eos.protocol import LogRecord, Reason, ReasonKind, State
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from tests.support import admin
@@ -76,11 +77,11 @@ def test_each_state_has_a_way_out(
     leave(driver, dies_behind, state)
     driver.close()
     record = driver.records()[-1]
-    if record.txn is not None:
-        await_expiry(client, record.txn)
+    if pulsar_part(record).txn is not None:
+        await_expiry(client, pulsar_part(record).txn)
     broker = elsewhere if place == "other" else pulsar_standalone
     if place == "deleted":
-        topic = record.receipt_topic.removeprefix("persistent://")
+        topic = pulsar_part(record).receipt_topic.removeprefix("persistent://")
         admin.delete_topic(broker.admin_url, topic)
     where = ("--commit-log", root, "--service-url", broker.service_url)
     assert recovery("status", *where).code == 1

@@ -11,6 +11,7 @@ from eos.commit_log import CommitLog
 from eos.protocol import LogRecord
 from eos.standalone import PulsarStandalone
 from sinks import PulsarSink
+from tests.recovery.conftest import recovery  # noqa: F401 - a fixture
 from tests.sinks.source import Source
 
 MakeSink = Callable[..., PulsarSink]

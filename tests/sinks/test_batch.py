@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from eos.errors import DuplicateEpochCall
-from eos.wire.routing import partitions_for_keys
+from eos.pulsar.part import pulsar_part
+from eos.wire.batch import partitions_for_keys
 from tests.support.admin import create_partitioned
 from tests.support.judge import drain
 
@@ -23,7 +24,11 @@ def test_rows_are_written_once_and_a_rerun_of_the_key_is_skipped(spark, make_sin
     first = make_sink().write(df, epoch="2026-11-20")
     again = make_sink().write(df, epoch="2026-11-20")
     assert (first.status, first.records, first.bytes) == ("written", 1000, 2890)
-    assert (again.status, again.records, again.txn) == ("skipped", 1000, first.txn)
+    assert (again.status, again.records, again.txn) == (
+        "skipped",
+        1000,
+        first.txn,
+    )
     assert sorted(int(m.value) for m in seen()) == list(range(1000))
     assert [r.state for r in log() if r.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
 
@@ -105,7 +110,7 @@ def test_rows_without_a_key_stay_together_and_tasks_are_spread(
     for m in seen():
         by_topic[m.topic].add(int(m.value) // 100)
     assert sorted(by_topic.values(), key=min) == [{0}, {1}, {2}, {3}]
-    assert [p.records for p in log()[-1].partitions] == [100] * 4
+    assert [p.records for p in pulsar_part(log()[-1]).partitions] == [100] * 4
 
 
 @pytest.mark.parametrize("rows", ["value = 'none'", "false"], ids=["all filtered", "no plan"])
@@ -123,5 +128,5 @@ def test_figures_in_the_log_are_those_of_what_a_reader_sees(spark, make_sink, se
     assert record.records == len(messages)
     assert record.bytes == sum(len(m.value) + len(m.key) for m in messages)
     assert {m.producer for m in messages} == {
-        p for part in record.partitions for p in part.producers
+        p for part in pulsar_part(record).partitions for p in part.producers
     }

@@ -11,9 +11,9 @@ import pytest
 
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
-from eos.roll_call import RollCall
+from eos.pulsar.roll_call import RollCall
 from eos.transport.security import Security
-from eos.wire.compression import Compression
+from eos.wire.batch import Compression
 from sinks import clients
 from sinks import task as task_module
 from sinks.clients import MAX_KEPT, ClientOptions, kept_client

@@ -18,12 +18,16 @@ from typing import Literal
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
-from eos.committer import Begun, Committer, EpochResult, PulsarHalf, Written
+from eos.committer import Committer, EpochResult, Written
 from eos.ids import TopicName, TxnId
-from eos.protocol import LogRecord
+from eos.participant import Participant
+from eos.protocol import LogRecord, Part
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.participant import PulsarParticipant
 from eos.summary import PartitionFigures, TaskSummary
 from eos.transport.security import Security
 from eos.wire.batch import Message, encode_batches, rows_from_messages
+from examples.folder.participant import FolderPart, FolderParticipant
 
 QUERY = "11111111-2222-3333-4444-555555555555"
 ROWS = 10
@@ -54,22 +58,29 @@ class PlainDriver:
     receipt_namespace: str = "public/default"
     security: Security = field(default_factory=Security)
     during_write: Callable[[TxnId], None] = lambda _: None
+    folder: Path | None = None
+    """A second output; the same rows go there, a file for each."""
+    topic_count: int | None = None
+    folder_count: int | None = None
+    """How many of the rows each output gets; all when None."""
 
     def __post_init__(self) -> None:
         self.log = CommitLog.open(self.commit_log, self.sink_id)
-        self.half = PulsarHalf(
+        self.participant = PulsarParticipant(
             self.sink_id,
             self.service_url,
             self.security,
             receipt_namespace=self.receipt_namespace,
             admin_url=self.admin_url,
+            ttl_ms=self.ttl_ms,
             timeout_s=self.timeout_s,
         )
+        self.participants: list[Participant] = [self.participant]
+        if self.folder is not None:
+            self.participants.insert(0, FolderParticipant(self.folder))
         self.committer = Committer(
             self.log,
-            self.half,
-            service_url=self.service_url,
-            ttl_ms=self.ttl_ms,
+            self.participants,
             max_attempts=self.max_attempts,
             deadline_s=self.deadline_s,
             on_new_cluster=self.on_new_cluster,
@@ -90,7 +101,7 @@ class PlainDriver:
         return self.committer.run_epoch(
             query_id,
             epoch,
-            lambda begun: partial(self._write, begun, rows_of(epoch, count)),
+            lambda parts: partial(self._write, parts, rows_of(epoch, count)),
             planned_at=lambda: planned_at,
             notes_later=notes_later,
         )
@@ -105,31 +116,47 @@ class PlainDriver:
 
     def close(self) -> None:
         """Free connections."""
-        self.half.close()
+        self.participant.close()
 
-    def _write(self, begun: Begun, values: list[bytes]) -> Written:
+    def _write(self, parts: tuple[Part, ...], values: list[bytes]) -> Written:
+        part = parts[0]
+        assert isinstance(part, PulsarPart)
+        files = [_store(one, values[: self.folder_count]) for one in parts[1:]]
+        values = values[: self.topic_count]
+        assert part.txn is not None
         with PulsarClient(
             self.service_url, security=self.security, timeout_s=self.timeout_s
         ) as client:
             count = client.partition_count(self.topic)
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
-            self.half.touches(topics)
+            self.participant.touches(topics)
             summaries = [
-                _send(client, begun, topic, index, values[index :: len(topics)])
+                _send(client, part, topic, index, values[index :: len(topics)])
                 for index, topic in enumerate(topics)
             ]
-        self.during_write(begun.txn)
-        return summaries
+        self.during_write(part.txn)
+        return [summaries, *files]
+
+
+def _store(part: Part, values: list[bytes]) -> list[Path]:
+    assert isinstance(part, FolderPart)
+    paths = []
+    for number, value in enumerate(values):
+        part.staged.mkdir(parents=True, exist_ok=True)
+        paths.append(part.staged / str(number))
+        paths[-1].write_bytes(value)
+    return paths
 
 
 def _send(
-    client: PulsarClient, begun: Begun, topic: str, index: int, values: list[bytes]
+    client: PulsarClient, part: PulsarPart, topic: str, index: int, values: list[bytes]
 ) -> TaskSummary:
     figures: tuple[PartitionFigures, ...] = ()
     run_id = ""
-    txn = client.join(begun.txn)
+    assert part.txn is not None
+    txn = client.join(part.txn)
     if values:
-        run_id = begun.call.answer(client, index, timeout_s=20.0)
+        run_id = part.call.answer(client, index, timeout_s=20.0)
         producer = client.producer(topic)
         (batch,) = encode_batches(rows_from_messages([Message(value) for value in values]))
         receipt = producer.send_batch(batch, txn=txn)

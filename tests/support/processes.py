@@ -18,11 +18,12 @@ ROOT = Path(__file__).parent.parent.parent
 def driver(
     module: str, *args: str, env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """``python -m module args`` from the checkout, output kept; killed at the end, with its JVM."""
+    """``python -m module args`` from the checkout, with pipes; killed at the end, with its JVM."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *args],
         cwd=ROOT,
         env={**os.environ, **(env or {})},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

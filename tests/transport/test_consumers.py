@@ -9,7 +9,7 @@ import pytest
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.transport.connection import Connection
 from eos.transport.security import Security
-from eos.wire import commands, consuming
+from eos.wire import commands
 from eos.wire.frames import Delivery, encode_frame
 from tests.transport.scripted import Peer, ScriptedBroker
 from tests.wire.entries import body, frame, metadata
@@ -50,7 +50,7 @@ def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Con
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         peer.send(commands.Connected(server_version="s", max_message_size=max_message_size))
-        peer.next(consuming.Flow)
+        peer.next(commands.Flow)
         peer.sock.sendall(b"".join(frames))
         peer.next(commands.Ping)
 
@@ -59,7 +59,7 @@ def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Con
         consumer = Consumer()
         connection.listen_to_consumer(1, consumer)
         connection.listen(1, Producer())
-        connection.notify(lambda _: consuming.Flow(consumer_id=1, permits=1))
+        connection.notify(lambda _: commands.Flow(consumer_id=1, permits=1))
         assert consumer.heard.wait(20)
         alive = connection.is_alive
         connection.close()
@@ -77,7 +77,7 @@ def test_a_consumer_hears_its_entries_and_of_the_end_of_the_connection():
 
 
 def test_a_consumer_hears_that_the_broker_closed_it():
-    consumer, connection = hear(encode_frame(consuming.CloseConsumer(consumer_id=1, request_id=9)))
+    consumer, connection = hear(encode_frame(commands.CloseConsumer(consumer_id=1, request_id=9)))
     assert [str(reason) for reason in consumer.reasons] == [
         str(ConnectionLost("The broker closed the consumer."))
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from eos.wire import commands, consuming
+from eos.wire import commands
 from eos.wire.checksum import crc32c
 from eos.wire.frames import encode_frame
 
@@ -27,7 +27,7 @@ def body(meta: commands.MessageMetadata, payload: bytes, broker_metadata: bytes 
 
 def frame(consumer_id: int, entry: int, content: bytes) -> bytes:
     """A MESSAGE frame with ``content`` behind the command."""
-    command = consuming.Deliver(
+    command = commands.Deliver(
         consumer_id=consumer_id, message_id=commands.MessageIdData(ledger=7, entry=entry)
     )
     simple = encode_frame(command)

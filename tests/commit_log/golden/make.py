@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
 from eos.protocol import BATCH, State
+from eos.pulsar.part import pulsar_part
 from tests.protocol.epochs import EMPTY, EXPIRED, FAILED, claim, committed_epoch, opened, step
 
 MARK = "0b5c8a52-9c3e-4b5f-8d0a-{:012x}"
@@ -36,7 +37,7 @@ def main() -> None:
         extra = {} if query_id is None else {"query_id": query_id}
         last = None
         for record in committed_epoch(claimed, epoch, **extra):
-            uuid = last.mark_uuid if last else record.mark_uuid
+            uuid = pulsar_part(last).mark_uuid if last else pulsar_part(record).mark_uuid
             last = add(replace(record, mark_uuid=uuid))
 
     claimed = add(claim())

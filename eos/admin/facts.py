@@ -1,0 +1,55 @@
+"""What the admin API tells, with names and units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from eos.ids import MessageId, TxnId
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction as its coordinator sees it. ``topics``: exact names that it has registered
+    and written to."""
+
+    txn: TxnId
+    status: str
+    opened_at: datetime
+    ttl_s: float
+    topics: tuple[str, ...]
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the broker aborts it."""
+        return self.opened_at + timedelta(seconds=self.ttl_s)
+
+
+@dataclass(frozen=True)
+class CoordinatorState:
+    """One transaction coordinator; ``low_water_mark`` -1 means none yet."""
+
+    tc_id: int
+    state: str
+    low_water_mark: int
+    open_transactions: int
+
+
+@dataclass(frozen=True)
+class ReadPosition:
+    """How far readers of one topic may read, and where its entries end.
+
+    ``open_transactions`` counts those that the topic's transaction buffer takes for open, dead
+    ones that pin it included.
+    """
+
+    max_read: MessageId
+    last_entry: MessageId
+    first_ledger: int
+    open_transactions: int
+    is_ready: bool
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether there are entries that readers can't get to."""
+        return self.max_read < self.last_entry

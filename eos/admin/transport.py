@@ -1,0 +1,171 @@
+"""How the admin REST API is asked: as one principal, and with the token to nobody else."""
+
+from __future__ import annotations
+
+import http
+import json
+import time
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Never
+
+from eos.admin.request import Answer, Origin, Request, parse_admin_url, perform
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    ProtocolError,
+    TopicNotFound,
+    Unauthorized,
+    printable,
+)
+from eos.transport.address import Address
+from eos.transport.security import Security
+
+MAX_REDIRECTS: Final = 5
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
+_REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
+_REFUSAL_BYTES: Final = 1000  # more than Pulsar says; of a trace all that helps
+_BROKERS: Final = "/admin/v2/brokers"
+
+
+class Transport:
+    """Asks the admin API at ``admin_url`` (``http://host:8080``), as the same principal.
+
+    **Where a token goes.** To the host of ``admin_url``; and, since brokers redirect to whichever
+    of them owns a topic, to hosts that ``service`` names or that the admin API lists as its
+    brokers (``/admin/v2/brokers``, which takes a superuser). A redirect to any other host is
+    refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
+
+    Args:
+        service: the addresses of the cluster's service URL, where they are known.
+        timeout_s: for each question, redirects included.
+
+    Raises:
+        ConfigurationError: ``admin_url`` is not http(s), carries a user, password or query; or it
+            is ``http://`` although ``service`` is for TLS, and there is a token that would show.
+    """
+
+    def __init__(
+        self,
+        admin_url: str,
+        security: Security,
+        *,
+        timeout_s: float,
+        service: Sequence[Address] = (),
+    ) -> None:
+        self._origin, self._path = parse_admin_url(admin_url)
+        has_token = security.method_name == "token"
+        if has_token and not self._origin.tls and any(address.tls for address in service):
+            raise ConfigurationError(
+                "admin_url is http://, and the service URL is for TLS: the token would go over "
+                "the network in the clear.",
+                hint="Use https:// and the brokers' web port for TLS (8443) in admin_url.",
+            )
+        self._security = security
+        self._has_token = has_token
+        self._timeout_s = timeout_s
+        self._trusted = {self._origin.host, *(address.host.lower() for address in service)}
+
+    def ask(
+        self, method: str, path: str, body: object = None, *, also: int = http.HTTPStatus.OK
+    ) -> Answer:
+        """The whole answer of ``path`` (from ``/admin`` on).
+
+        Args:
+            body: is sent as JSON.
+            also: another status than 200 and 204 that means that all is well.
+
+        Raises:
+            TopicNotFound: 404.
+            Unauthorized: 401 or 403.
+            BrokerNotReady: any other status. A note on all of these has the broker's words.
+            EosError: the API can't be asked.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        deadline = time.monotonic() + self._timeout_s
+        origin, path_there = self._origin, self._path + path
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = self._perform(origin, Request(method, path_there, data), deadline)
+            if answer.status not in _REDIRECTS or answer.location is None:
+                break
+            origin, path_there = self._follow(origin, path_there, answer.location, deadline)
+        else:
+            raise ConnectionLost(f"The admin API redirects {path} more than {MAX_REDIRECTS} times.")
+        if answer.status not in (*_DONE, also):
+            raise _refusal(path, answer)
+        return answer
+
+    def ask_json(self, method: str, path: str, body: object = None) -> Any:
+        """What ``path`` answers with, parsed; None for an empty answer.
+
+        Raises:
+            ProtocolError: the answer is no JSON.
+            EosError: as ``ask``.
+        """
+        answer = self.ask(method, path, body)
+        if not answer.body:
+            return None
+        try:
+            return json.loads(answer.body, parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from None
+
+    def _perform(self, origin: Origin, request: Request, deadline: float) -> Answer:
+        token = self._security.read_token() if self._has_token else None
+        context = self._security.ssl_context() if origin.tls else None
+        answer = perform(request, origin, context, deadline, token=token)
+        if token is None or answer.status in _DONE:
+            return answer
+        # The words of a refusal are shown, and a peer may repeat what it was sent.
+        return replace(answer, body=answer.body.replace(token.encode(), b"<token>"))
+
+    def _follow(
+        self, origin: Origin, path: str, location: str, deadline: float
+    ) -> tuple[Origin, str]:
+        try:
+            url = urllib.parse.urljoin(f"{origin}{path}", location)
+            parts = urllib.parse.urlsplit(url)
+            target = Origin.parse(url)
+            there = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        except ValueError:
+            raise ProtocolError("The admin API redirects to what is no URL of a host.") from None
+        if not there.isascii() or not there.isprintable() or " " in there:
+            raise ProtocolError(f"The admin API redirects to {target}, and to no path there.")
+        if target.tls != origin.tls:
+            raise ProtocolError(f"The admin API redirects from {origin} to {target}.")
+        if self._has_token and target.host not in self._trusted:
+            self._trust_brokers(deadline)
+            if target.host not in self._trusted:
+                raise ProtocolError(
+                    f"The admin API redirects to {target}, which is no broker that we know of: "
+                    "the token does not go there.",
+                    hint="Name the brokers in service_url, or give admin_url of a Pulsar proxy.",
+                )
+        return target, there
+
+    def _trust_brokers(self, deadline: float) -> None:
+        """Ask the host that the user named for its brokers. It may refuse to say."""
+        request = Request("GET", self._path + _BROKERS)
+        try:
+            answer = self._perform(self._origin, request, deadline)
+            brokers = json.loads(answer.body) if answer.status == 200 else []
+            named = {Origin.parse(f"http://{broker}").host for broker in brokers}
+        except (EosError, ValueError, TypeError, RecursionError):
+            return
+        self._trusted |= named
+
+
+def _refusal(path: str, answer: Answer) -> EosError:
+    cls = _REFUSALS.get(answer.status, BrokerNotReady)
+    error = cls(f"The admin API answered {answer.status} to {path}.")
+    if words := answer.body[:_REFUSAL_BYTES].decode("utf-8", "replace").strip():
+        error.add_note(printable(words))
+    return error
+
+
+def _no_number(name: str) -> Never:
+    raise ValueError(f"{name} is no JSON")

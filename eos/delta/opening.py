@@ -1,0 +1,119 @@
+"""How a table is made and opened, and what the errors of ``deltalake`` mean then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+
+from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.delta_table import NO_HOOKS
+from eos.delta.folder import Folder
+from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
+
+
+def maybe_open(folder: Folder) -> DeltaTable | None:
+    """A handle on the table as it is now; None when none is there.
+
+    Raises:
+        Retriable: it can't be read.
+    """
+    with reading(folder):
+        try:
+            return DeltaTable(folder.uri, storage_options=folder.storage_options or None)
+        except TableNotFoundError:
+            return None
+
+
+def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Make an empty table; of several creators at once one does, and the others find its table.
+
+    Raises:
+        ConfigurationError: Delta has no such columns.
+        Retriable: it can't be made.
+    """
+    wanted = delta_schema(schema)
+    try:
+        with panics_as_errors():
+            DeltaTable.create(
+                folder.uri,
+                schema=wanted,
+                mode="error",
+                partition_by=list(partition_by),
+                storage_options=folder.storage_options or None,
+                # With retries two creators may succeed, and the second replaces the first.
+                commit_properties=CommitProperties(max_commit_retries=0),
+                post_commithook_properties=NO_HOOKS,
+            )
+    except Exception as error:
+        # Also after an error: somebody else may have been first.
+        if maybe_open(folder) is None:
+            raise _unreachable(folder, "can't be created", error) from folder.cause(error)
+
+
+@contextmanager
+def reading(folder: Folder) -> Iterator[None]:
+    """Errors of ``deltalake`` while the table is read, as ``Retriable``."""
+    try:
+        with panics_as_errors():
+            yield
+    except Exception as error:
+        raise _unreachable(folder, "can't be read", error) from folder.cause(error)
+
+
+@contextmanager
+def committing(folder: Folder, what: str) -> Iterator[None]:
+    """Errors while ``what`` is committed, as ``CommitUnconfirmed``: none proves that it failed.
+
+    Not even a conflict does: a put whose answer was lost may be repeated below us, and meet itself.
+    """
+    try:
+        with panics_as_errors():
+            yield
+    except Fatal:
+        raise
+    except Exception as error:
+        raise CommitUnconfirmed(
+            f"Delta table {folder.uri}: the commit of {what} was not confirmed: "
+            f"{folder.clean(error)}."
+        ) from folder.cause(error)
+
+
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """The table's columns, as Arrow has them."""
+    return pa.schema(table.schema().to_arrow())
+
+
+def delta_schema(schema: pa.Schema) -> Schema:
+    """Columns as Delta has them.
+
+    Raises:
+        ConfigurationError: it has no such type.
+    """
+    try:
+        return Schema.from_arrow(schema)
+    except Exception as error:
+        raise ConfigurationError(
+            f"Delta has no such columns: {error}.",
+            hint="Cast them to a type of Delta's: text, bytes, signed numbers, dates, times.",
+        ) from None
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """Columns as Delta's JSON, for a log."""
+    return str(delta_schema(schema).to_json())
+
+
+def schema_of(text: str) -> pa.Schema:
+    """The inverse of ``schema_text``."""
+    return pa.schema(Schema.from_json(text).to_arrow())
+
+
+def _unreachable(folder: Folder, what: str, error: Exception) -> Retriable:
+    return Retriable(
+        f"Delta table {folder.uri} {what}: {folder.clean(error)}.",
+        hint="Check that the folder or bucket can be reached, read and written by this user.",
+    )

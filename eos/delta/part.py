@@ -1,0 +1,134 @@
+"""What the Delta participant has in a record: the attempt's version, and its staged files."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from eos.delta.files import StagedFile
+from eos.protocol import Part, Payload, Stage
+
+KIND: Final = "delta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaPart(Part):
+    """One append to a Delta table.
+
+    Attributes:
+        table: absolute path or URL of the table; never with credentials.
+        app_id: Delta's transaction identifier of this log: the sink and the log's own id.
+        version: of ``app_id``: 1, 2, 3 with each attempt.
+        table_id: Delta's id of the table that the files were staged for.
+        attempt_id: in the name of each staged file.
+        schema: the table's columns behind the commit, as Delta's JSON; from PREPARED on.
+        merge: columns that the table lacks are added by the commit.
+        files: what was staged; None before it is counted.
+    """
+
+    table: str
+    app_id: str
+    version: int | None = None
+    table_id: str | None = None
+    attempt_id: str | None = None
+    schema: str | None = None
+    merge: bool = False
+    files: tuple[StagedFile, ...] | None = None
+
+    @property
+    def kind(self) -> str:
+        """``delta``."""
+        return KIND
+
+    @property
+    def can_expire(self) -> bool:
+        """Staged files wait until somebody deletes them: a vacuum after 7 days at the earliest."""
+        return False
+
+    @property
+    def output(self) -> str:
+        """The table."""
+        return self.table
+
+    @property
+    def label(self) -> str:
+        """``version 7 of table /data/orders``."""
+        return f"version {self.version} of table {self.table}"
+
+    @property
+    def identity(self) -> str:
+        """The table."""
+        return self.table
+
+    @property
+    def begun_at(self) -> tuple[int, ...] | None:
+        """The version."""
+        return None if self.version is None else (self.version,)
+
+    @property
+    def records(self) -> int | None:
+        """Rows, over all files."""
+        return None if self.files is None else sum(file.records for file in self.files)
+
+    @property
+    def bytes(self) -> int | None:
+        """Sizes of all files."""
+        return None if self.files is None else sum(file.size_bytes for file in self.files)
+
+    @property
+    def checksum(self) -> int | None:
+        """None is made: Parquet has its own."""
+        return None if self.files is None else 0
+
+    def check(self, stage: Stage) -> None:
+        """See ``Part``."""
+        _require(bool(self.table) and self.table.isprintable(), "table is missing")
+        if any(char in self.table for char in "@?#"):
+            raise ValueError("table holds a user, a query or a fragment; leave credentials out")
+        _require(bool(self.app_id), "app_id is missing")
+        begun = (self.version, self.table_id, self.attempt_id)
+        for value in begun:
+            _require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
+        if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
+            raise ValueError("attempt_id is not a uuid in canonical form")
+        _require(self.version is None or self.version >= 1, f"version {self.version}")
+        for is_there in (self.schema is not None, self.files is not None):
+            _require(is_there is (stage is Stage.PREPARED), "files go with their schema")
+        mine = f"eos-{self.attempt_id}-"
+        for file in self.files or ():
+            if not file.path.rsplit("/", 1)[-1].startswith(mine):
+                raise ValueError(f"{file.path} is another attempt's")
+
+    def check_follows(self, previous: Part) -> None:
+        """See ``Part``."""
+        assert isinstance(previous, DeltaPart)
+        carried = ["table", "app_id", "version", "table_id", "attempt_id"]
+        if previous.files is not None:
+            carried += ["schema", "merge", "files"]
+        for name in carried:
+            if getattr(self, name) != getattr(previous, name):
+                raise ValueError(f"{name} is not that of the attempt's last record")
+
+    def payload(self) -> Payload:
+        """See ``Part``."""
+        files = None if self.files is None else [json.loads(file.to_json()) for file in self.files]
+        names = ("table", "app_id", "version", "table_id", "attempt_id", "schema", "merge")
+        return {**{name: getattr(self, name) for name in names}, "files": files}
+
+    @classmethod
+    def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
+        """See ``Part``."""
+        found = dict(payload)
+        files = found.pop("files")
+        staged = (
+            None if files is None else tuple(StagedFile.from_json(json.dumps(one)) for one in files)
+        )
+        return cls(**found, files=staged)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

@@ -1,0 +1,249 @@
+"""The Delta participant: an attempt stages files, and its commit is one append. Spark-free.
+
+What it stages is in the table's folder, and in no version of the table. The commit names the files
+and carries Delta's transaction identifier (app id of the log, version of the attempt), which the
+table keeps: that is what became of it. Nothing expires, and whoever comes first commits.
+
+An abort needs no fence: it is decided for what was never PREPARED, which nobody commits; or because
+the output that decides has expired, and without that one's commit nobody begins this one.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eos.delta.files import StagedFile
+from eos.delta.opening import schema_of
+from eos.delta.part import KIND, DeltaPart
+from eos.delta.table import TargetTable
+from eos.errors import (
+    ConfigurationError,
+    EosError,
+    Fatal,
+    Fenced,
+    Indeterminate,
+    Retriable,
+)
+from eos.participant import Attempt, Participant
+from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
+from eos.retry import Patience
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What the writing side brings back: all tasks' files, and the table's columns behind them (as
+    Delta's JSON); ``merge``: the commit adds those that the table lacks."""
+
+    files: tuple[StagedFile, ...]
+    schema: str
+    merge: bool
+
+
+class DeltaParticipant(Participant):
+    """Begin, prepare, commit, abort and outcome of a sink's appends to one table.
+
+    Args:
+        table: an absolute path, ``file:///path`` or ``s3://bucket/prefix``.
+        storage_options: as ``deltalake`` takes them.
+    """
+
+    def __init__(
+        self, sink_id: str, table: str, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self.table = TargetTable(table, storage_options)
+        self._sink_id = sink_id
+        self._owner = f"eos/{sink_id}"
+        self._claim: DeltaPart | None = None
+        self._version = 0
+        # What failed before it was PREPARED is in no log: a vacuum takes what this forgets.
+        self._staged: dict[str, tuple[StagedFile, ...]] = {}
+
+    def claimed(self, history: History, log_table_id: str) -> DeltaPart:
+        """The table, and this log's identifier in it."""
+        app_id = f"{self._owner}/{log_table_id}"
+        return DeltaPart(table=self.table.folder.uri, app_id=app_id)
+
+    def traces(self) -> list[str]:
+        """Whether a log of this sink has committed to the table: asked when there is no log."""
+        if not self.table.exists() or self.table.committed_version(self._owner) is None:
+            return []
+        return [f"table {self.table.folder.uri} has rows of it"]
+
+    def check(self, claim: Part) -> None:
+        """Is it a table that can be appended to? That it is there at all is asked by ``missing``.
+
+        Raises:
+            ConfigurationError: it demands what an append of ready files can't keep.
+        """
+        if self.table.exists():
+            self.table.check_writable()
+
+    def missing(self, claim: Part, history: History) -> str | None:
+        """The table, when it is another one than the log names."""
+        last = _last(history, claim)
+        if last is None or last.table_id is None:
+            return None
+        if not self.table.exists():
+            return f"there is no Delta table at {last.table}"
+        if not self.table.same_table(last.table_id):
+            return f"the Delta table at {last.table} was dropped and made anew"
+        return None
+
+    def attach(self, claim: Part, history: History) -> None:
+        """Go on counting."""
+        self._claim = mine = _mine(claim)
+        begun = (history.last_begun(part.key) for part in history.parts(KIND))
+        parts = (part for record in begun if record for part in record.participants)
+        # Of every table of this log, and by whatever path it was named: one count for all of them.
+        self._version = max(
+            (
+                part.version or 0
+                for part in parts
+                if isinstance(part, DeltaPart) and part.app_id == mine.app_id
+            ),
+            default=0,
+        )
+
+    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
+        """A version of this log's identifier in the table that the log ends before."""
+        assert self._claim is not None
+        committed = self.table.committed_version(self._claim.app_id)
+        if committed is None or committed <= self._version:
+            return None
+        return f"version {committed} of {self._claim.app_id} is in table {self._claim.table}"
+
+    def begin(self, attempt: Attempt) -> DeltaPart:
+        """Name the next version; nothing is written yet."""
+        assert self._claim is not None
+        table_id = self.table.table_id
+        self._version += 1
+        return replace(
+            self._claim,
+            version=self._version,
+            table_id=table_id,
+            attempt_id=str(uuid.uuid4()),
+        )
+
+    def count(self, part: Part, written: Sequence[Any]) -> DeltaPart:
+        """The staged files, from a ``Staged``."""
+        (staged,) = written
+        mine = _mine(part)
+        self._staged[str(mine.attempt_id)] = staged.files
+        return replace(mine, files=staged.files, schema=staged.schema, merge=staged.merge)
+
+    def prepare(self, record: LogRecord, part: Part) -> DeltaPart:
+        """Look once more whether all files are there, and the table is the same.
+
+        Raises:
+            Retriable: files are gone, or the table was made anew: the epoch runs again.
+        """
+        mine = _mine(part)
+        gone = self.table.missing(mine.files or ())
+        if gone:
+            raise Retriable(f"{len(gone)} staged files of {mine.label} are gone.")
+        if not self.table.same_table(str(mine.table_id)):
+            raise Retriable(f"The Delta table at {mine.table} was made anew meanwhile.")
+        return mine
+
+    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Append the files, or find that they were. An attempt without rows notes its version."""
+        mine = _mine(part)
+        patience = Patience(deadline_s)
+        while True:
+            fate = self._commit_once(mine)
+            if fate.known is not Known.UNKNOWN or patience.is_over:
+                return fate
+            patience.pause()
+
+    def _commit_once(self, part: DeltaPart) -> Fate:
+        assert part.version is not None
+        assert part.files is not None
+        try:
+            self.table.commit(
+                part.files,
+                part.app_id,
+                part.version,
+                table_id=str(part.table_id),
+                schema=schema_of(str(part.schema)),
+                merge=part.merge,
+                owner=self._owner,
+            )
+        except Fenced as error:
+            return unknown(f"{error.message} The commit log may be an older copy")
+        except (Retriable, Indeterminate, ConfigurationError) as error:
+            logger.warning("%s: %s", part.label, error)
+            return self.outcome(part, timeout_s=0.0)
+        except Fatal as error:  # not any more; another driver may have made it before
+            found = self.outcome(part, timeout_s=0.0)
+            if found.known is not Known.UNKNOWN:
+                return found
+            return unknown(f"{error.message} {error.hint}".strip().rstrip("."))
+        return COMMITTED
+
+    def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Delete what was staged, as far as it is known and can be reached; a vacuum takes the
+        rest."""
+        mine = _mine(part)
+        files = mine.files or self._staged.get(str(mine.attempt_id), ())
+        try:
+            committed = self.table.committed_version(mine.app_id)
+            if committed is not None and committed == mine.version:
+                return COMMITTED
+            self.table.discard(files)
+        except EosError as error:
+            logger.warning(
+                "%s: %d staged files are left to a vacuum: %s", mine.label, len(files), error
+            )
+        return ABORTED
+
+    def outcome(self, part: Part, *, timeout_s: float) -> Fate:
+        """What the table says of the version, and of the files that wait for it.
+
+        A table that is not there proves nothing: it may come back, with the version in it.
+        """
+        mine = _mine(part)
+        assert mine.version is not None
+        try:
+            if not self.table.exists() or not self.table.same_table(str(mine.table_id)):
+                return unknown(f"the table at {mine.table} is not there, or another one")
+            committed = self.table.committed_version(mine.app_id)
+            if committed == mine.version:
+                return COMMITTED
+            if committed is not None and committed > mine.version:
+                found = f"has version {committed} of {mine.app_id} already"
+                return unknown(f"table {mine.table} {found}")
+            gone = self.table.missing(mine.files or ())
+        except EosError as error:
+            return unknown(f"table {mine.table} can't be read: {error.message}")
+        if gone:  # and nobody commits what is not there
+            return Fate(Known.ABORTED, f"{len(gone)} of its staged files are gone")
+        return unknown(f"{mine.label} is staged")
+
+    def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
+        """Now and then a checkpoint of the table."""
+        self._staged.pop(str(_mine(part).attempt_id), None)
+        if record.state is not State.COMMITTED:
+            return
+        try:
+            self.table.checkpoint_when_due()
+        except Exception as error:  # no commit depends on it
+            logger.warning(
+                "table %s: no checkpoint: %s", self.table.folder.uri, self.table.folder.clean(error)
+            )
+
+
+def _last(history: History, claim: Part) -> DeltaPart | None:
+    record = history.last_begun(claim.key)
+    part = None if record is None else record.part(claim.key)
+    return part if isinstance(part, DeltaPart) else None
+
+
+def _mine(part: Part) -> DeltaPart:
+    assert isinstance(part, DeltaPart)
+    return part

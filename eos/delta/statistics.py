@@ -1,0 +1,174 @@
+"""Statistics of one file as Delta's protocol has them: readers skip files by them.
+
+A bound may be too wide, never too narrow: a file that is skipped wrongly is lost data. So what no
+reader compares as another does has no bounds: a column with NaN or an infinity in it, decimals of
+more digits than a double holds (``deltalake`` 1.6 reads them as one), text that is no UTF-8, years
+outside of 1 to 9999. Bounds of timestamps are whole milliseconds, as Delta writes them, rounded
+outwards. Source: Delta's protocol, "Per-file Statistics".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+INDEXED_COLUMNS: Final = 32
+"""How many columns have statistics, counted as Delta does: fields of structs one by one."""
+_TEXT_CHARS: Final = 32
+"""Of a bound of text, as in Delta."""
+_LAST_CHAR: Final = "\U0010ffff"
+_EXACT_DIGITS: Final = 15
+_EPOCH: Final = datetime(1970, 1, 1)
+_FIRST_DAY: Final = date(1970, 1, 1).toordinal()
+
+_Bounds = tuple[Any, Any]
+
+
+class FileStatistics:
+    """Collects the statistics of one file, batch by batch; no work is done row by row.
+
+    Args:
+        schema: the file's columns (a partitioned table's without the partition columns).
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        leaves = [leaf for field in schema for leaf in _leaves(field)]
+        self._columns = [_Column(path, kind) for path, kind in leaves[:INDEXED_COLUMNS]]
+        self.records = 0
+        """Rows so far."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count in one batch of the file's schema."""
+        self.records += batch.num_rows
+        for column in self._columns:
+            array = batch.column(column.path[0])
+            for name in column.path[1:]:
+                # Unlike ``field``, ``flatten`` makes a field of a null struct null.
+                array = array.flatten()[array.type.get_field_index(name)]
+            column.add(array)
+
+    def to_json(self) -> str:
+        """What the commit says about the file."""
+        found: dict[str, Any] = {"numRecords": self.records}
+        found |= {"minValues": {}, "maxValues": {}, "nullCount": {}}
+        for column in self._columns:
+            _put(found["nullCount"], column.path, column.nulls)
+            bounds = column.bounds()
+            if bounds is not None:
+                _put(found["minValues"], column.path, bounds[0])
+                _put(found["maxValues"], column.path, bounds[1])
+        return json.dumps(found, allow_nan=False)
+
+
+class _Column:
+    """One column, or field of a struct: its nulls, smallest and largest value so far."""
+
+    def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
+        self.path = path
+        self.nulls = 0
+        self._comparable, self._shown = _handling(kind)
+        self._range: _Bounds | None = None
+
+    def add(self, array: pa.Array) -> None:
+        self.nulls += array.null_count
+        if self._shown is None or array.null_count == len(array):
+            return
+        if pa.types.is_floating(array.type) and not pc.all(pc.is_finite(array)).as_py():
+            self._shown = None
+            return
+        found = pc.min_max(array.view(self._comparable) if self._comparable else array)
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if self._range is not None:
+            low, high = min(low, self._range[0]), max(high, self._range[1])
+        self._range = low, high
+
+    def bounds(self) -> _Bounds | None:
+        """Smallest and largest value for JSON; None when there are none that all agree on."""
+        if self._shown is None or self._range is None:
+            return None
+        try:
+            return self._shown(*self._range)
+        except (OverflowError, ValueError):
+            return None
+
+
+def _leaves(field: pa.Field) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    if not pa.types.is_struct(field.type):
+        yield (field.name,), field.type
+        return
+    for child in field.type:
+        for path, kind in _leaves(child):
+            yield (field.name, *path), kind
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def _handling(
+    kind: pa.DataType,
+) -> tuple[pa.DataType | None, Callable[[Any, Any], _Bounds] | None]:
+    """As what values of a type are compared, and how their bounds are written; None: not at all."""
+    if pa.types.is_integer(kind):
+        return None, _as_they_are
+    if pa.types.is_floating(kind):
+        return None, _floats
+    if pa.types.is_decimal(kind) and kind.precision <= _EXACT_DIGITS:
+        return None, _whole_decimals if kind.scale == 0 else _decimals
+    if pa.types.is_string(kind):
+        return pa.binary(), _texts
+    if pa.types.is_date32(kind):
+        return pa.int32(), _dates
+    if pa.types.is_timestamp(kind):
+        return pa.int64(), _moments if kind.tz is None else _utc_moments
+    return None, None
+
+
+def _as_they_are(low: Any, high: Any) -> _Bounds:
+    return low, high
+
+
+def _floats(low: float, high: float) -> _Bounds:
+    # To some readers -0.0 is less than 0.0, to others the same.
+    return low or -0.0, high or 0.0
+
+
+def _whole_decimals(low: Any, high: Any) -> _Bounds:
+    return int(low), int(high)
+
+
+def _decimals(low: Any, high: Any) -> _Bounds:
+    return float(low), float(high)
+
+
+def _texts(low: bytes, high: bytes) -> _Bounds:
+    """Cut to length: the smaller bound gets smaller by it, the larger one must get larger."""
+    first, last = low.decode()[:_TEXT_CHARS], high.decode()
+    if len(last) <= _TEXT_CHARS:
+        return first, last
+    if last[_TEXT_CHARS] == _LAST_CHAR:
+        raise ValueError("there is no larger text of this length")
+    return first, last[:_TEXT_CHARS] + _LAST_CHAR
+
+
+def _dates(low: int, high: int) -> _Bounds:
+    first, last = (date.fromordinal(_FIRST_DAY + days) for days in (low, high))
+    return first.isoformat(), last.isoformat()
+
+
+def _moments(low_us: int, high_us: int) -> _Bounds:
+    low_ms, high_ms = low_us // 1000, -(-high_us // 1000)
+    first, last = (_EPOCH + timedelta(milliseconds=moment) for moment in (low_ms, high_ms))
+    return first.isoformat(timespec="milliseconds"), last.isoformat(timespec="milliseconds")
+
+
+def _utc_moments(low_us: int, high_us: int) -> _Bounds:
+    low, high = _moments(low_us, high_us)
+    return f"{low}Z", f"{high}Z"

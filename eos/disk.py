@@ -1,0 +1,41 @@
+"""Making local files survive a power failure: other libraries leave that to the kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class NotDurable(Exception):
+    """The disk did not confirm that it holds what was written."""
+
+
+def sync(folder: Path, names: Iterable[str]) -> None:
+    """Flush the files ``names`` below ``folder``, then every folder that holds one of them.
+
+    A name that is gone meanwhile is left out: housekeeping of somebody else replaced it.
+
+    Raises:
+        NotDurable: the disk did not confirm.
+    """
+    folders = {folder}
+    for name in names:
+        path = folder / name
+        folders.add(path.parent)
+        _sync_one(path)
+    for parent in sorted(folders):
+        _sync_one(parent)
+
+
+def _sync_one(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise NotDurable(f"{path}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)

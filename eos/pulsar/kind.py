@@ -1,0 +1,34 @@
+"""How recovery finds the Pulsar participant."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eos.ids import TopicName
+from eos.participant import Access, Kind, Participant
+from eos.protocol import Part
+from eos.pulsar.part import PulsarPart
+
+
+class PulsarKind:
+    """``pulsar`` in the log."""
+
+    part: type[Part] = PulsarPart
+
+    def open(self, sink_id: str, part: Part, access: Access) -> Participant:
+        """The Pulsar participant of a log, at the cluster of ``access``, or the recorded one."""
+        # Reading a log takes no client.
+        from eos.pulsar.participant import PulsarParticipant
+
+        assert isinstance(part, PulsarPart)
+        return PulsarParticipant(
+            sink_id,
+            access.service_url or part.service_url,
+            access.security,
+            receipt_namespace=TopicName.parse(part.receipt_topic).namespace_name,
+            admin_url=access.admin_url,
+            timeout_s=access.timeout_s,
+        )
+
+
+KIND: Final[Kind] = PulsarKind()

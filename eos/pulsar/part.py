@@ -1,0 +1,255 @@
+"""What the Pulsar participant has in a record: transaction, mark, receipt and what was sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from eos.ids import MessageId, TopicName, TxnId
+from eos.protocol import LogRecord, Part, Payload, Stage, check_key, has_control_characters
+from eos.pulsar.roll_call import RollCall
+from eos.summary import PartitionFigures
+
+KIND: Final = "pulsar"
+
+MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
+"""24 hours. A huge time to live switches off expiry for a whole coordinator (measured)."""
+
+_BEGUN: Final = ("txn", "ttl_ms", "mark_id", "mark_uuid")
+_CARRIED: Final = (*_BEGUN, "receipt_topic")
+_COLUMNS: Final = ("ttl_ms", "service_url", "receipt_topic", "mark_uuid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PulsarPart(Part):
+    """One Pulsar transaction, in the columns that version 1 of the log had for it.
+
+    Attributes:
+        service_url: the broker that the writer of the record used; never with credentials.
+        receipt_topic: full name; the same in the whole log.
+        txn: the transaction; columns ``txn_most`` and ``txn_least``.
+        ttl_ms: its time to live, at most 24 hours.
+        mark_id: where the mark sits in the receipt topic.
+        mark_uuid: what the mark says.
+        receipt_id: where the receipt sits; from PREPARED on.
+        partitions: what was sent, per topic partition; from PREPARED on.
+    """
+
+    service_url: str
+    receipt_topic: str
+    txn: TxnId | None = None
+    ttl_ms: int | None = None
+    mark_id: MessageId | None = None
+    mark_uuid: str | None = None
+    receipt_id: MessageId | None = None
+    partitions: tuple[PartitionFigures, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """``pulsar``."""
+        return KIND
+
+    @property
+    def can_expire(self) -> bool:
+        """A broker aborts what outlives its time to live, prepared or not."""
+        return True
+
+    @property
+    def output(self) -> str:
+        """The topic, without partition; "" before anything was sent."""
+        if not self.partitions:
+            return ""
+        return str(TopicName.parse(self.partitions[0].topic).base)
+
+    @property
+    def label(self) -> str:
+        """``transaction (0,17)``."""
+        return f"transaction {self.txn}"
+
+    @property
+    def txn_id(self) -> str | None:
+        """``(0,17)``."""
+        return str(self.txn) if self.txn else None
+
+    @property
+    def identity(self) -> str:
+        """The receipt topic: with another one, nothing could be proved of what was."""
+        return self.receipt_topic
+
+    @property
+    def anchors(self) -> frozenset[int | str]:
+        """The coordinator: it finishes its transactions only when a client connects to it."""
+        return frozenset() if self.txn is None else frozenset({self.txn.most})
+
+    @property
+    def begun_at(self) -> tuple[int, ...] | None:
+        """The place of the mark: ledgers and entries of a topic grow."""
+        return None if self.mark_id is None else tuple(self.mark_id)
+
+    @property
+    def records(self) -> int | None:
+        """Messages, over all partitions."""
+        return self._sum("records")
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of values and keys, over all partitions."""
+        return self._sum("bytes")
+
+    @property
+    def checksum(self) -> int | None:
+        """Sum modulo 2^64 over all partitions."""
+        total = self._sum("checksum")
+        return None if total is None else total % 2**64
+
+    def _sum(self, figure: str) -> int | None:
+        if self.receipt_id is None and not self.partitions:
+            return None
+        return sum(int(getattr(part, figure)) for part in self.partitions)
+
+    @property
+    def call(self) -> RollCall:
+        """The roll call that the mark has opened."""
+        assert self.mark_id is not None
+        assert self.mark_uuid is not None
+        return RollCall(self.receipt_topic, self.mark_id, self.mark_uuid)
+
+    def check(self, stage: Stage) -> None:
+        """See ``Part``."""
+        _check_service_url(self.service_url)
+        check_key(self.receipt_topic, what="receipt_topic")
+        self._check_presence(stage)
+        if stage is not Stage.CLAIMED:
+            self._check_begun()
+        if stage is Stage.PREPARED:
+            self._check_prepared()
+
+    def _check_presence(self, stage: Stage) -> None:
+        for name in _BEGUN:
+            _require_there(name, self, expected=stage is not Stage.CLAIMED)
+        _require_there("receipt_id", self, expected=stage is Stage.PREPARED)
+        if self.partitions and stage is not Stage.PREPARED:
+            raise ValueError("partitions do not belong there")
+
+    def _check_begun(self) -> None:
+        assert self.txn is not None
+        assert self.ttl_ms is not None
+        assert self.mark_id is not None
+        assert self.mark_uuid is not None
+        # TxnID is two uint64, of which Delta's long holds the lower half; the broker counts from 0.
+        _require(all(0 <= part < 2**63 for part in self.txn), f"txn {self.txn} is out of range")
+        _require(0 < self.ttl_ms <= MAX_TTL_MS, f"ttl_ms {self.ttl_ms} is not within 24 hours")
+        _check_message_id("mark_id", self.mark_id)
+        if str(uuid.UUID(self.mark_uuid)) != self.mark_uuid:
+            raise ValueError("mark_uuid is not a uuid in canonical form")
+
+    def _check_prepared(self) -> None:
+        assert self.receipt_id is not None
+        assert self.mark_id is not None
+        _check_message_id("receipt_id", self.receipt_id)
+        # Both are in one topic, and the mark was acknowledged before: ledgers and entries grow.
+        if self.receipt_id[:2] <= self.mark_id[:2]:
+            raise ValueError(f"receipt {self.receipt_id} is not after mark {self.mark_id}")
+        for part in self.partitions:
+            _check_partition(part)
+        repeated = [t for t, n in Counter(p.topic for p in self.partitions).items() if n > 1]
+        _require(not repeated, f"partitions name {', '.join(repeated)} twice")
+
+    def check_follows(self, previous: Part) -> None:
+        """See ``Part``."""
+        assert isinstance(previous, PulsarPart)
+        was_prepared = previous.receipt_id is not None
+        for name in (*_CARRIED, *(("receipt_id", "partitions") if was_prepared else ())):
+            if getattr(self, name) != getattr(previous, name):
+                raise ValueError(f"{name} is not that of the attempt's last record")
+
+    def check_new(self, previous: Part) -> None:
+        """See ``Part``."""
+        assert isinstance(previous, PulsarPart)
+        _require(self.mark_uuid != previous.mark_uuid, "mark_uuid is that of the last attempt")
+
+    def written_by(self, claim: Part) -> PulsarPart:
+        """With the service URL of the run that writes the record."""
+        assert isinstance(claim, PulsarPart)
+        return replace(self, service_url=claim.service_url)
+
+    def payload(self) -> Payload:
+        """Nothing: all of it stands in columns."""
+        return {}
+
+    def columns(self) -> Mapping[str, Any]:
+        """The columns of version 1."""
+        return {
+            **{name: getattr(self, name) for name in _COLUMNS},
+            "txn_most": self.txn.most if self.txn else None,
+            "txn_least": self.txn.least if self.txn else None,
+            "mark_id": str(self.mark_id) if self.mark_id else None,
+            "receipt_id": str(self.receipt_id) if self.receipt_id else None,
+            "partitions": self.partitions,
+        }
+
+    @classmethod
+    def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
+        """See ``Part``."""
+        most, least = columns["txn_most"], columns["txn_least"]
+        if (most is None) != (least is None):
+            raise ValueError("txn_most and txn_least go together")
+        return cls(
+            **{name: columns[name] for name in _COLUMNS},
+            txn=None if most is None else TxnId(int(most), int(least)),
+            mark_id=_message_id(columns["mark_id"]),
+            receipt_id=_message_id(columns["receipt_id"]),
+            partitions=tuple(columns["partitions"]),
+        )
+
+
+NOTHING: Final = PulsarPart(service_url="", receipt_topic="")
+
+
+def pulsar_part(record: LogRecord) -> PulsarPart:
+    """The Pulsar part of a record; one that holds nothing when it has none."""
+    for part in record.participants:
+        if isinstance(part, PulsarPart):
+            return part
+    return NOTHING
+
+
+def _require_there(name: str, part: PulsarPart, *, expected: bool) -> None:
+    is_there = getattr(part, name) is not None
+    if is_there != expected:
+        raise ValueError(f"{name} {'does not belong there' if is_there else 'is missing'}")
+
+
+def _check_partition(part: PartitionFigures) -> None:
+    check_key(part.topic, what="a partition's topic")
+    _require(bool(part.producers) and all(part.producers), f"{part.topic}: producers are missing")
+    _require(part.records >= 1, f"{part.topic}: {part.records} records")
+    _require(part.bytes >= 0, f"{part.topic}: {part.bytes} bytes")
+    _require(0 <= part.checksum < 2**64, f"{part.topic}: checksum {part.checksum} is not a uint64")
+    _check_message_id(f"{part.topic}: first_id", part.first_id)
+    _check_message_id(f"{part.topic}: last_id", part.last_id)
+    _require(part.first_id <= part.last_id, f"{part.topic}: first_id is after last_id")
+
+
+def _check_service_url(url: str) -> None:
+    # The url stays out of every message: it might be the very thing that holds a password.
+    _require("://" in url, "service_url is not a url")
+    if any(char in url for char in "@?#") or has_control_characters(url):
+        raise ValueError("service_url holds a user, a query or a fragment; leave credentials out")
+
+
+def _check_message_id(name: str, message_id: MessageId) -> None:
+    if message_id.ledger < 0 or message_id.entry < 0:
+        raise ValueError(f"{name} {message_id} is not the place of a message")
+
+
+def _message_id(text: str | None) -> MessageId | None:
+    return None if text is None else MessageId.parse(text)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

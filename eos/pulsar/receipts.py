@@ -1,0 +1,230 @@
+"""A sink's receipt topic: its life, and what a driver sends to it.
+
+The mark is sent before the transaction, the receipt inside it, the sentinel when somebody asks;
+answers and closing of the roll call come between (``roll_call``). What can be proved from them
+stands in ``witness``. One topic for each sink: another sink's open transaction would hide the
+sentinel (measured).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from typing import Final
+
+from eos.admin import AdminClient
+from eos.client import Entry, Producer, PulsarClient
+from eos.errors import ConfigurationError, TopicNotFound
+from eos.ids import MessageId, TopicName
+from eos.protocol import LogRecord
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.roll_call import CALL, KIND, MARK, RollCall, properties_of
+from eos.summary import Answer
+
+logger = logging.getLogger(__name__)
+
+SUBSCRIPTION: Final = "eos-receipts"
+RECEIPT: Final = "receipt"
+SENTINEL: Final = "sentinel"
+_PRIMING_TTL_MS: Final = 60_000
+_TABLE_ID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+
+def receipt_topic_name(namespace: str, sink_id: str, log_table_id: str) -> TopicName:
+    """``__eos-receipts-<sink>-<log table id>`` in ``tenant/namespace``.
+
+    Raises:
+        ConfigurationError: ``namespace`` is not ``tenant/namespace``.
+    """
+    if namespace.count("/") != 1:
+        raise ConfigurationError(
+            f"receipt_namespace {namespace!r}: expected tenant/namespace, public/default for one."
+        )
+    return TopicName.parse(f"persistent://{namespace}/__eos-receipts-{sink_id}-{log_table_id}")
+
+
+def receipt_topics_of(client: PulsarClient, namespace: str, sink_id: str) -> list[str]:
+    """The receipt topics that logs of ``sink_id`` have, or had, in ``tenant/namespace``.
+
+    Raises:
+        EosError: the broker refuses, or does not answer.
+    """
+    # Other topics there have names of every kind, which are compared and never parsed.
+    full = rf"persistent://{re.escape(namespace)}/__eos-receipts-{re.escape(sink_id)}-{_TABLE_ID}"
+    return sorted(name for name in client.topics(namespace) if re.fullmatch(full, name))
+
+
+def receipt_call(entry: Entry) -> str | None:
+    """The uuid of the mark that a receipt names, "" when it names none; None: it is no receipt.
+
+    A plain message is nobody's receipt, whatever it calls itself.
+    """
+    properties = properties_of(entry)
+    if entry.txn is None or properties.get(KIND) != RECEIPT:
+        return None
+    return properties.get(CALL, "")
+
+
+class ReceiptTopic:
+    """The receipt topic ``topic`` as a driver and recovery use it."""
+
+    def __init__(self, client: PulsarClient, topic: TopicName) -> None:
+        self.name = str(topic)
+        self._client = client
+        self._topic = topic
+        self._plain: Producer | None = None
+        self._last_sent: MessageId | None = None
+
+    @property
+    def last_sent(self) -> MessageId | None:
+        """Where the newest message of this object's own sits; None before the first."""
+        return self._last_sent
+
+    def exists(self) -> bool:
+        """Whether the broker has the topic. Creates nothing.
+
+        Raises:
+            EosError: no answer.
+        """
+        try:
+            partitions = self._client.partition_count(self.name)
+        except TopicNotFound:
+            return False
+        if partitions:
+            raise ConfigurationError(
+                f"{self._topic} is partitioned; a receipt topic must not be.",
+                hint="Delete it (pulsar-admin topics delete-partitioned-topic ...) and create it "
+                f"unpartitioned: pulsar-admin topics create {self._topic}",
+            )
+        return True
+
+    def create(self, admin: AdminClient | None = None) -> None:
+        """Make the topic, unpartitioned, when it is not there.
+
+        Args:
+            admin: makes it where the namespace does not let clients create topics.
+
+        Raises:
+            ConfigurationError: the namespace does not let clients create topics.
+            EosError: the broker refuses, or does not answer.
+        """
+        if self.exists():
+            return
+        try:
+            # By PRODUCER alone: the question for partitions would make a partitioned topic, where
+            # the namespace creates such (allowAutoTopicCreationType, measured).
+            self._client.create_unpartitioned(self.name)
+        except TopicNotFound:
+            if admin is not None:
+                admin.create_topic(self._topic)
+                return
+            raise ConfigurationError(
+                f"The receipt topic {self._topic} does not exist, and its namespace does not let "
+                "clients create topics.",
+                hint=f"Create it: pulsar-admin topics create {self._topic} (or set admin_url, with "
+                "a role that may; or name another namespace with receipt_namespace).",
+            ) from None
+
+    def subscribe(self) -> None:
+        """Make the durable subscription from the earliest message, when it is not there.
+
+        A topic without a subscription is trimmed, and deleted when idle (measured).
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        self._client.subscribe_durably(self.name, SUBSCRIPTION)
+
+    def prime(self) -> None:
+        """Commit one small transaction, so that the topic's transaction buffer is ready before
+        an epoch depends on it.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        with self._client.join(self._client.coordinators.begin(_PRIMING_TTL_MS)) as txn:
+            producer = self._client.producer(self.name)
+            producer.send(b"", txn=txn, properties={KIND: "prime"})
+            producer.close()
+
+    def send_mark(self) -> RollCall:
+        """Send a mark: the beginning of an attempt's roll call.
+
+        Raises:
+            EosError: the broker did not store it, or it is not known whether it did.
+        """
+        mark_uuid = str(uuid.uuid4())
+        return RollCall(self.name, self._send_plain(MARK, mark_uuid), mark_uuid)
+
+    def send_sentinel(self) -> MessageId:
+        """Send a sentinel; whoever reads up to it has read everything before.
+
+        Raises:
+            EosError: the broker did not store it, or it is not known whether it did.
+        """
+        return self._send_plain(SENTINEL, str(uuid.uuid4()))
+
+    def close_roll_call(self, call: RollCall, *, timeout_s: float) -> tuple[Answer, ...]:
+        """Close ``call``; the answers that were given before.
+
+        Raises:
+            EosError: it is not known who has answered: poison.
+        """
+        return call.close(self._client, self._producer(), timeout_s=timeout_s)
+
+    def send_receipt(self, record: LogRecord, part: PulsarPart) -> MessageId:
+        """Send the receipt of the attempt inside its transaction, and close the producer.
+
+        Nothing of it is done ahead: a transaction that has expired, or a permission that is gone,
+        is found out here, before PREPARED.
+
+        Raises:
+            EosError: the broker did not store it, or it is not known whether it did: poison.
+        """
+        assert part.txn is not None
+        txn = self._client.join(part.txn)
+        (producer,) = self._client.producers([self.name], txn=txn)
+        body = {
+            "sink_id": record.sink_id,
+            "query_id": record.query_id,
+            "epoch": record.epoch,
+            "attempt": record.attempt,
+            "records": part.records or 0,
+            "checksum": part.checksum or 0,
+        }
+        receipt = producer.send(
+            json.dumps(body).encode(),
+            txn=txn,
+            properties={KIND: RECEIPT, CALL: str(part.mark_uuid), "txn": str(part.txn)},
+        )
+        producer.close()
+        txn.check()
+        self._last_sent = receipt.result(timeout=0)
+        return self._last_sent
+
+    def acknowledge(self, message_id: MessageId) -> None:
+        """Acknowledge everything up to ``message_id``, attached only for this moment.
+
+        Raises:
+            EosError: it did not work; nothing depends on it.
+        """
+        self._client.acknowledge(self.name, SUBSCRIPTION, message_id)
+
+    def _producer(self) -> Producer:
+        if self._plain is None or not self._plain.is_usable:
+            try:
+                self._plain = self._client.producer(self.name)
+            except TopicNotFound as error:
+                error.hint = error.deleted_hint
+                raise
+        return self._plain
+
+    def _send_plain(self, kind: str, message_uuid: str) -> MessageId:
+        producer = self._producer()
+        sent = producer.send(b"", properties={KIND: kind, CALL: message_uuid})
+        producer.flush()
+        # The receipt is here: its thread may need a moment to say so.
+        self._last_sent = sent.result()
+        return self._last_sent

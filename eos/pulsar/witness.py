@@ -1,0 +1,153 @@
+"""What can be proved about a transaction's end: from its receipt topic, and from its own data.
+
+Reading is in order and stops at the first open transaction: whoever has read mark and sentinel has
+seen every committed receipt between them. A receipt counts only at the place that PREPARED names
+and with the transaction's number in its metadata: whoever may write to the topic can write
+``receipt`` on a message, and can't put it there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from eos.client import Entry, PulsarClient
+from eos.errors import ConnectionLost, EosError, ProtocolError
+from eos.ids import MessageId
+from eos.pulsar.asking import DataAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.counting import count
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.receipts import ReceiptTopic, receipt_call
+from eos.pulsar.roll_call import CALL, KIND, MARK, properties_of
+
+logger = logging.getLogger(__name__)
+
+
+class Witness:
+    """Asks the receipt topic, and the topics that a transaction wrote to."""
+
+    def __init__(self, client: PulsarClient, receipts: ReceiptTopic) -> None:
+        self._client = client
+        self._receipts = receipts
+
+    def find_mark(self, part: PulsarPart, *, timeout_s: float) -> MarkAnswer:
+        """Read the mark of ``part`` where the log says it is, and compare its uuid."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            if not self._receipts.exists():
+                return MarkAnswer.ABSENT
+            # Something to read in any case: a topic that was made anew is empty.
+            if not _is_behind(self._receipts.send_sentinel(), part):
+                return MarkAnswer.ABSENT
+            with self._client.reader(self._receipts.name, _mark_id(part)) as reader:
+                for entry in reader.read(deadline):
+                    return MarkAnswer.FOUND if _is_mark(entry, part) else MarkAnswer.ABSENT
+        except EosError as error:
+            logger.info("the mark of transaction %s can't be read yet: %s", part.txn, error)
+        return MarkAnswer.UNKNOWN
+
+    def ask(self, part: PulsarPart, *, timeout_s: float) -> WitnessAnswer:
+        """Whether the transaction of ``part``, over by now, was committed.
+
+        Only the receipt itself proves a commit. Only mark, then a sentinel sent after the
+        transaction was over, and no receipt between them, prove that there was none.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            if not self._receipts.exists():
+                return WitnessAnswer.HISTORY_GONE
+            with self._client.reader(self._receipts.name, _mark_id(part)) as reader:
+                sent = self._receipts.send_sentinel()
+                if not _is_behind(sent, part):
+                    return WitnessAnswer.HISTORY_GONE
+                is_first, sentinel = True, sent.place
+                for entry in reader.read(deadline):
+                    if is_first and not _is_mark(entry, part):
+                        return WitnessAnswer.HISTORY_GONE
+                    is_first = False
+                    if _is_receipt(entry, part):
+                        return WitnessAnswer.READABLE
+                    if entry.id.place >= sentinel:
+                        return WitnessAnswer.PROVED_ABSENT
+        except EosError as error:
+            logger.info("the witness of transaction %s is silent: %s", part.txn, error)
+        return WitnessAnswer.UNKNOWN
+
+    def commits_after(self, part: PulsarPart, *, timeout_s: float) -> str | None:
+        """The first receipt behind the mark of ``part`` that is another transaction's, in words.
+
+        None: there is none, or the mark is gone, and with it the proof.
+
+        Raises:
+            ConnectionLost: no sentinel was read in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        if not self._receipts.exists():
+            return None
+        with self._client.reader(self._receipts.name, _mark_id(part)) as reader:
+            sent = self._receipts.send_sentinel()
+            if not _is_behind(sent, part):
+                return None
+            is_first, sentinel = True, sent.place
+            for entry in reader.read(deadline):
+                if is_first and not _is_mark(entry, part):
+                    return None
+                is_first = False
+                if entry.id.place >= sentinel:
+                    return None
+                if receipt_call(entry) not in (None, part.mark_uuid):
+                    return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
+        raise ConnectionLost(f"Nobody can read {self._receipts.name} to its end.")
+
+    def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:
+        """Whether every entry of the transaction is delivered, with the figures that PREPARED has.
+
+        A broker delivers them only when the transaction is committed. The numbers of transactions
+        and places begin again on another cluster; so many entries with the same checksums do not.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            for one in part.partitions:
+                left_s = max(0.1, deadline - time.monotonic())
+                counted = count(self._client, part, one, timeout_s=left_s)
+                if counted is None or not counted.is_equal(one):
+                    return DataAnswer.UNPROVED
+        except EosError as error:
+            logger.info("the data of transaction %s can't be read: %s", part.txn, error)
+            return DataAnswer.UNPROVED
+        return DataAnswer.READABLE if part.partitions else DataAnswer.UNPROVED
+
+
+def _mark_id(part: PulsarPart) -> MessageId:
+    assert part.mark_id is not None
+    return part.mark_id
+
+
+def _is_behind(sent: MessageId, part: PulsarPart) -> bool:
+    """Whether a message that was sent just now sits behind the mark of ``part``.
+
+    The numbers of ledgers only grow in a cluster. On another one, where they are lower, a reader
+    from the mark on would wait for ever.
+    """
+    return sent.place > _mark_id(part).place
+
+
+def _is_mark(entry: Entry, part: PulsarPart) -> bool:
+    properties = properties_of(entry)
+    is_there = entry.id.place == _mark_id(part).place
+    return is_there and (properties.get(KIND), properties.get(CALL)) == (MARK, part.mark_uuid)
+
+
+def _epoch_in(entry: Entry) -> str:
+    """Which epoch a receipt is of, for a person; whoever wrote it may have written anything."""
+    try:
+        epoch = json.loads(entry.messages()[0].value or b"")["epoch"]
+    except (ProtocolError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return f"epoch {epoch}, " if isinstance(epoch, str) and epoch.isprintable() else ""
+
+
+def _is_receipt(entry: Entry, part: PulsarPart) -> bool:
+    assert part.receipt_id is not None
+    return entry.id.place == part.receipt_id.place and entry.txn == part.txn

@@ -1,0 +1,24 @@
+"""Rows <-> the bytes of entries: which partition, which batch, and what a reader finds in them."""
+
+from eos.wire.batch.checks import check_rows
+from eos.wire.batch.compression import Compression
+from eos.wire.batch.encoder import EncodedBatch, encode_batches
+from eos.wire.batch.entry import Entry
+from eos.wire.batch.reader import DecodedMessage, decode_batch
+from eos.wire.batch.routing import partitions_for_keys, split_by_partition
+from eos.wire.batch.rows import Message, Rows, rows_from_messages
+
+__all__ = [
+    "Compression",
+    "DecodedMessage",
+    "EncodedBatch",
+    "Entry",
+    "Message",
+    "Rows",
+    "check_rows",
+    "decode_batch",
+    "encode_batches",
+    "partitions_for_keys",
+    "rows_from_messages",
+    "split_by_partition",
+]

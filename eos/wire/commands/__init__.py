@@ -1,0 +1,118 @@
+"""The commands of Pulsar's binary protocol that we speak, as typed objects.
+
+Numbers from ``pulsar-common/src/main/proto/PulsarApi.proto`` of apache/pulsar. ``request_id`` pairs
+a request with its answer. Names of fields are ours where Pulsar's would mislead.
+"""
+
+from eos.wire.commands.answers import Error, Success
+from eos.wire.commands.connecting import (
+    PROTOCOL_VERSION,
+    AuthChallenge,
+    AuthData,
+    AuthResponse,
+    Connect,
+    Connected,
+    FeatureFlags,
+    Ping,
+    Pong,
+)
+from eos.wire.commands.consuming import (
+    Ack,
+    AckResponse,
+    AckType,
+    CloseConsumer,
+    Deliver,
+    Flow,
+    GetLastMessageId,
+    GetLastMessageIdResponse,
+    InitialPosition,
+    Subscribe,
+    SubscriptionType,
+)
+from eos.wire.commands.envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
+from eos.wire.commands.finding import (
+    GetTopics,
+    GetTopicsResponse,
+    Lookup,
+    LookupResponse,
+    LookupType,
+    PartitionedMetadata,
+    PartitionedMetadataResponse,
+    TopicsMode,
+)
+from eos.wire.commands.parts import EncryptionKeys, KeyValue, MessageIdData, MessageMetadata
+from eos.wire.commands.producing import (
+    CloseProducer,
+    Producer,
+    ProducerSuccess,
+    Send,
+    SendError,
+    SendReceipt,
+)
+from eos.wire.commands.transactions import (
+    AddPartitionToTxn,
+    AddPartitionToTxnResponse,
+    EndTxn,
+    EndTxnResponse,
+    NewTxn,
+    NewTxnResponse,
+    TcClientConnectRequest,
+    TcClientConnectResponse,
+    TxnAction,
+)
+
+__all__ = [
+    "COMMANDS",
+    "FIELD_NAMES",
+    "PROTOCOL_VERSION",
+    "TYPE_NUMBERS",
+    "Ack",
+    "AckResponse",
+    "AckType",
+    "AddPartitionToTxn",
+    "AddPartitionToTxnResponse",
+    "AuthChallenge",
+    "AuthData",
+    "AuthResponse",
+    "BaseCommand",
+    "CloseConsumer",
+    "CloseProducer",
+    "Connect",
+    "Connected",
+    "Deliver",
+    "EncryptionKeys",
+    "EndTxn",
+    "EndTxnResponse",
+    "Error",
+    "FeatureFlags",
+    "Flow",
+    "GetLastMessageId",
+    "GetLastMessageIdResponse",
+    "GetTopics",
+    "GetTopicsResponse",
+    "InitialPosition",
+    "KeyValue",
+    "Lookup",
+    "LookupResponse",
+    "LookupType",
+    "MessageIdData",
+    "MessageMetadata",
+    "NewTxn",
+    "NewTxnResponse",
+    "PartitionedMetadata",
+    "PartitionedMetadataResponse",
+    "Ping",
+    "Pong",
+    "Producer",
+    "ProducerSuccess",
+    "Send",
+    "SendError",
+    "SendReceipt",
+    "Subscribe",
+    "SubscriptionType",
+    "Success",
+    "TcClientConnectRequest",
+    "TcClientConnectResponse",
+    "TopicsMode",
+    "TxnAction",
+]

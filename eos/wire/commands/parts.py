@@ -1,0 +1,60 @@
+"""What commands are made of, and the metadata that goes with each entry."""
+
+from __future__ import annotations
+
+from eos.ids import MessageId
+from eos.wire.messages import Message, field
+
+
+class KeyValue(Message):
+    key: str = field(1, "string")
+    value: str = field(2, "string")
+
+
+class MessageIdData(Message):
+    ledger: int = field(1, "uint64")
+    entry: int = field(2, "uint64")
+    partition: int = field(3, "int32", default=-1)
+    batch_index: int = field(4, "int32", default=-1)
+    batch_size: int = field(6, "int32", default=0)
+
+    def message_id(self) -> MessageId:
+        """The same as others know it. Numbers are unsigned on the wire: -1 comes as 2^64 - 1."""
+        if max(self.ledger, self.entry) >= 2**63:
+            return MessageId(-1, -1)
+        return MessageId(self.ledger, self.entry, self.partition, self.batch_index)
+
+    @classmethod
+    def of_entry(cls, message_id: MessageId) -> MessageIdData:
+        """The entry that ``message_id`` is in."""
+        return cls(ledger=message_id.ledger, entry=message_id.entry)
+
+
+class EncryptionKeys(Message):
+    key: str = field(1, "string")
+
+
+class MessageMetadata(Message):
+    """Goes with each entry; both halves of the transaction's id stand here *and* in SEND."""
+
+    producer_name: str = field(1, "string")
+    sequence_id: int = field(2, "uint64")
+    publish_time: int = field(3, "uint64")
+    properties: tuple[KeyValue, ...] = field(4, KeyValue, default=())
+    replicated_from: str | None = field(5, "string", default=None)
+    partition_key: str | None = field(6, "string", default=None)
+    compression: int | None = field(8, "int32", default=None)
+    uncompressed_size: int | None = field(9, "uint32", default=None)
+    num_messages_in_batch: int | None = field(11, "int32", default=None)
+    event_time: int | None = field(12, "uint64", default=None)
+    encryption_keys: tuple[EncryptionKeys, ...] = field(13, EncryptionKeys, default=())
+    schema_version: bytes | None = field(16, "bytes", default=None)
+    partition_key_b64_encoded: bool | None = field(17, "bool", default=None)
+    ordering_key: bytes | None = field(18, "bytes", default=None)
+    marker_type: int | None = field(20, "int32", default=None)
+    txnid_least: int | None = field(22, "uint64", default=None)
+    txnid_most: int | None = field(23, "uint64", default=None)
+    highest_sequence_id: int | None = field(24, "uint64", default=None)
+    null_value: bool | None = field(25, "bool", default=None)
+    num_chunks_from_msg: int | None = field(27, "int32", default=None)
+    chunk_id: int | None = field(29, "int32", default=None)

@@ -1,0 +1,70 @@
+"""The commands of transactions, to their coordinator. What Pulsar calls a time to live in seconds
+holds milliseconds: here it is ``ttl_ms``."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from eos.wire.messages import Message, field
+
+
+class TxnAction(IntEnum):
+    """What END_TXN does."""
+
+    COMMIT = 0
+    ABORT = 1
+
+
+class NewTxn(Message):
+    request_id: int = field(1, "uint64")
+    ttl_ms: int | None = field(2, "uint64", default=None)
+    tc_id: int | None = field(3, "uint64", default=None)
+
+
+class NewTxnResponse(Message):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    error: int | None = field(4, "int32", default=None)
+    message: str = field(5, "string", default="")
+
+
+class AddPartitionToTxn(Message):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    partitions: tuple[str, ...] = field(4, "string", default=())
+
+
+class AddPartitionToTxnResponse(Message):
+    request_id: int = field(1, "uint64")
+    txnid_least: int = field(2, "uint64", default=0)
+    txnid_most: int = field(3, "uint64", default=0)
+    error: int | None = field(4, "int32", default=None)
+    message: str = field(5, "string", default="")
+
+
+class EndTxn(Message):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    action: int | None = field(4, "int32", default=None)
+
+
+class EndTxnResponse(Message):
+    request_id: int = field(1, "uint64")
+    txnid_least: int = field(2, "uint64", default=0)
+    txnid_most: int = field(3, "uint64", default=0)
+    error: int | None = field(4, "int32", default=None)
+    message: str = field(5, "string", default="")
+
+
+class TcClientConnectRequest(Message):
+    request_id: int = field(1, "uint64")
+    tc_id: int = field(2, "uint64")
+
+
+class TcClientConnectResponse(Message):
+    request_id: int = field(1, "uint64")
+    error: int | None = field(2, "int32", default=None)
+    message: str = field(3, "string", default="")

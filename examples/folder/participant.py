@@ -1,0 +1,190 @@
+"""The participant: an attempt is a folder, and to commit it is to rename it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from eos.participant import Access, Attempt, Kind, Participant
+from eos.protocol import ABORTED, COMMITTED, Fate, History, LogRecord, Part, Payload, Stage, unknown
+
+
+@dataclass(frozen=True)
+class FolderPart(Part):
+    """``root`` is the output; ``name`` that of the attempt's folder, ``number`` counts attempts."""
+
+    root: str
+    name: str | None = None
+    number: int | None = None
+    files: int | None = None
+    size_bytes: int | None = None
+
+    kind = "folder"
+    can_expire = False
+    checksum = 0
+
+    @property
+    def output(self) -> str:
+        """The folder that readers look into."""
+        return self.root
+
+    identity = output
+
+    @property
+    def label(self) -> str:
+        """``folder 7c0f of /data/out``."""
+        return f"folder {self.name} of {self.root}"
+
+    @property
+    def begun_at(self) -> tuple[int, ...] | None:
+        """Counts the attempts of the sink."""
+        return None if self.number is None else (self.number,)
+
+    @property
+    def records(self) -> int | None:
+        """Files."""
+        return self.files
+
+    @property
+    def bytes(self) -> int | None:
+        """Of all files."""
+        return self.size_bytes
+
+    @property
+    def staged(self) -> Path:
+        """Where an attempt is written: no reader looks there."""
+        return Path(self.root, ".staged", str(self.name))
+
+    @property
+    def done(self) -> Path:
+        """Where it is, when it is committed."""
+        return Path(self.root, str(self.name))
+
+    def check(self, stage: Stage) -> None:
+        """See ``Part``."""
+        if not Path(self.root).is_absolute():
+            raise ValueError(f"{self.root} is no absolute path")
+        if (self.name is None or self.number is None) != (stage is Stage.CLAIMED):
+            raise ValueError("an attempt has a name and a number")
+        if self.name is not None and str(uuid.UUID(self.name)) != self.name:
+            raise ValueError("the name of an attempt is no uuid")  # and no path to elsewhere
+        if (self.files is None or self.size_bytes is None) != (stage is not Stage.PREPARED):
+            raise ValueError("files are counted when they are prepared")
+
+    def check_follows(self, previous: Part) -> None:
+        """See ``Part``."""
+        assert isinstance(previous, FolderPart)
+        counted = previous.files is None or previous.files == self.files
+        if previous.name != self.name or not counted:
+            raise ValueError("it is another attempt")
+
+    def payload(self) -> Payload:
+        """See ``Part``."""
+        return asdict(self)
+
+    @classmethod
+    def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
+        """See ``Part``."""
+        return cls(**payload)
+
+
+class FolderParticipant(Participant):
+    """Writes below ``root``, on one file system."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = str(Path(root).absolute())
+        self._number = 0
+
+    def claimed(self, history: History, log_table_id: str) -> FolderPart:
+        """See ``Participant``."""
+        return FolderPart(self._root)
+
+    def missing(self, claim: Part, history: History) -> str | None:
+        """The folder, when the log names attempts in it."""
+        gone = history.last_begun(claim.key) is not None and not Path(self._root).is_dir()
+        return f"there is no folder {self._root}" if gone else None
+
+    def make(self, claim: Part) -> None:
+        """The folder."""
+        Path(self._root, ".staged").mkdir(parents=True, exist_ok=True)
+
+    def attach(self, claim: Part, history: History) -> None:
+        """Go on counting."""
+        last = history.last_begun(claim.key)
+        part = None if last is None else last.part(claim.key)
+        self._number = 0 if part is None or part.begun_at is None else part.begun_at[0]
+
+    def begin(self, attempt: Attempt) -> FolderPart:
+        """A name; the folder comes with the first file."""
+        self._number += 1
+        return FolderPart(self._root, name=str(uuid.uuid4()), number=self._number)
+
+    def count(self, part: Part, written: Sequence[Any]) -> FolderPart:
+        """``written``: the files of the attempt."""
+        paths = [Path(path) for path in written]
+        size_bytes = sum(path.stat().st_size for path in paths)
+        return replace(_mine(part), files=len(paths), size_bytes=size_bytes)
+
+    def prepare(self, record: LogRecord, part: Part) -> FolderPart:
+        """Files survive a power failure from here on."""
+        mine = _mine(part)
+        for path in [*mine.staged.glob("*"), mine.staged, mine.staged.parent] if mine.files else []:
+            _sync(path)
+        return mine
+
+    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Rename: there is no moment at which half of it is there."""
+        mine = _mine(part)
+        if not mine.files:
+            return COMMITTED  # it has no rows in this epoch
+        try:
+            os.rename(mine.staged, mine.done)
+            _sync(mine.done.parent)
+        except FileNotFoundError:
+            pass  # done before, or gone
+        except OSError as error:
+            return unknown(f"{mine.label} can't be renamed: {error.strerror}")
+        return self.outcome(part, timeout_s=deadline_s)
+
+    def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Delete what no reader has seen."""
+        shutil.rmtree(_mine(part).staged, ignore_errors=True)
+        return COMMITTED if _mine(part).done.is_dir() else ABORTED
+
+    def outcome(self, part: Part, *, timeout_s: float) -> Fate:
+        """The folder is there, or it is not."""
+        mine = _mine(part)
+        if mine.done.is_dir() or mine.files == 0:
+            return COMMITTED
+        return unknown(f"{mine.label} is staged") if mine.staged.is_dir() else ABORTED
+
+
+class FolderKind:
+    """``folder`` in the log."""
+
+    part: type[Part] = FolderPart
+
+    def open(self, sink_id: str, part: Part, access: Access) -> FolderParticipant:
+        """For recovery: the log knows where."""
+        return FolderParticipant(_mine(part).root)
+
+
+KIND: Final[Kind] = FolderKind()
+
+
+def _mine(part: Part) -> FolderPart:
+    assert isinstance(part, FolderPart)
+    return part
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,54 @@
+"""What a Spark task does for a ``DeltaSink``: its rows become staged files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from eos import failpoints
+from eos.delta.files import StagedFile
+from eos.delta.staging import StagingTarget, stage
+from eos.errors import Fatal
+from eos.steps import TaskStep
+
+REPORT_SCHEMA: Final = "files string, error string"
+"""What a task returns to Spark: one row, JSON."""
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """The function that ``mapInArrow`` runs; travels to the executors.
+
+    A task may run more than once: of several runs' files the driver knows those that Spark took the
+    result of, and nobody ever commits the others.
+    """
+
+    target: StagingTarget
+    attempt_id: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage ``batches`` and yield the report."""
+        context = TaskContext.get()
+        assert context is not None
+        files: tuple[StagedFile, ...] = ()
+        error = None
+        try:
+            files = stage(
+                batches,
+                self.target,
+                attempt_id=self.attempt_id,
+                spark_partition=context.partitionId(),
+            )
+        except Fatal as failure:  # Spark would only run it again
+            error = json.dumps([failure.message, failure.hint])
+        failpoints.reached(TaskStep.SETTLE)
+        report = {"files": [json.dumps([file.to_json() for file in files])], "error": [error]}
+        yield pa.RecordBatch.from_pydict(
+            report, schema=pa.schema([("files", pa.string()), ("error", pa.string())])
+        )
+        failpoints.reached(TaskStep.REPORT)

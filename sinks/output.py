@@ -1,0 +1,49 @@
+"""The writing side of one output: from a DataFrame to what its participant counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from eos.participant import Participant
+from eos.protocol import History, Part
+
+Write = Callable[[], Sequence[Any]]
+"""Writes the rows; what it returns goes to ``Participant.count``. When it comes back, no task of it
+runs any more."""
+
+
+class Output(ABC):
+    """One output of a sink: where rows go, and the participant that commits them."""
+
+    participant: Participant
+
+    @abstractmethod
+    def plan(self, df: DataFrame, context: SparkContext, part: Part) -> Write:
+        """Step 5 up to the one Spark action that writes ``df`` in the attempt of ``part``; touches
+        nothing yet.
+
+        Raises:
+            InputError: the DataFrame can't be written there.
+        """
+
+    def traces(self) -> list[str]:
+        """What earlier logs of this sink have left at the output, by name: signs that the sink has
+        written before.
+
+        Raises:
+            Retriable: it does not answer.
+        """
+        return []
+
+    def on_open(self, history: History, df: DataFrame) -> None:
+        """The log was opened, for an epoch of ``df``: make what has to be there by its columns, and
+        give the user a word about what has changed since.
+
+        Raises:
+            InputError: the DataFrame can't be written there.
+        """

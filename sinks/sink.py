@@ -1,0 +1,262 @@
+"""A sink for PySpark: when an epoch runs, for whatever outputs it is written to."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from eos.commit_log import CommitLog, has_log
+from eos.committer import Committer, EpochResult, Written
+from eos.errors import DuplicateEpochCall, EosError
+from eos.protocol import (
+    BATCH,
+    FINAL,
+    History,
+    Part,
+    State,
+    check_lineage,
+    lost_log,
+    unfinished_epoch,
+)
+from eos.retry import attempts
+from sinks.arguments import BatchKey, batch_key, check_batch
+from sinks.failures import shortened
+from sinks.jobs import spark_context
+from sinks.options import SinkOptions
+from sinks.output import Output
+from sinks.progress import log_written
+from sinks.streaming import (
+    is_stateful,
+    may_rerun,
+    planned_at,
+    run_without_writing,
+    running_query,
+)
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An epoch that ended in an error, of which kind; ``twice``: it was written, and called again.
+
+    Not the error itself, which would keep its traceback and all that hangs on it.
+    """
+
+    epoch: str
+    why: str
+    twice: DuplicateEpochCall | None
+
+
+class Sink(ABC):
+    """What all sinks have: a function for ``foreachBatch``, ``write`` for batch jobs, a committer.
+
+    Nothing is connected before the first epoch; then the sink is claimed, and a driver that holds
+    it elsewhere is fenced.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self._lock = threading.Lock()
+        self._outputs: list[Output] = []
+        self._committer: Committer | None = None
+        self._failed: dict[str, _Failed] = {}
+
+    @abstractmethod
+    def outputs(self) -> list[Output]:
+        """Its outputs, made anew, not connected yet."""
+
+    def frames(self, df: DataFrame) -> list[DataFrame]:
+        """What of ``df`` each output gets, in their order."""
+        return [df]
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch of a streaming query, exactly once; skip it if it was written.
+
+        Raises:
+            EosError: see ``write``; also NewLineage, for a new checkpoint under a known sink.
+        """
+        try:
+            self._write_batch(df, batch_id)
+        except Exception as error:
+            failure, line = shortened(error, self._named(batch_id))
+            raise failure from line
+
+    def _write_batch(self, df: DataFrame, batch_id: int) -> None:
+        context = spark_context(df)
+        query = running_query(df)
+        result = self._reported(
+            df,
+            context,
+            query.query_id,
+            str(batch_id),
+            call=query.run_id,
+            planned_at=lambda: planned_at(df, batch_id),
+        )
+        if result.status == "skipped" and is_stateful(df):
+            run_without_writing(df)
+
+    def write(self, df: DataFrame, *, epoch: BatchKey) -> EpochResult:
+        """Write a batch job's rows, exactly once for each ``epoch``.
+
+        A key that an earlier run has written is skipped, by the key alone: rows are not compared.
+
+        Args:
+            epoch: what names these rows: text, a whole number, a date or a datetime. A number
+                counts as its digits, a date as its ISO text: ``date(2026, 11, 20)`` and
+                ``"2026-11-20"`` are one key, ``datetime(2026, 11, 20)`` is another one.
+
+        Raises:
+            ConfigurationError: ``epoch`` or ``df`` is something else; says what is allowed.
+            InputError: the rows can't be written as they are; nothing of them is readable.
+            DuplicateEpochCall: ``epoch`` was written by this sink object already.
+            Fenced: another driver has claimed the sink.
+            InDoubt: an earlier transaction's outcome can't be proved now.
+            TransactionPoisoned: the epoch failed ``max_attempts`` times; the log says why.
+        """
+        context = spark_context(df)
+        check_batch(df)
+        return self._reported(df, context, BATCH, batch_key(epoch))
+
+    def close(self) -> None:
+        """Free connections. The claim stays: the next driver takes it over."""
+        with self._lock:
+            outputs, self._outputs = self._outputs, []
+            committer, self._committer = self._committer, None
+            self._failed.clear()
+        try:
+            if committer is not None:
+                committer.await_noted()
+        finally:
+            for output in outputs:
+                output.participant.close()
+
+    def _named(self, epoch: object) -> str:
+        return f"epoch {epoch} of sink {self.options.sink_id}"
+
+    def _reported(
+        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
+    ) -> EpochResult:
+        started = time.monotonic()
+        result = self._run(df, context, query_id, epoch, **known)
+        log_written(result, self._named(epoch), time.monotonic() - started)
+        return result
+
+    def _run(
+        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
+    ) -> EpochResult:
+        with self._lock:
+            try:
+                self._check_order(query_id, epoch)
+                committer = self._opened(df, query_id, epoch)
+                result = committer.run_epoch(
+                    query_id,
+                    epoch,
+                    lambda parts: self._plan(df, context, parts),
+                    **known,
+                    # A batch job's caller may end the process, or look at the log, right away.
+                    notes_later=query_id != BATCH,
+                    may_rerun=lambda: query_id == BATCH or may_rerun(df),
+                )
+            except BaseException as error:
+                twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
+                self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, twice))
+                if isinstance(error, EosError):
+                    error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
+                raise
+            self._failed.pop(query_id, None)
+            return result
+
+    def _check_order(self, query_id: str, epoch: str) -> None:
+        """The log knows of most epochs that failed; of those before a claim only this object does.
+
+        Spark asks for the same epoch again after an error, unless somebody has swallowed it.
+        """
+        failed = self._failed.get(query_id)
+        if failed is None or query_id == BATCH or failed.epoch == epoch:
+            return
+        if failed.twice is not None:
+            raise failed.twice  # its second call's rows are in no topic, and no log knows of them
+        if self._is_settled(query_id, failed.epoch):
+            del self._failed[query_id]
+            return
+        raise unfinished_epoch(
+            query_id, epoch, failed.epoch, failed.why, sink_id=self.options.sink_id
+        )
+
+    def _is_settled(self, query_id: str, epoch: str) -> bool:
+        """Whether the log says by now that the epoch is done, or that a person gave it up."""
+        options = self.options
+        with contextlib.suppress(EosError):
+            log = CommitLog.open_read_only(
+                options.commit_log, options.sink_id, storage_options=options.storage_options
+            )
+            newest = log.history.newest(query_id, epoch)
+            return newest is not None and newest.state in (*FINAL, State.ABANDONED)
+        return False
+
+    def _opened(self, df: DataFrame, query_id: str, epoch: str) -> Committer:
+        options = self.options
+        if self._committer is None:
+            outputs = self.outputs()
+            for output in outputs:
+                # A client that is left open keeps threads that may outlive the interpreter.
+                weakref.finalize(self, output.participant.close)
+            self._check_log_is_there(outputs, query_id, epoch)
+            log = CommitLog.open(
+                options.commit_log,
+                options.sink_id,
+                storage_options=options.storage_options,
+                keep_epochs=options.keep_epochs,
+            )
+            for output, frame in zip(outputs, self.frames(df), strict=True):
+                output.on_open(log.history, frame)
+            self._outputs = outputs
+            self._committer = Committer(
+                log,
+                [output.participant for output in outputs],
+                max_attempts=options.max_attempts,
+                deadline_s=options.resolve_timeout_s,
+                on_new_cluster=options.on_new_cluster,
+                on_gap=options.on_gap,
+                on_rewind=options.on_rewind,
+            )
+        self._committer.check_lineage(query_id, epoch, options.on_new_query)
+        return self._committer
+
+    def _check_log_is_there(self, outputs: list[Output], query_id: str, epoch: str) -> None:
+        """Before an empty one is made in the place of a log that is elsewhere."""
+        options = self.options
+        where = (options.commit_log, options.sink_id)
+        if has_log(*where, storage_options=options.storage_options):
+            return
+        check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
+        if options.on_new_query == "continue":
+            return
+        traces: list[str] = []
+        for attempt in attempts(options.resolve_timeout_s):
+            with attempt:
+                traces = [trace for output in outputs for trace in output.traces()]
+        if traces:
+            raise lost_log(options.commit_log, traces[-1])
+
+    def _plan(
+        self, df: DataFrame, context: SparkContext, parts: tuple[Part, ...]
+    ) -> Callable[[], Written]:
+        """Step 5, up to the Spark actions that write the rows; the function runs these."""
+        pairs = zip(self._outputs, self.frames(df), strict=True)
+        # In the order of the record: what can expire comes first.
+        ordered = sorted(pairs, key=lambda pair: not pair[0].participant.can_expire)
+        writes = [
+            output.plan(frame, context, part)
+            for (output, frame), part in zip(ordered, parts, strict=True)
+        ]
+        return lambda: [write() for write in writes]

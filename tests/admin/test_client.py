@@ -1,0 +1,110 @@
+"""Answers of the admin API that are none: every one ends in an error of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.admin import AdminClient
+from eos.errors import EosError
+from eos.ids import TopicName, TxnId
+from eos.transport.security import Security
+from tests.support.http_server import ScriptedServer, scripted_server
+from tests.support.odd_answers import damaged
+
+TOPIC = TopicName.parse("persistent://public/default/t")
+TRANSACTION = {
+    "txnId": "(0,7)",
+    "status": "OPEN",
+    "openTimestamp": 1_700_000_000_000,
+    "timeoutAt": 60_000,
+    "producedPartitions": {str(TOPIC): {}},
+}
+POLICIES = {
+    "message_ttl_in_seconds": 60,
+    "backlog_quota_map": {"message_age": {"policy": "producer_exception", "limitTime": 60}},
+    "inactive_topic_policies": {"deleteWhileInactive": True},
+    "subscription_expiration_time_minutes": 5,
+    "retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1},
+    "autoTopicCreationOverride": {"allowAutoTopicCreation": False, "topicType": "partitioned"},
+}
+# What is asked, and an answer as Pulsar gives it.
+QUESTIONS = {
+    "open transactions": (lambda admin: admin.open_transactions(), {"(0,7)": TRANSACTION}),
+    "transaction": (lambda admin: admin.transaction(TxnId(0, 7)), TRANSACTION),
+    "coordinators": (
+        lambda admin: admin.coordinators(),
+        {"0": {"state": "Ready", "lowWaterMark": 3, "ongoingTxnSize": 1}},
+    ),
+    "read position": (
+        lambda admin: admin.read_position(TOPIC),
+        {
+            "state": "Ready",
+            "maxReadPosition": "1:2",
+            "ongoingTxnSize": 0,
+            "lastConfirmedEntry": "1:-1",
+            "ledgers": [{"ledgerId": 1}],
+        },
+    ),
+    "pinned": (
+        lambda admin: admin.is_pinned_by(TOPIC, TxnId(0, 7)),
+        {"startPosition": "1:1", "aborted": False},
+    ),
+    "partitions": (lambda admin: admin.partitions(TOPIC), {"partitions": 3}),
+    "subscriptions": (lambda admin: admin.subscriptions(TOPIC), ["a"]),
+    "quotas": (lambda admin: admin.backlog_quotas(TOPIC), POLICIES["backlog_quota_map"]),
+    "policies": (lambda admin: admin.policies("t/n"), POLICIES),
+    "settings": (lambda admin: admin.broker_settings(), {"a": "b"}),
+    "version": (lambda admin: admin.version(), {}),
+    "clock": (lambda admin: admin.clock_skew_s(), {}),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server() as running:
+        yield running
+
+
+def test_topics_of_others_whose_names_we_do_not_take_are_left_out(server):
+    theirs = {"persistent://public/default/my events": {}, "non-persistent://public/default/x": {}}
+    answer = {**TRANSACTION, "producedPartitions": {**theirs, str(TOPIC): {}}}
+    server.give(200, json.dumps({"(0,7)": answer}).encode())
+    (transaction,) = AdminClient(server.url(), Security(), timeout_s=10).open_transactions()
+    assert transaction.topics == (str(TOPIC),)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_as_pulsar_gives_it_is_understood(server, question):
+    ask, good = QUESTIONS[question]
+    server.give(200, json.dumps(good).encode())
+    ask(AdminClient(server.url(), Security(), timeout_s=10))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_any_other_answer_is_an_error_of_ours_or_understood(server, question):
+    ask, good = QUESTIONS[question]
+    admin = AdminClient(server.url(), Security(), timeout_s=10)
+
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(st.one_of(damaged(good).map(json.dumps).map(str.encode), st.binary(max_size=40)))
+    def check(body: bytes) -> None:
+        server.give(200, body, Date="Mon, 99 Foo 99999 99:99:99")
+        with suppress(EosError):
+            ask(admin)
+
+    check()
+
+
+def test_a_number_of_partitions_that_nobody_has_costs_nothing(server):
+    server.give(200, b'{"partitions": 1e300}')
+    with pytest.raises(EosError, match=r"partitions: .*valid integer"):
+        AdminClient(server.url(), Security(), timeout_s=10).partitions(TOPIC)
+    server.give(200, b'{"partitions": 1000000000}')
+    with pytest.raises(EosError, match=r"partitions: .*less than"):
+        AdminClient(server.url(), Security(), timeout_s=10).partitions(TOPIC)

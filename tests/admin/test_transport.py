@@ -1,0 +1,332 @@
+"""The admin API's transport, facing a scripted HTTP server: what a token must never do, and for how
+long and how much a peer may talk."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+
+from eos.admin import AdminClient, Transport
+from eos.admin.request import MAX_ANSWER_BYTES
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    ProtocolError,
+    Unauthorized,
+)
+from eos.ids import TopicName, TxnId
+from eos.transport.address import parse_service_url
+from eos.transport.security import Security
+from tests.support.http_server import ScriptedServer, scripted_server
+
+SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
+TOPIC = TopicName("t", "n", "what?ever#50%/")
+PLAIN = parse_service_url("pulsar://broker")
+TLS = parse_service_url("pulsar+ssl://broker")
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server() as running:
+        yield running
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ScriptedServer]:
+    """Another one; by the name ``localhost`` it is on another host as well."""
+    with scripted_server() as running:
+        running.give(200, b'{"startPosition": "1:1", "aborted": false}')
+        yield running
+
+
+def admin(server: ScriptedServer, **options) -> AdminClient:
+    return AdminClient(server.url(), Security(token=SECRET), **{"timeout_s": 10} | options)
+
+
+def ask(client: AdminClient) -> bool:
+    return client.is_pinned_by(TOPIC, TxnId(1, 2))
+
+
+def test_the_topic_is_quoted_and_the_token_goes_along(server):
+    server.give(200, b'{"startPosition": "1:1", "aborted": false}')
+    assert ask(admin(server))
+    path = "/admin/v3/transactions/transactionInBufferStats/t/n/what%3Fever%2350%25%2F/1/2"
+    assert server.asked == [(path, f"Bearer {SECRET}")]
+
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "error"),
+    [
+        (401, {}, b"", Unauthorized),
+        (500, {}, b"", BrokerNotReady),
+        (500, {}, f"Who is {SECRET}?".encode(), BrokerNotReady),
+        (200, {}, b"", ProtocolError),
+        (200, {}, b"no json", ProtocolError),
+        (200, {}, b"[1]", ProtocolError),
+        (200, {}, b"NaN", ProtocolError),
+        (200, {}, DEEP, ProtocolError),
+        (200, {}, b'{"startPosition": 1}', ProtocolError),
+        (200, {}, b'{"aborted": "no"}', ProtocolError),
+        (200, {"Content-Length": "100"}, b"{", ConnectionLost),
+        (200, {"Content-Length": "many"}, b"{}" * 5_000_000, ProtocolError),
+        (307, {"Location": "http://[::1"}, b"", ProtocolError),
+        (307, {"Location": "//user:pw@127.0.0.1/"}, b"", ProtocolError),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_used_is_an_error_of_ours_without_the_token(
+    server, status, headers, body, error
+):
+    server.answer = lambda _: (status, headers, body)
+    with pytest.raises(error) as caught:
+        ask(admin(server))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_port_that_speaks_something_else_is_a_protocol_error(server):
+    server.raw = lambda write: write(b"\x00\x00\x00\x08\x00\x00\x00\x04\r\n")
+    with pytest.raises(ProtocolError, match="does not speak HTTP"):
+        ask(admin(server))
+
+
+def test_the_words_of_a_refusal_are_a_note_and_no_terminal_obeys_them(server):
+    server.give(412, b"\x1b[2JTopic has producers" + b"!" * 5000)
+    with pytest.raises(BrokerNotReady, match="answered 412") as caught:
+        ask(admin(server))
+    (words,) = caught.value.__notes__
+    assert words.startswith("\ufffd[2JTopic has producers!")
+    assert len(words) < 1001
+
+
+def test_what_is_not_found_is_not_pinned(server):
+    server.give(404)
+    assert not ask(admin(server))
+
+
+# --- where the token goes -----------------------------------------------------------------------
+
+
+def test_a_token_does_not_go_in_the_clear_where_the_brokers_speak_tls():
+    token = Security(token=SECRET)
+    with pytest.raises(ConfigurationError, match=r"in the clear.*https://"):
+        AdminClient("http://broker:8080", token, timeout_s=1, service=TLS)
+    AdminClient("http://broker:8080", token, timeout_s=1, service=PLAIN)
+    AdminClient("https://broker:8443", token, timeout_s=1, service=TLS)
+    AdminClient("http://broker:8080", Security(), timeout_s=1, service=TLS)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://broker", "broker:8080", "http://", "http://:80", "http://broker:port",
+        f"http://{SECRET}@broker", f"http://broker?token={SECRET}", f"http://broker/#{SECRET}",
+        f"http://[{SECRET}",
+    ],
+)  # fmt: skip
+def test_what_is_no_admin_url_is_refused_and_not_repeated(url):
+    with pytest.raises(ConfigurationError, match="admin_url must be http://host:port") as caught:
+        AdminClient(url, Security(), timeout_s=1)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_proxy_of_the_environment_never_sees_the_token(server, elsewhere, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, elsewhere.url())
+    ask(admin(server))
+    assert elsewhere.asked == []
+
+
+def redirected(server: ScriptedServer, target: str, brokers: object = None) -> None:
+    """``server`` redirects what is asked of it to ``target``, and lists ``brokers``."""
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        if path == "/admin/v2/brokers":
+            return (401, {}, b"") if brokers is None else (200, {}, json.dumps(brokers).encode())
+        return 307, {"Location": f"{target}{path}"}, b""
+
+    server.answer = answer
+
+
+def test_a_redirect_to_another_port_of_the_host_is_followed(server, elsewhere):
+    redirected(server, elsewhere.url())
+    assert ask(admin(server))
+    assert elsewhere.asked[0][1] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("brokers", [None, [], ["broker:8080"], {"a": 1}, "localhost", [None]])
+def test_a_redirect_to_a_host_that_nobody_named_gets_no_token(server, elsewhere, brokers):
+    redirected(server, elsewhere.url("localhost"), brokers)
+    with pytest.raises(ProtocolError, match="no broker that we know of") as caught:
+        ask(admin(server))
+    assert elsewhere.asked == []
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_redirect_to_a_broker_that_the_admin_host_lists_is_followed(server, elsewhere):
+    redirected(server, elsewhere.url("localhost"), ["other:8080", "localhost:8080"])
+    client = admin(server)
+    assert ask(client)
+    assert ask(client)
+    listings = [path for path, _ in server.asked if path == "/admin/v2/brokers"]
+    assert len(listings) == 1
+    assert elsewhere.asked[0][1] == f"Bearer {SECRET}"
+
+
+def test_a_redirect_to_a_broker_of_the_service_url_is_followed(server, elsewhere):
+    redirected(server, elsewhere.url("localhost"))
+    service = parse_service_url("pulsar://other,LOCALHOST")
+    assert ask(admin(server, service=service))
+
+
+def test_without_a_token_any_host_of_the_same_scheme_is_asked(server, elsewhere):
+    redirected(server, elsewhere.url("localhost"))
+    assert ask(AdminClient(server.url(), Security(), timeout_s=10))
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "https", "file"])
+def test_a_redirect_to_another_scheme_is_refused_before_anybody_is_called(
+    server, elsewhere, scheme
+):
+    redirected(server, elsewhere.url().replace("http", scheme))
+    with pytest.raises(ProtocolError, match="redirects"):
+        ask(admin(server))
+    assert elsewhere.asked == []
+
+
+def test_a_circle_of_redirects_ends(server):
+    redirected(server, server.url())
+    with pytest.raises(ConnectionLost, match="more than 5 times"):
+        ask(admin(server))
+    assert len(server.asked) == 6
+
+
+# --- how long, and how much ---------------------------------------------------------------------
+
+
+def dripping(head: bytes, drop: bytes, stop: threading.Event) -> Callable:
+    def write_all(write: Callable[[bytes], object]) -> None:
+        write(head)
+        while not stop.wait(0.1):
+            write(drop)
+
+    return write_all
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"", b""),
+    ],
+    ids=["body", "chunks", "header", "continue", "silence"],
+)
+def test_one_deadline_holds_for_a_whole_question(server, head, drop):
+    stop = threading.Event()
+    server.raw = dripping(head, drop, stop)
+    started = time.monotonic()
+    try:
+        with pytest.raises(ConnectionLost, match="too long"):
+            ask(admin(server, timeout_s=0.5))
+    finally:
+        stop.set()
+    assert time.monotonic() - started < 3
+
+
+def test_an_answer_without_end_is_read_up_to_a_limit(server):
+    sent = 0
+
+    def flood(write: Callable[[bytes], object]) -> None:
+        nonlocal sent
+        write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while sent < 400_000_000:
+            write(b" " * 1_000_000)
+            sent += 1_000_000
+
+    server.raw = flood
+    with pytest.raises(ProtocolError, match="longer than"):
+        ask(admin(server, timeout_s=30))
+    assert sent < 10 * MAX_ANSWER_BYTES
+
+
+# --- TLS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secure(server) -> Callable[[trustme.LeafCert], str]:
+    """Makes the server speak TLS with a certificate; gives its URL."""
+
+    def with_certificate(certificate: trustme.LeafCert) -> str:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        return server.url().replace("http", "https")
+
+    return with_certificate
+
+
+def test_https_works_with_a_trusted_authority(server, secure, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    security = Security(token=SECRET, tls_trust_certs_file=str(tmp_path / "ca.pem"))
+    url = secure(authority.issue_cert("127.0.0.1"))
+    assert not ask(AdminClient(url, security, timeout_s=10, service=TLS))
+    assert server.asked[0][1] == f"Bearer {SECRET}"
+
+
+def test_a_certificate_that_can_not_be_verified_has_the_hint_that_helps(secure, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trusting = Security(tls_trust_certs_file=str(tmp_path / "ca.pem"))
+    url = secure(authority.issue_cert("elsewhere.example"))
+    with pytest.raises(ConfigurationError, match="Set tls_trust_certs_file"):
+        ask(AdminClient(url, Security(), timeout_s=10))
+    with pytest.raises(ConfigurationError, match="Use a host name in admin_url"):
+        ask(AdminClient(url, trusting, timeout_s=10))
+
+
+def test_an_expired_certificate_is_to_be_renewed_not_trusted(secure, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trusting = Security(tls_trust_certs_file=str(tmp_path / "ca.pem"))
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    url = secure(authority.issue_cert("127.0.0.1", not_after=yesterday))
+    with pytest.raises(ConfigurationError, match=r"expired\..*Here it is 20.*renewed") as caught:
+        ask(AdminClient(url, trusting, timeout_s=10))
+    assert "tls_trust_certs_file" not in str(caught.value)
+
+
+def test_https_to_a_plain_port_says_which_port_it_needs(server):
+    url = server.url().replace("http", "https")
+    with pytest.raises(ConnectionLost, match=r"needs the broker's web port for TLS"):
+        ask(AdminClient(url, Security(), timeout_s=5))
+
+
+def test_the_brokers_of_a_real_cluster_are_listed_by_host(pulsar_standalone):
+    """What a redirect is compared with."""
+    transport = Transport(pulsar_standalone.admin_url, Security(), timeout_s=10)
+    transport._trusted.clear()
+    transport._trust_brokers(time.monotonic() + 10)
+    assert transport._trusted == {"127.0.0.1"}
+
+
+def test_every_error_is_one_of_ours_when_nobody_is_there():
+    with pytest.raises(EosError, match=r"Can't connect to http://127\.0\.0\.1:1"):
+        ask(AdminClient("http://127.0.0.1:1", Security(), timeout_s=2))

@@ -1,0 +1,49 @@
+"""Answers what delta-spark makes of a table; one line of JSON for each line of questions.
+
+python -m tests.delta.spark_reader JARS WAREHOUSE < lines of ["sql", ...]; see test_delta_by_spark.
+A question is SQL, or ``files: SELECT ...`` for the number of files that Spark reads for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    """A session in New York: who reads times in the session's zone is found out."""
+    jars, warehouse = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.jars", jars)
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+        .config("spark.sql.warehouse.dir", warehouse)
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
+        .config("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")  # nobody empties the pipe
+    for line in sys.stdin:
+        print(json.dumps([answer(spark, question) for question in json.loads(line)]), flush=True)
+    spark.stop()
+
+
+def answer(spark: SparkSession, question: str) -> object:
+    """Rows as lists, or a number of files."""
+    if question.startswith("files: "):
+        return len(spark.sql(question.removeprefix("files: ")).inputFiles())
+    return [list(row) for row in spark.sql(question).collect()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What we commit, read by somebody else: delta-spark, its pruning, its vacuum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from eos.delta.table import TargetTable
+from eos.errors import ConfigurationError, Fatal
+from eos.standalone.maven import delta_jars
+from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged
+from tests.support.processes import driver
+
+pytestmark = pytest.mark.broker
+Ask = Callable[..., list]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("text", pa.string()),
+        ("day", pa.date32()),
+        ("moment", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("money", pa.decimal128(15, 8)),
+        ("real", pa.float64()),
+        ("small", pa.float32()),
+        ("flag", pa.bool_()),
+        ("inner", pa.struct([("a", pa.int32())])),
+    ]
+)
+ROWS = [
+    {
+        "text": "a b/c%d=é\"'#?:\n\\",
+        "day": date(2020, 1, 2),
+        "moment": datetime(2020, 1, 2, 3, 4, 5, 123456, UTC),
+        "local": datetime(2020, 1, 2, 3, 4, 5, 123456),
+        "money": Decimal("-0.00000001"),
+        "real": 1e300,
+        "small": 0.1,
+        "flag": True,
+        "inner": {"a": 1},
+    },
+    {
+        "text": "z" * 40,
+        "day": date(1, 1, 1),
+        "moment": datetime(1, 1, 1, tzinfo=UTC),
+        "local": datetime(1500, 1, 1),
+        "money": Decimal("1234567.00000001"),
+        "real": -0.0,
+        "small": -1.5,
+        "flag": False,
+        "inner": {"a": -5},
+    },
+    {
+        "text": "\U0010ffff",
+        "day": date(9999, 12, 31),
+        "moment": datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+        "local": datetime(9999, 12, 31, 23, 59, 59, 999999),
+        "money": Decimal("0.00000001"),
+        "real": float("nan"),
+        "small": float("inf"),
+        "flag": None,
+        "inner": {"a": None},
+    },
+    {"text": None, "inner": None},
+    {"text": ""},
+]
+LITERALS = {
+    "text": "'{}'",
+    "day": "DATE'{}'",
+    "moment": "TIMESTAMP'{}Z'",
+    "local": "TIMESTAMP_NTZ'{}'",
+    "money": "{}BD",
+    "real": "{}D",
+    "inner.a": "{}",
+}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory) -> Iterator[Ask]:
+    """Asks delta-spark, in a process of its own."""
+    jars = ",".join(map(str, delta_jars()))
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    with driver("tests.delta.spark_reader", jars, warehouse) as process:
+
+        def asked(*questions: str) -> list:
+            process.stdin.write(json.dumps(questions) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                if line.startswith("["):  # a vacuum prints what it did
+                    return json.loads(line)
+            raise AssertionError(process.stderr.read()[-3000:])
+
+        yield asked
+
+
+def shown(row: dict) -> list:
+    """A row as Spark's ``to_json`` in New York and ours have to agree on it."""
+    moment, money, real, inner = (row.get(name) for name in ("moment", "money", "real", "inner"))
+    return [
+        row["id"],
+        row.get("text"),
+        str(row["day"]) if row.get("day") else None,
+        None if moment is None else (moment - EPOCH) // timedelta(microseconds=1),
+        str(row["local"]) if row.get("local") else None,
+        None if money is None else f"{money:f}",
+        None if real is None else str(real),
+        row.get("flag"),
+        None if inner is None else inner["a"],
+    ]
+
+
+READ = (
+    "SELECT id, text, string(day), unix_micros(moment), string(local), string(money), "
+    "string(real), flag, inner.a FROM delta.`{}` ORDER BY id"
+)
+
+
+def spark_literal(name: str, value: object) -> str:
+    text = str(value).replace("+00:00", "").replace("\\", "\\\\").replace("'", "\\'")
+    return LITERALS[name].format(text)
+
+
+@pytest.mark.parametrize("partition_by", [[], ["text", "day", "moment"], ["local", "real"]])
+def test_spark_reads_the_same_as_deltalake(ask, tmp_path, partition_by):
+    table = made(tmp_path / "a table", COLUMNS, partition_by)
+    given = [{"id": n, **row} for n, row in enumerate(ROWS)]
+    appended(table, pa.RecordBatch.from_pylist(given, schema=COLUMNS))
+    (by_spark,) = ask(READ.format(table.folder.uri))
+    by_deltalake = [shown(row) for row in rows(table)]
+    for row in (*by_spark, *by_deltalake):
+        row[6] = None if row[6] is None else repr(float(row[6]))
+    assert by_spark == by_deltalake
+    assert [row["text"] for row in rows(table)][:4] == [row["text"] for row in ROWS][:4]
+
+
+@pytest.mark.parametrize("name", LITERALS)
+def test_spark_finds_every_row_by_its_value_and_leaves_files_out(ask, tmp_path, name):
+    """Each row is in a file of its own: a wrong bound would hide it from its own value."""
+    table = made(tmp_path / "t", COLUMNS)
+    top, _, field = name.partition(".")
+    for n, row in enumerate(ROWS):
+        one = pa.RecordBatch.from_pylist([{"id": n, **row}], schema=COLUMNS)
+        appended(table, one, version=n + 1)
+
+    def value(row):
+        found = row.get(top)
+        return found.get(field) if field and found else found
+
+    wanted = {n: value(row) for n, row in enumerate(ROWS) if value(row) is not None}
+    wanted = {n: found for n, found in wanted.items() if found == found}
+    source = f"FROM delta.`{table.folder.uri}` WHERE {name}"
+    for n, found in wanted.items():
+        literal = spark_literal(name, found)
+        least, same, most = ask(
+            f"SELECT id {source} >= {literal}",
+            f"SELECT id {source} = {literal}",
+            f"SELECT id {source} <= {literal}",
+        )
+        assert [n] in least
+        assert [n] in same
+        assert [n] in most
+    literal = spark_literal(name, wanted[0])
+    (read,) = ask(f"files: SELECT id {source} = {literal}")
+    assert read < len(ROWS)
+
+
+def test_a_vacuum_of_sparks_keeps_what_is_committed_and_takes_what_never_was(ask, tmp_path):
+    table = made(tmp_path / "t")
+    appended(table, numbered(0, 1))
+    files, schema = staged(table, numbered(1, 1))
+    commit(table, files, 2, schema)
+    late, _ = staged(table, numbered(2, 1))
+    ask(f"VACUUM delta.`{table.folder.uri}` RETAIN 0 HOURS")
+    assert ids(table) == [0, 1]
+    assert table.missing([*files, *late]) == list(late)
+
+
+def test_spark_keeps_our_identifier_where_identifiers_expire(ask, tmp_path):
+    table = TargetTable(str(tmp_path / "t"))
+    ask(
+        f"CREATE TABLE delta.`{tmp_path / 't'}` (id LONG, name STRING) USING delta TBLPROPERTIES "
+        "('delta.setTransactionRetentionDuration' = 'interval 30 days', "
+        "'delta.checkpointInterval' = '1')"
+    )
+    table.check_writable()
+    appended(table, numbered(0, 1))
+    ask(f"INSERT INTO delta.`{tmp_path / 't'}` VALUES (1, 'by Spark')")
+    assert list((tmp_path / "t" / "_delta_log").glob("*.checkpoint*.parquet"))
+    assert table.committed_version("eos/orders") == 1
+
+
+def test_a_table_that_spark_replaced_is_another_one(ask, tmp_path):
+    table = made(tmp_path / "t")
+    table_id = table.table_id
+    files, schema = staged(table, numbered(0, 1))
+    ask(f"CREATE OR REPLACE TABLE delta.`{tmp_path / 't'}` USING delta AS SELECT 7L AS id")
+    with pytest.raises(Fatal, match="is another one"):
+        table.commit(files, "eos/orders", 1, table_id=table_id, schema=schema)
+    assert ids(table) == [7]
+
+
+def test_a_constraint_of_sparks_is_found(ask, tmp_path):
+    table = made(tmp_path / "t")
+    ask(f"ALTER TABLE delta.`{tmp_path / 't'}` ADD CONSTRAINT positive CHECK (id > 0)")
+    with pytest.raises(ConfigurationError, match="check constraint positive"):
+        table.check_writable()

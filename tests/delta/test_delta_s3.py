@@ -1,0 +1,103 @@
+"""A table in an object store: a real S3 server, options as ``deltalake`` takes them."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from eos.delta.staging import StagingTarget, stage
+from eos.delta.table import TargetTable
+from eos.errors import CommitUnconfirmed, Retriable
+from tests.commit_log.test_s3 import keys
+from tests.delta.tables import SCHEMA, batch, commit, ids, made, numbered, rows, staged
+
+PARTITIONED = pa.schema([*SCHEMA, ("p", pa.string())])
+
+
+@pytest.fixture
+def table(where):
+    return made(f"{where[0]}/a table", options=where[1])
+
+
+def parquet(bucket) -> list[str]:
+    return [key for key in keys(bucket) if key.endswith(".parquet")]
+
+
+def test_rows_with_any_partition_value_are_staged_committed_and_read(where):
+    values = ["a b", "é/ü", "50%", "x=1&y?#", "", None, "..", "a+b", "~" * 300]
+    given = [{"id": n, "name": "x", "p": value} for n, value in enumerate(values)]
+    table = made(f"{where[0]}/t", PARTITIONED, ["p"], where[1])
+    table.check_writable()
+    files, schema = staged(table, batch(*given, schema=PARTITIONED))
+    assert table.missing(files) == []
+    assert ids(table) == []
+    commit(table, files, 1, schema)
+    commit(table, files, 1, schema)
+    assert [row["p"] for row in rows(table)] == [value or None for value in values]
+
+
+def test_of_many_that_commit_at_once_one_does(table):
+    staged_files = [staged(table, numbered(0, 2)) for _ in range(4)]
+    barrier = threading.Barrier(4)
+    failed = []
+
+    def work(files, schema):
+        mine = TargetTable(table.folder.uri, table.folder.storage_options)
+        barrier.wait()
+        try:
+            commit(mine, files, 1, schema)
+        except CommitUnconfirmed as error:
+            failed.append(str(error))
+
+    threads = [threading.Thread(target=work, args=each) for each in staged_files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) < 4
+    assert table.committed_version("eos/orders") == 1
+    assert ids(table) == [0, 1]
+
+
+def test_an_error_of_the_rows_leaves_nothing_behind(table, bucket):
+    def failing():
+        yield numbered(0, 5)
+        raise ValueError("of the user")
+
+    target = StagingTarget(
+        table.folder.uri, table.schema, (), table.folder.storage_options, file_bytes=1
+    )
+    with pytest.raises(ValueError, match="of the user"):
+        stage(failing(), target, attempt_id="a", spark_partition=0)
+    assert parquet(bucket) == []
+
+
+def test_files_are_missing_or_discarded_there_too(table, bucket):
+    files, _ = staged(table, numbered(0, 1), numbered(1, 1), file_bytes=1)
+    store, name = bucket
+    store.delete_object(Bucket=name, Key=f"eos/a table/{files[0].path}")
+    assert table.missing(files) == [files[0]]
+    table.discard(files, unless_committed=("eos/orders", 1))
+    assert parquet(bucket) == []
+    # The storage's client leaves an empty object where the folder was: nobody minds it.
+    later, schema = staged(table, numbered(7, 1))
+    commit(table, later, 1, schema)
+    delta = DeltaTable(table.folder.uri, storage_options=table.folder.storage_options)
+    unlimited = {"retention_hours": 0, "enforce_retention_duration": False, "dry_run": False}
+    delta.vacuum(**unlimited, full=True)
+    assert ids(table) == [7]
+
+
+def test_the_secret_is_in_no_error(where):
+    nowhere = "s3://no-such-bucket-here/t"
+    with pytest.raises(Retriable) as caught:
+        made(nowhere, options=where[1])
+    target = StagingTarget(nowhere, SCHEMA, (), where[1])
+    with pytest.raises(Retriable) as also:
+        stage([numbered(0, 1)], target, attempt_id="a", spark_partition=0)
+    assert "hunter2" not in f"{caught.value}{also.value}"
+    assert caught.value.__cause__ is None
+    assert also.value.__cause__ is None

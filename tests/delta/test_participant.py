@@ -1,0 +1,139 @@
+"""The Delta participant without Spark: what it proves, and what it does not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from eos.commit_log import CommitLog
+from eos.committer import Committer
+from eos.delta.part import DeltaPart
+from eos.delta.participant import DeltaParticipant
+from eos.delta.table import TargetTable
+from eos.errors import CommitUnconfirmed
+from eos.protocol import BATCH, Known, LogRecord, Stage, State
+from tests.testing.outputs import TableOutput
+
+
+@pytest.fixture
+def output(tmp_path) -> TableOutput:
+    return TableOutput(tmp_path / "table")
+
+
+@pytest.fixture
+def log(tmp_path) -> CommitLog:
+    return CommitLog.open(tmp_path / "log", "contract")
+
+
+def written(output: TableOutput, log: CommitLog, epoch: str = "a") -> tuple[DeltaPart, LogRecord]:
+    """An epoch that is committed; its part, and its PREPARED."""
+    committer = Committer(log, [output.participant()])
+    committer.run_epoch(
+        BATCH, epoch, lambda parts: lambda: [output.write(parts[0], ["one", "two"])]
+    )
+    record = next(one for one in log.records() if (one.epoch, one.state) == (epoch, "PREPARED"))
+    (part,) = record.participants
+    assert isinstance(part, DeltaPart)
+    return part, record
+
+
+def attached(output: TableOutput, log: CommitLog, part: DeltaPart) -> DeltaParticipant:
+    participant = DeltaParticipant("contract", output.uri)
+    participant.attach(part, log.history)
+    return participant
+
+
+def away(output: TableOutput) -> Path:
+    """The table is not mounted: nothing is there."""
+    return Path(output.uri).rename(f"{output.uri}-away")
+
+
+def test_a_table_that_is_away_proves_nothing_and_is_asked_again_when_it_is_back(output, log):
+    part, _ = written(output, log)
+    participant = attached(output, log, part)
+    hidden = away(output)
+    for ask in (participant.commit, participant.outcome):
+        options = (
+            {"timeout_s": 1} if ask == participant.outcome else {"deadline_s": 0.1, "is_own": False}
+        )
+        assert ask(part, **options).known is Known.UNKNOWN
+    assert "there is no Delta table" in participant.missing(part, log.history)
+    hidden.rename(output.uri)
+    assert participant.outcome(part, timeout_s=1).known is Known.COMMITTED
+    assert participant.missing(part, log.history) is None
+
+
+def test_another_table_in_its_place_proves_nothing_and_gets_no_files(output, log):
+    part, _ = written(output, log)
+    hidden = away(output)
+    TableOutput(Path(output.uri))
+    for file in hidden.glob("*.parquet"):  # as of a folder that was only emptied of its log
+        shutil.copy(file, output.uri)
+    participant = attached(output, log, part)
+    fate = participant.commit(part, deadline_s=0.1, is_own=False)
+    assert fate.known is Known.UNKNOWN
+    assert DeltaTable(output.uri).version() == 0
+    assert "made anew" in participant.missing(part, log.history)
+
+
+def test_files_that_are_gone_of_a_table_that_is_there_are_a_proof(output, log):
+    part, _ = written(output, log)
+    never = replace(
+        part,
+        version=2,
+        files=tuple(
+            replace(file, path=file.path.replace("-00000-", "-00001-")) for file in part.files or ()
+        ),
+    )
+    participant = attached(output, log, part)
+    assert participant.commit(never, deadline_s=0.1, is_own=False).known is Known.ABORTED
+    assert sorted(output.read()) == ["one", "two"]
+
+
+def test_an_answer_that_was_lost_is_asked_of_the_table(output, log, monkeypatch):
+    real = TargetTable.commit
+
+    def lost(self, *args, **options) -> None:
+        real(self, *args, **options)
+        raise CommitUnconfirmed("the answer was lost")
+
+    monkeypatch.setattr(TargetTable, "commit", lost)
+    written(output, log)
+    assert sorted(output.read()) == ["one", "two"]
+    assert log.history.newest(BATCH, "a").state is State.COMMITTED
+
+
+def test_a_later_version_in_the_table_is_a_log_that_is_older(output, log):
+    part, _ = written(output, log, "a")
+    written(output, log, "b")
+    participant = attached(output, log, part)
+    assert participant.outcome(part, timeout_s=1).known is Known.UNKNOWN
+    older = replace(log.history.last_begun(part.key), participants=(part,))
+    log.history._last_begun[part.key] = older
+    participant.attach(part, log.history)
+    assert "version 2" in participant.newer_commit(log.history, timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"table": ""}, "table is missing"),
+        ({"table": "s3://key@bucket/x"}, "leave credentials out"),
+        ({"app_id": ""}, "app_id is missing"),
+        ({"version": 0}, "version 0"),
+        ({"version": None}, "named whole"),
+        ({"attempt_id": "../../etc"}, "uuid|hexadecimal"),
+        ({"files": None}, "go with their schema"),
+        ({"schema": None}, "go with their schema"),
+        ({"attempt_id": "00000000-0000-4000-8000-000000000000"}, "is another attempt's"),
+    ],
+)
+def test_a_part_that_can_not_be_is_refused(output, log, change, why):
+    part, _ = written(output, log)
+    part.check(Stage.PREPARED)
+    with pytest.raises(ValueError, match=why):
+        replace(part, **change).check(Stage.PREPARED)

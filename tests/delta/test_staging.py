@@ -1,0 +1,188 @@
+"""Staging: rows become files that nobody sees, or nothing is left."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eos import disk
+from eos.delta import staging
+from eos.delta.folder import Folder
+from eos.delta.staging import StagingTarget, stage
+from eos.errors import ConfigurationError, InputError, Retriable
+from tests.delta.tables import SCHEMA, batch, ids, made, numbered, staged
+from tests.support.processes import ROOT
+
+
+@pytest.fixture
+def table(tmp_path):
+    return made(tmp_path / "a table")
+
+
+def parquet(table) -> set[str]:
+    root = table.folder.local
+    return {path.relative_to(root).as_posix() for path in root.rglob("*.parquet")}
+
+
+def test_staged_files_are_whole_and_nobody_sees_them(table):
+    files, _ = staged(table, numbered(0, 3), numbered(3, 4))
+    assert parquet(table) == {file.path for file in files}
+    assert sum(file.records for file in files) == 7
+    assert table.missing(files) == []
+    assert ids(table) == []
+
+
+def test_names_tell_attempt_and_partition_and_never_come_twice(table):
+    first, _ = staged(table, numbered(0, 1))
+    again, _ = staged(table, numbered(0, 1))
+    assert first[0].path != again[0].path
+    assert first[0].path.startswith("eos-run-1-00007-")
+
+
+def test_without_rows_there_is_no_file(table):
+    assert staged(table, numbered(0, 0))[0] == ()
+    assert parquet(table) == set()
+
+
+def test_a_file_that_is_large_enough_is_closed_and_the_next_one_begun(table):
+    files, _ = staged(table, *(numbered(n * 500, 500) for n in range(8)), file_bytes=10_000)
+    assert len(files) > 2
+    read = [row for file in files for row in pq.read_table(table.folder.local / file.path)["id"]]
+    assert [value.as_py() for value in read] == list(range(4000))
+
+
+def test_small_batches_share_a_row_group(table):
+    files, _ = staged(table, *(numbered(n, 1) for n in range(50)))
+    assert pq.ParquetFile(table.folder.local / files[0].path).num_row_groups == 1
+
+
+@pytest.mark.parametrize("compression", ["snappy", "zstd"])
+def test_the_compression_is_the_one_asked_for(table, compression):
+    files, _ = staged(table, numbered(0, 3), compression=compression)
+    metadata = pq.ParquetFile(table.folder.local / files[0].path).metadata
+    assert metadata.row_group(0).column(0).compression == compression.upper()
+
+
+def test_more_partitions_than_open_files_lose_no_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "_OPEN_FILES", 2)
+    table = made(tmp_path / "t", SCHEMA, ["name"])
+    files, _ = staged(table, numbered(0, 9), numbered(0, 9))
+    assert sum(file.records for file in files) == 18
+    assert {file.partition_values["name"] for file in files} == {f"row {n}" for n in range(9)}
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(sizes=st.lists(st.integers(0, 300), max_size=6), file_bytes=st.integers(1, 20_000))
+def test_every_row_is_in_exactly_one_file(table, sizes, file_bytes):
+    starts = [sum(sizes[:n]) for n in range(len(sizes))]
+    batches = [numbered(start, size) for start, size in zip(starts, sizes, strict=True)]
+    files, _ = staged(table, numbered(0, 0), *batches, file_bytes=file_bytes)
+    read = [pq.read_table(table.folder.local / file.path) for file in files]
+    assert [each.num_rows for each in read] == [file.records for file in files]
+    found = [number.as_py() for each in read for number in each["id"]]
+    assert found == list(range(sum(sizes)))
+
+
+def failing(error, *batches):
+    yield from batches
+    raise error
+
+
+@pytest.mark.parametrize("error", [ValueError("of the user"), KeyboardInterrupt()], ids=repr)
+def test_an_error_of_the_rows_comes_up_as_it_is_and_nothing_is_left(tmp_path, error):
+    table = made(tmp_path / "t", SCHEMA, ["name"])
+    target = StagingTarget(table.folder.uri, table.schema, ("name",), file_bytes=10)
+    with pytest.raises(type(error)) as caught:
+        stage(failing(error, numbered(0, 5)), target, attempt_id="a", spark_partition=0)
+    assert caught.value is error
+    assert parquet(table) == set()
+
+
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_left(table):
+    target = StagingTarget(table.folder.uri, table.schema)
+    wrong = pa.RecordBatch.from_pylist([{"id": "x"}])
+    with pytest.raises(InputError, match="id is int64 in the table, and string here"):
+        stage([numbered(0, 5), wrong], target, attempt_id="a", spark_partition=0)
+    assert parquet(table) == set()
+
+
+def test_a_disk_that_does_not_confirm_is_an_error_and_nothing_is_left(table, monkeypatch):
+    synced = []
+
+    def refuse(path):
+        synced.append(path)
+        raise disk.NotDurable("no")
+
+    target = StagingTarget(table.folder.uri, table.schema)
+    monkeypatch.setattr(disk, "_sync_one", refuse)
+    with pytest.raises(Retriable, match="durable"):
+        stage([numbered(0, 5)], target, attempt_id="a", spark_partition=0)
+    assert synced
+    assert parquet(table) == set()
+
+
+def test_files_and_all_their_folders_are_flushed_before_they_are_reported(tmp_path, monkeypatch):
+    schema = pa.schema([*SCHEMA, ("p", pa.int32()), ("q", pa.int32())])
+    table = made(tmp_path / "t", schema, ["p", "q"])
+    synced: list[Path] = []
+    monkeypatch.setattr(disk, "_sync_one", synced.append)
+    files, _ = staged(table, batch({"id": 1, "p": 1, "q": 2}, schema=schema))
+    path = table.folder.local / files[0].path
+    assert {path, *list(path.parents)[:3]} <= set(synced)
+
+
+def test_a_storage_that_fails_is_an_error_to_try_again(tmp_path):
+    (tmp_path / "t").write_text("a file in the way")
+    target = StagingTarget(str(tmp_path / "t"), SCHEMA)
+    with pytest.raises(Retriable, match="writing eos-a"):
+        stage([numbered(0, 1)], target, attempt_id="a", spark_partition=0)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["relative", "gs://bucket/x", "s3://", "s3://a:secret9@bucket/x", "s3://b/x?k=secret9", "a\0b"],
+)
+def test_a_place_that_is_none_is_refused_and_secrets_are_not_shown(uri):
+    with pytest.raises(ConfigurationError) as caught:
+        Folder(uri)
+    assert "secret9" not in str(caught.value)
+
+
+def test_an_attempt_id_that_names_no_file_is_refused(table):
+    target = StagingTarget(table.folder.uri, table.schema)
+    with pytest.raises(ConfigurationError, match="attempt_id"):
+        stage([], target, attempt_id="../x", spark_partition=0)
+
+
+def test_a_target_crosses_to_executors_and_shows_no_secret():
+    target = StagingTarget("s3://b/t", SCHEMA, ("id",), {"AWS_SECRET_ACCESS_KEY": "hunter2"})
+    assert pickle.loads(pickle.dumps(target)) == target
+    assert "hunter2" not in repr(target)
+    assert "hunter2" not in repr(Folder(target.uri, target.storage_options))
+
+
+def test_a_secret_in_an_error_of_the_storage_is_not_shown():
+    folder = Folder("s3://b/t", {"AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_REGION": "eu"})
+    with pytest.raises(Retriable, match=r"no \*\*\* in eu") as caught, folder.failures("writing"):
+        raise OSError("no hunter2 in eu")
+    assert caught.value.__cause__ is None
+
+
+def test_executors_need_neither_deltalake_nor_the_drivers_packages():
+    code = (
+        "import sys\n"
+        "for name in ('deltalake', 'pydantic', 'tenacity', 'typer', 'rich'):"
+        " sys.modules[name] = None\n"
+        "import eos.delta.files, eos.delta.staging"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)

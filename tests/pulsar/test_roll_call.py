@@ -1,0 +1,147 @@
+"""The roll call on a real topic: who is counted, who may send, who is refused."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from eos.client import Producer, PulsarClient
+from eos.errors import EosError, TransactionPoisoned
+from eos.ids import MessageId
+from eos.pulsar import roll_call
+from eos.pulsar.roll_call import CALL, KIND, MARK, AnsweredBefore, RollCall
+from eos.summary import Answer
+
+
+@pytest.fixture
+def topic(client: PulsarClient, name: str) -> str:
+    full = f"persistent://public/default/{name}"
+    client.create_unpartitioned(full)
+    client.subscribe_durably(full, "keeps-it")
+    return full
+
+
+@pytest.fixture
+def begin(client: PulsarClient, topic: str):
+    """Opens roll calls."""
+
+    def make() -> RollCall:
+        mark_uuid = str(uuid.uuid4())
+        producer = client.producer(topic)
+        sent = producer.send(b"", properties={KIND: MARK, CALL: mark_uuid})
+        producer.close()
+        return RollCall(topic, sent.result(timeout=10), mark_uuid)
+
+    return make
+
+
+@pytest.fixture(params=["one process", "a process each"])
+def answer(client: PulsarClient, request, monkeypatch):
+    """Answers as a Spark task does; in a process of its own nothing is remembered."""
+
+    def give(call: RollCall, spark_partition: int) -> str:
+        if request.param == "a process each":
+            monkeypatch.setattr(roll_call, "_progress", {})
+        return call.answer(client, spark_partition, timeout_s=20)
+
+    return give
+
+
+def close(client: PulsarClient, call: RollCall) -> tuple[Answer, ...]:
+    return call.close(client, client.producer(call.topic), timeout_s=20)
+
+
+def test_everybody_who_answered_before_the_closing_is_counted(client, begin, answer):
+    call, other = begin(), begin()
+    runs = [answer(call, partition) for partition in range(5)]
+    answer(other, 0)
+    assert close(client, call) == tuple(Answer(n, run) for n, run in enumerate(runs))
+
+
+def test_nobody_answered(client, begin):
+    assert close(client, begin()) == ()
+
+
+def test_who_answers_behind_the_closing_is_told_so(client, begin, answer):
+    call = begin()
+    answer(call, 0)
+    assert len(close(client, call)) == 1
+    with pytest.raises(TransactionPoisoned, match="closed the roll call"):
+        answer(call, 1)
+
+
+def test_a_second_run_of_a_task_is_refused_and_counted(client, begin, answer):
+    call = begin()
+    first = answer(call, 3)
+    with pytest.raises(AnsweredBefore):
+        answer(call, 3)
+    assert [one.spark_partition for one in close(client, call)] == [3, 3]
+    assert Answer(3, first) in close(client, call)
+
+
+def test_a_roll_call_that_is_closed_is_closed_for_the_second_run_too(client, begin, answer):
+    call = begin()
+    answer(call, 3)
+    close(client, call)
+    with pytest.raises(TransactionPoisoned):
+        answer(call, 3)
+
+
+def test_messages_of_others_change_nothing(client, begin, answer, topic):
+    call = begin()
+    producer = client.producer(topic)
+    for properties in (
+        {},
+        {KIND: "closed", CALL: str(uuid.uuid4())},
+        {KIND: "closed"},
+        {KIND: "answer", CALL: str(uuid.uuid4()), "partition": "0", "run": "x"},
+        {CALL: call.mark_uuid},
+    ):
+        producer.send(b"\xff", properties=properties)
+    producer.close()
+    run = answer(call, 0)
+    assert close(client, call) == (Answer(0, run),)
+
+
+@pytest.mark.parametrize("partition", ["", "-1", "x", "1e300", "٣"])
+def test_a_malformed_answer_is_nobodys(client, begin, topic, partition):
+    call = begin()
+    producer = client.producer(topic)
+    producer.send(b"", properties={KIND: "answer", CALL: call.mark_uuid, "partition": partition})
+    producer.close()
+    assert close(client, call) == (Answer(-1, ""),)
+
+
+def test_without_its_mark_a_roll_call_is_over(client, begin, answer):
+    call = begin()
+    moved = RollCall(call.topic, call.mark_id, str(uuid.uuid4()))
+    elsewhere = RollCall(call.topic, MessageId(call.mark_id.ledger + 1, 0), call.mark_uuid)
+    for wrong in (moved, elsewhere):
+        with pytest.raises(EosError):
+            wrong.answer(client, 0, timeout_s=2)
+        with pytest.raises(EosError):
+            wrong.close(client, client.producer(call.topic), timeout_s=2)
+
+
+def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, monkeypatch):
+    call, late_s = begin(), [100.0]
+    real, producer = time.monotonic, client.producer
+
+    def slow(topic: str) -> Producer:
+        late_s[0] = 0.0  # as if it had taken so long
+        return producer(topic)
+
+    monkeypatch.setattr(client, "producer", slow)
+    clock = SimpleNamespace(monotonic=lambda: real() - late_s[0])
+    monkeypatch.setattr(roll_call, "time", clock)
+    run = call.answer(client, 0, timeout_s=20)
+    assert close(client, call) == (Answer(0, run),)
+
+
+def test_a_process_remembers_a_few_roll_calls_only(client, begin):
+    for _ in range(roll_call.MAX_CALLS_KEPT + 2):
+        begin().answer(client, 0, timeout_s=20)
+    assert len(roll_call._progress) == roll_call.MAX_CALLS_KEPT

@@ -1,0 +1,424 @@
+"""DeltaSink through real Spark: each epoch one version of the table, or none; judged by readers."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.committer import OpenEpoch
+from eos.delta.participant import DeltaParticipant
+from eos.errors import (
+    CommitLogError,
+    ConfigurationError,
+    DuplicateEpochCall,
+    InDoubt,
+    InputError,
+    NewCluster,
+    NewLineage,
+)
+from eos.steps import EndingStep, Place, Step
+from recovery.decide import Refused, decide
+from recovery.resolve import resolve
+from sinks import DeltaSink, all_or_nothing
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def table(tmp_path) -> str:
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def make_sink(tmp_path, table, name):
+    def make(**options) -> DeltaSink:
+        return DeltaSink(
+            **{"sink_id": name, "table": table, "commit_log": str(tmp_path / "log")} | options
+        )
+
+    return make
+
+
+@pytest.fixture
+def states(tmp_path, name):
+    log = lambda: CommitLog.open_read_only(tmp_path / "log", name).records()  # noqa: E731
+    return lambda: [record.state.value for record in log() if record.epoch]
+
+
+def rows(table: str) -> list[dict]:
+    read = DeltaTable(table).to_pyarrow_table().to_pylist()
+    return sorted(read, key=lambda row: str(row))
+
+
+def files(tmp_path) -> set[str]:
+    return {path.name for path in (tmp_path / "table").rglob("*.parquet")}
+
+
+def dies_behind(place: Place, run) -> None:
+    def die() -> None:
+        raise Died
+
+    with pytest.MonkeyPatch.context() as dead:
+        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        with failpoints.armed(place, die), pytest.raises(Died):
+            run()
+
+
+def test_an_epoch_is_one_version_and_a_rerun_of_the_key_is_skipped(spark, make_sink, table, states):
+    df = spark.range(100).selectExpr("id", "cast(id AS string) AS text")
+    first = make_sink().write(df, epoch="a")
+    version = DeltaTable(table).version()
+    again = make_sink().write(df, epoch="a")
+    assert (first.status, first.records, again.status) == ("written", 100, "skipped")
+    assert DeltaTable(table).version() == version == 1
+    assert rows(table) == sorted(
+        [{"id": n, "text": str(n)} for n in range(100)], key=lambda row: str(row)
+    )
+    assert states() == ["OPEN", "PREPARED", "COMMITTED"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [Step.BEGIN, Step.OPEN, Step.WRITE, Step.CHECK, Step.PREPARE, EndingStep.PART, Step.FINISH],
+    ids=lambda place: place.label,
+)
+def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(
+    spark, make_sink, table, name, tmp_path, place
+):
+    df = spark.range(10).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    dies_behind(place, lambda: make_sink().write(df, epoch="b"))
+    resolve(name, commit_log=tmp_path / "log")
+    assert len(rows(table)) in (10, 20)
+    assert make_sink().write(df, epoch="b").records == 10
+    assert [row["id"] for row in rows(table)] == sorted([*range(10), *range(10)])
+
+
+def test_what_is_prepared_is_committed_without_spark(spark, make_sink, table, name, tmp_path):
+    df = spark.range(10).selectExpr("id")
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
+    assert rows(table) == []
+    (last,) = resolve(name, commit_log=tmp_path / "log")
+    assert last.state == "COMMITTED"
+    assert len(rows(table)) == 10
+    assert resolve(name, commit_log=tmp_path / "log") == []
+
+
+def test_what_is_not_prepared_is_deleted_and_nothing_is_left_in_the_folder(
+    spark, make_sink, table, tmp_path, states
+):
+    df = spark.range(10).selectExpr("id", "cast(raise_error('order 7') AS string) AS text")
+    with pytest.raises(PySparkException, match="order 7"):
+        make_sink().write(df, epoch="a")
+    good = spark.range(10).selectExpr("id", "'x' AS text")
+    sink = make_sink()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeltaParticipant, "prepare", lambda *_: _raise("broken"))
+        with pytest.raises(ValueError, match="broken"):
+            sink.write(good, epoch="b")
+    assert files(tmp_path) == set()
+    assert states() == ["OPEN", "ABORTING", "ABORTED"] * 2
+    assert sink.write(good, epoch="b").records == 10
+
+
+def _raise(text: str) -> None:
+    raise ValueError(text)
+
+
+def test_partitions_nulls_and_types_come_back_as_they_were(spark, make_sink, table):
+    df = spark.sql(
+        "SELECT * FROM VALUES (1, 'a/b', DATE '2026-11-20', 1.5, true, array(1, 2), "
+        "TIMESTAMP '2026-11-20 12:00:00.123456', CAST(12.34 AS DECIMAL(10,2))), "
+        "(2, NULL, NULL, NULL, NULL, NULL, NULL, NULL) "
+        "AS t(id, name, day, x, flag, list, at, money)"
+    )
+    make_sink(partition_by=["day", "name"]).write(df, epoch="a")
+    assert DeltaTable(table).metadata().partition_columns == ["day", "name"]
+    wanted = df.toPandas().astype(object).where(lambda frame: frame.notna(), None)
+    found = rows(table)
+    assert [row["name"] for row in found] == ["a/b", None]
+    assert [str(row["day"]) for row in found] == ["2026-11-20", "None"]
+    assert found[0]["money"] == wanted["money"][0]
+    assert found[0]["list"] == [1, 2]
+    assert found[0]["at"].astimezone().replace(tzinfo=None) == wanted["at"][0].to_pydatetime()
+    assert {key: found[1][key] for key in ("x", "flag", "list", "at", "money")} == dict.fromkeys(
+        ("x", "flag", "list", "at", "money")
+    )
+
+
+def test_columns_are_compared_by_name_and_merged_on_request(spark, make_sink, table):
+    make_sink().write(spark.range(2).selectExpr("id", "'x' AS text"), epoch="a")
+    wider = spark.range(2).selectExpr("id", "'y' AS text", "1.5D AS more")
+    with pytest.raises(InputError, match=r"lacks more.*mergeSchema"):
+        make_sink().write(wider, epoch="b")
+    make_sink(merge_schema=True).write(wider, epoch="b")
+    assert [row["more"] for row in rows(table)] == [None, 1.5, None, 1.5] or len(rows(table)) == 4
+    with pytest.raises(InputError, match=r"id is int64 in the table, and string here"):
+        make_sink().write(spark.range(2).selectExpr("cast(id AS string) AS id"), epoch="c")
+    make_sink().write(spark.range(2).selectExpr("cast(id AS int) AS id"), epoch="d")
+    assert len(rows(table)) == 6
+
+
+def test_a_column_without_a_type_is_refused(spark, make_sink):
+    with pytest.raises(InputError, match=r"'nothing' has no type.*Cast"):
+        make_sink().write(spark.range(2).selectExpr("id", "NULL AS nothing"), epoch="a")
+
+
+def test_an_empty_epoch_leaves_the_table_as_it_was(spark, make_sink, table, states):
+    make_sink().write(spark.range(0).selectExpr("id"), epoch="a")
+    assert DeltaTable(table).version() == 0
+    assert states() == ["OPEN", "ABORTING", "EMPTY"]
+
+
+def test_a_task_that_runs_again_leaves_its_rows_once(spark, make_sink, table, tmp_path):
+    marker = tmp_path / "ran"
+
+    def flaky(batches):
+        from pyspark import TaskContext
+
+        rows = list(batches)
+        if TaskContext.get().partitionId() == 1 and not marker.exists():
+            marker.write_text("")
+            raise RuntimeError("lost")
+        yield from rows
+
+    df = spark.range(0, 100, 1, 4).mapInArrow(flaky, "id long")
+    with_retries = make_sink(max_attempts=2)
+    try:
+        with_retries.write(df, epoch="a")
+    except PySparkException:  # local mode does not repeat tasks
+        with_retries.write(df, epoch="a")
+    assert sorted(row["id"] for row in rows(table)) == list(range(100))
+
+
+def test_a_stream_and_its_restart(source, make_sink, table, tmp_path):
+    source.add("a", "b")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    source.add("c")
+    source.run(make_sink(), tmp_path / "checkpoint")
+    assert sorted(row["value"] for row in rows(table)) == ["a", "b", "c"]
+
+
+def test_other_writers_beside_it_are_no_hindrance(spark, make_sink, table):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    write_deltalake(table, DeltaTable(table).to_pyarrow_table(), mode="append")
+    DeltaTable(table).optimize.compact()
+    make_sink().write(df, epoch="b")
+    assert len(rows(table)) == 15
+
+
+def test_a_table_that_was_made_anew_is_another_one(spark, make_sink, table):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    shutil.rmtree(table)
+    with pytest.raises(NewCluster, match=r"There is no Delta table at.*on_new_cluster"):
+        make_sink().write(df, epoch="b")
+    assert make_sink(on_new_cluster="continue").write(df, epoch="b").records == 5
+    assert len(rows(table)) == 5
+
+
+def test_another_table_in_its_place_is_refused(spark, make_sink, table):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    shutil.rmtree(table)
+    df.toPandas().pipe(lambda frame: write_deltalake(table, frame))
+    with pytest.raises(NewCluster, match=r"dropped and made anew.*on_new_cluster"):
+        make_sink().write(df, epoch="b")
+
+
+def test_staged_files_that_are_gone_make_the_epoch_run_again(
+    spark, make_sink, table, name, tmp_path
+):
+    df = spark.range(5).selectExpr("id")
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
+    DeltaTable(table).vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True
+    )
+    (last,) = resolve(name, commit_log=tmp_path / "log")
+    assert (last.state, "gone" in str(last.reason)) == ("ABORTED", True)
+    make_sink().write(df, epoch="a")
+    assert len(rows(table)) == 5
+
+
+def test_a_log_that_was_replaced_by_an_older_copy_is_refused(
+    spark, make_sink, table, name, tmp_path
+):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    shutil.copytree(tmp_path / "log", tmp_path / "older")
+    make_sink().write(df, epoch="b")
+    shutil.rmtree(tmp_path / "log")
+    shutil.copytree(tmp_path / "older", tmp_path / "log")
+    with pytest.raises(CommitLogError, match=r"ends before .*version 2.*older copy"):
+        make_sink().write(df, epoch="b")
+    assert len(rows(table)) == 10
+
+
+def test_a_table_that_can_not_be_read_leaves_the_commit_in_doubt_and_then_goes_on(
+    spark, make_sink, table, name, tmp_path
+):
+    df = spark.range(5).selectExpr("id")
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
+    log_folder = tmp_path / "table" / "_delta_log"
+    log_folder.rename(tmp_path / "hidden")
+    with pytest.raises(InDoubt):
+        resolve(name, commit_log=tmp_path / "log", deadline_s=1)
+    (tmp_path / "hidden").rename(log_folder)
+    (last,) = resolve(name, commit_log=tmp_path / "log")
+    assert last.state == "COMMITTED"
+    assert len(rows(table)) == 5
+
+
+def test_a_second_call_for_a_key_is_an_error(spark, make_sink):
+    df = spark.range(5).selectExpr("id")
+    sink = make_sink()
+    sink.write(df, epoch="a")
+    with pytest.raises(DuplicateEpochCall):
+        sink.write(df, epoch="a")
+
+
+def test_a_wrong_option_is_refused_at_once(make_sink):
+    with pytest.raises(ConfigurationError, match="'table'"):
+        make_sink(table="relative/path")
+    with pytest.raises(ConfigurationError, match="no option 'partitions'"):
+        make_sink(partitions=["a"])
+
+
+@pytest.mark.parametrize("verdict", ["committed", "aborted"])
+def test_a_person_decides_where_the_table_is_gone(spark, make_sink, table, name, tmp_path, verdict):
+    df = spark.range(5).selectExpr("id")
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
+    choice = {"epoch": "a", "verdict": verdict, "because": "dropped", "by": "ada"}
+    with pytest.raises(Refused, match="`resolve` ends it"):
+        decide(name, commit_log=tmp_path / "log", **(choice | {"verdict": "committed"}))
+    shutil.rmtree(table)
+    with pytest.raises(InDoubt, match="not there, or another one"):
+        resolve(name, commit_log=tmp_path / "log", deadline_s=1)
+    decide(name, commit_log=tmp_path / "log", **choice)
+    again = make_sink(on_new_cluster="continue")
+    assert again.write(df, epoch="b").records == 5
+    assert again.write(df, epoch="a").status == ("skipped" if verdict == "committed" else "written")
+
+
+def test_what_can_never_be_committed_is_given_up_and_written_again(
+    spark, make_sink, table, name, tmp_path
+):
+    """Somebody has added a column of the same name with another type."""
+    make_sink().write(spark.range(1).selectExpr("id"), epoch="0")
+    wider = spark.range(5).selectExpr("id", "'x' AS n")
+    dies_behind(Step.PREPARE, lambda: make_sink(merge_schema=True).write(wider, epoch="a"))
+    write_deltalake(table, pa.table({"id": [7], "n": [1]}), mode="append", schema_mode="merge")
+    with pytest.raises(InDoubt):
+        resolve(name, commit_log=tmp_path / "log", deadline_s=1)
+    decide(
+        name,
+        epoch="a",
+        verdict="aborted",
+        because="n is a number now",
+        by="ada",
+        commit_log=tmp_path / "log",
+    )
+    assert make_sink().write(spark.range(5).selectExpr("id", "id AS n"), epoch="a").records == 5
+    assert len(rows(table)) == 7
+    assert len(files(tmp_path)) == len(DeltaTable(table).file_uris())
+
+
+def test_what_is_committed_is_not_called_aborted(spark, make_sink, table, name, tmp_path):
+    df = spark.range(5).selectExpr("id")
+    dies_behind(EndingStep.PART, lambda: make_sink().write(df, epoch="a"))
+    with pytest.raises(Refused, match="it is committed"):
+        decide(
+            name, epoch="a", verdict="aborted", because="x", by="ada", commit_log=tmp_path / "log"
+        )
+    assert len(rows(table)) == 5
+
+
+def test_without_its_log_a_sink_that_has_written_is_refused(spark, make_sink, table, tmp_path):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    shutil.rmtree(tmp_path / "log")
+    with pytest.raises(NewLineage, match=r"has written before: table .* has rows of it"):
+        make_sink().write(df, epoch="a")
+    with pytest.raises(NewLineage):
+        make_sink(commit_log=str(tmp_path / "another log")).write(df, epoch="a")
+    assert len(rows(table)) == 5
+    make_sink(on_new_query="continue").write(df, epoch="b")
+    assert len(rows(table)) == 10
+
+
+def test_a_table_that_was_moved_and_one_that_was_gone_back_to_are_no_older_logs(
+    spark, make_sink, table, tmp_path
+):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    make_sink().write(df, epoch="b")
+    moved = str(tmp_path / "moved")
+    shutil.move(table, moved)
+    make_sink(table=moved).write(df, epoch="c")
+    other = str(tmp_path / "other")
+    make_sink(table=other).write(df, epoch="d")
+    make_sink(table=moved).write(df, epoch="e")
+    assert (len(rows(moved)), len(rows(other))) == (20, 5)
+
+
+def test_two_names_of_one_table_are_one_table(spark, make_sink, table, name, tmp_path):
+    link = tmp_path / "link"
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    link.symlink_to(table)
+    make_sink(table=str(link)).write(df, epoch="b")
+    assert len(rows(table)) == 10
+    twice = all_or_nothing(make_sink(), make_sink(table=str(link)))
+    with pytest.raises(ConfigurationError, match="Two of the outputs are one"):
+        twice.write(df, epoch="c")
+
+
+def test_a_path_that_delta_reads_otherwise_is_refused(make_sink):
+    with pytest.raises(ConfigurationError, match="a path with %"):
+        make_sink(table="/tmp/a%20b")
+
+
+def test_a_partition_that_deltalake_can_not_read_is_refused(spark, make_sink):
+    df = spark.sql("SELECT 1 AS id, CAST(-0.5 AS DECIMAL(5,2)) AS part")
+    with pytest.raises(ConfigurationError, match="can't be partitioned by 'part'"):
+        make_sink(partition_by=["part"]).write(df, epoch="a")
+
+
+def test_the_command_line_knows_a_sink_without_a_topic(
+    spark, make_sink, table, name, tmp_path, recovery
+):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    log = ("--commit-log", tmp_path / "log")
+    assert recovery("verify", *log).code == 0
+    for verb in ("status", "show", "doctor"):
+        args = (verb, name, *log) if verb == "show" else (verb, *log)
+        assert recovery(*args).code == 0, verb
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="b"))
+    shown = recovery("status", *log, "--grace-s", "0")
+    assert (shown.code, f"version 2 of table {table}" in shown.out) == (1, True)
+    plan = recovery("resolve", name, *log)
+    assert f"version 2 of table {table}" in plan.out
+    assert recovery("resolve", name, *log, "--apply", "--yes").code == 0
+    assert recovery("verify", *log).code == 0
+    shutil.copytree(tmp_path / "log", tmp_path / "newest")
+    DeltaTable(table).restore(1)
+    assert recovery("verify", *log).code == 0  # what readers do with the rows is not asked
+    shutil.rmtree(tmp_path / "log")
+    shutil.copytree(tmp_path / "newest", tmp_path / "log")
+    make_sink().write(df, epoch="c")
+    shutil.rmtree(tmp_path / "log")
+    shutil.copytree(tmp_path / "newest", tmp_path / "log")
+    ended = recovery("verify", *log)
+    assert (ended.code, "replaced by an older copy" in ended.out) == (1, True)
+    shutil.rmtree(table)
+    assert recovery("verify", *log).code == 2

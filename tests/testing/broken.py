@@ -1,0 +1,188 @@
+"""Participants that are broken on purpose, each in one way; run by ``test_sink_contract``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eos.protocol import ABORTED, COMMITTED
+from eos.testing.sink_contract import SinkContract
+from examples.folder.participant import FolderKind, FolderPart, FolderParticipant
+from tests.testing.outputs import FolderOutput
+
+
+def of(participant: type[FolderParticipant], part: type[FolderPart] = FolderPart) -> type:
+    class Kind(FolderKind):
+        def open(self, sink_id, part, access):
+            return participant(part.root)
+
+    Kind.part = part
+
+    class Broken(FolderOutput):
+        kind = Kind()
+
+        def participant(self):
+            return participant(self.folder)
+
+    return Broken
+
+
+class _Suite(SinkContract):
+    broken: type
+
+    @pytest.fixture
+    def output(self, tmp_path):
+        return self.broken(tmp_path / "out")
+
+
+class CommitsTwice(FolderParticipant):
+    def commit(self, part, **_):
+        if part.staged.is_dir():
+            shutil.copytree(part.staged, Path(part.root, os.urandom(4).hex()))
+        return COMMITTED
+
+
+class TestCommitsTwice(_Suite):
+    broken = of(CommitsTwice)
+
+
+class NeverCommits(FolderParticipant):
+    def commit(self, part, **_):
+        return COMMITTED
+
+
+class TestNeverCommits(_Suite):
+    broken = of(NeverCommits)
+
+
+class ReadableAtOnce(FolderParticipant):
+    def count(self, part, written):
+        counted = super().count(part, written)
+        self.commit(counted, deadline_s=1, is_own=True)
+        return counted
+
+
+class TestReadableAtOnce(_Suite):
+    broken = of(ReadableAtOnce)
+
+
+class AbortsWhatIsCommitted(FolderParticipant):
+    def abort(self, part, **_):
+        shutil.rmtree(part.done, ignore_errors=True)
+        return ABORTED
+
+
+class TestAbortsWhatIsCommitted(_Suite):
+    broken = of(AbortsWhatIsCommitted)
+
+
+class DeniesCommits(FolderParticipant):
+    def abort(self, part, **_):
+        return ABORTED
+
+
+class TestDeniesCommits(_Suite):
+    broken = of(DeniesCommits)
+
+
+class Guesses(FolderParticipant):
+    def outcome(self, part, *, timeout_s):
+        return COMMITTED
+
+
+class TestGuesses(_Suite):
+    broken = of(Guesses)
+
+
+class OutcomeCommits(FolderParticipant):
+    def outcome(self, part, *, timeout_s):
+        if part.staged.is_dir():
+            part.staged.rename(part.done)
+        return super().outcome(part, timeout_s=timeout_s)
+
+
+class TestOutcomeCommits(_Suite):
+    broken = of(OutcomeCommits)
+
+
+class Miscounts(FolderParticipant):
+    def count(self, part, written):
+        return replace(super().count(part, written), files=len(written) + 1)
+
+
+class TestMiscounts(_Suite):
+    broken = of(Miscounts)
+
+
+class KeepsItInMemory(FolderParticipant):
+    def count(self, part, written):
+        self.known = part.name
+        return super().count(part, written)
+
+    def commit(self, part, **options):
+        if getattr(self, "known", None) != part.name:
+            return ABORTED
+        return super().commit(part, **options)
+
+
+class TestKeepsItInMemory(_Suite):
+    broken = of(KeepsItInMemory)
+
+
+class CountsFromOne(FolderParticipant):
+    def attach(self, claim, history):
+        self._number = 0
+
+
+class TestCountsFromOne(_Suite):
+    broken = of(CountsFromOne)
+
+
+class RaisesInHousekeeping(FolderParticipant):
+    def after_end(self, record, part, *, is_last):
+        raise OSError("disk full")
+
+
+class TestRaisesInHousekeeping(_Suite):
+    broken = of(RaisesInHousekeeping)
+
+
+class Unchecked(FolderPart):
+    def check(self, stage):
+        pass
+
+    def check_follows(self, previous):
+        pass
+
+
+class UncheckedParticipant(FolderParticipant):
+    def claimed(self, history, log_table_id):
+        return Unchecked(self._root)
+
+    def begin(self, attempt):
+        return Unchecked(**vars(super().begin(attempt)))
+
+
+class TestUnchecked(_Suite):
+    broken = of(UncheckedParticipant, Unchecked)
+
+
+class Forgetful(FolderPart):
+    def payload(self):
+        return {"root": self.root}
+
+
+class ForgetfulParticipant(FolderParticipant):
+    def claimed(self, history, log_table_id):
+        return Forgetful(self._root)
+
+    def begin(self, attempt):
+        return Forgetful(**vars(super().begin(attempt)))
+
+
+class TestForgetful(_Suite):
+    broken = of(ForgetfulParticipant, Forgetful)

@@ -1,0 +1,129 @@
+"""Outputs for the contract: a folder, a table, a topic, each with a plain reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from eos.client import PulsarClient
+from eos.delta.kind import KIND as DELTA
+from eos.delta.opening import schema_text
+from eos.delta.part import DeltaPart
+from eos.delta.participant import DeltaParticipant, Staged
+from eos.delta.staging import StagingTarget, stage
+from eos.delta.table import TargetTable
+from eos.participant import Access, Kind, Participant
+from eos.protocol import Part
+from eos.pulsar.kind import KIND as PULSAR
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.participant import PulsarParticipant
+from eos.summary import PartitionFigures, TaskSummary
+from eos.transport.security import Security
+from eos.wire.batch import Message, encode_batches, rows_from_messages
+from examples.folder.participant import KIND as FOLDER
+from examples.folder.participant import FolderPart, FolderParticipant
+from tests.support.judge import quiet_client
+
+SCHEMA = pa.schema([("value", pa.string())])
+
+
+class FolderOutput:
+    """Files in a folder."""
+
+    kind: Kind = FOLDER
+    access = Access()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def participant(self) -> Participant:
+        return FolderParticipant(self.folder)
+
+    def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
+        assert isinstance(part, FolderPart)
+        paths = []
+        for number, row in enumerate(rows):
+            part.staged.mkdir(parents=True, exist_ok=True)
+            paths.append(part.staged / str(number))
+            paths[-1].write_text(row)
+        return paths
+
+    def read(self) -> list[str]:
+        files = [path for path in self.folder.glob("*/*") if path.is_file()]
+        return [path.read_text() for path in files if path.parent.name != ".staged"]
+
+
+class TableOutput:
+    """A Delta table with one column."""
+
+    kind = DELTA
+    access = Access()
+
+    def __init__(self, folder: Path) -> None:
+        self.uri = str(folder)
+        TargetTable(self.uri).create(SCHEMA)
+
+    def participant(self) -> Participant:
+        return DeltaParticipant("contract", self.uri)
+
+    def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
+        assert isinstance(part, DeltaPart)
+        target = StagingTarget(self.uri, TargetTable(self.uri).check_schema(SCHEMA))
+        batch = pa.record_batch([pa.array(rows, pa.string())], schema=SCHEMA)
+        files = stage([batch], target, attempt_id=str(part.attempt_id), spark_partition=0)
+        return [Staged(files, schema_text(target.schema), merge=False)]
+
+    def read(self) -> list[str]:
+        found: list[str] = DeltaTable(self.uri).to_pyarrow_table()["value"].to_pylist()
+        return found
+
+
+class TopicOutput:
+    """An unpartitioned topic."""
+
+    kind = PULSAR
+
+    def __init__(self, service_url: str, topic: str) -> None:
+        self.url = service_url
+        self.topic = topic
+        self.access = Access(service_url=service_url)
+
+    def participant(self) -> Participant:
+        return PulsarParticipant(
+            "contract", self.url, Security(), receipt_namespace="public/default"
+        )
+
+    def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
+        assert isinstance(part, PulsarPart)
+        assert part.txn is not None
+        if not rows:
+            return [TaskSummary(0, "", (), ())]
+        with PulsarClient(self.url) as client:
+            run_id = part.call.answer(client, 0, timeout_s=20)
+            txn = client.join(part.txn)
+            producer = client.producer(self.topic)
+            messages = [Message(row.encode()) for row in rows]
+            (batch,) = encode_batches(rows_from_messages(messages))
+            receipt = producer.send_batch(batch, txn=txn)
+            producer.close()
+            at, size = receipt.result(timeout=0), batch.value_and_key_bytes
+            figures = PartitionFigures(
+                self.topic, (producer.name,), len(rows), size, batch.checksum, at, at
+            )
+            return [TaskSummary(0, run_id, txn.registered, (figures,))]
+
+    def read(self) -> list[str]:
+        """What comes without waiting for what an open transaction holds back."""
+        found = []
+        with closing(quiet_client(self.url)) as client:
+            reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
+            with suppress(pulsar.Timeout):
+                while True:
+                    found.append(reader.read_next(timeout_millis=2_000).data().decode())
+        return found

@@ -1,0 +1,236 @@
+"""Entries from the broker: what is in them, and that nothing in them is trusted."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.errors import ProtocolError
+from eos.ids import MessageId, TxnId
+from eos.wire import commands
+from eos.wire.batch import (
+    Compression,
+    DecodedMessage,
+    Entry,
+    Message,
+    encode_batches,
+    rows_from_messages,
+)
+from eos.wire.batch.compression import MAX_UNCOMPRESSED_BYTES, decompress
+from eos.wire.checksum import entry_checksum
+from eos.wire.frames import Delivery, FrameDecoder
+from tests.wire.entries import body, frame, metadata
+
+TXN: Any = {"txnid_most": 3, "txnid_least": 4}
+
+
+def delivered(content: bytes) -> Delivery:
+    (delivery,) = FrameDecoder().feed(frame(5, 9, content))
+    assert isinstance(delivery, Delivery)
+    assert delivery.command.consumer_id == 5
+    return delivery
+
+
+def entry_of(content: bytes) -> Entry:
+    return Entry.of(delivered(content))
+
+
+def batch_body(compression: Compression = Compression.NONE, /, **fields: object) -> bytes:
+    messages = [Message(b"v" * 300, key="k", properties={"a": "b"}), Message(b"w" * 300, key="l")]
+    (batch,) = encode_batches(rows_from_messages(messages), compression=compression)
+    told: dict[str, object] = {
+        "num_messages_in_batch": 2,
+        "compression": int(batch.compression),
+        "uncompressed_size": batch.uncompressed_bytes,
+        **TXN,
+    }
+    return body(metadata(**(told | fields)), bytes(batch.payload))
+
+
+def test_an_entry_shows_where_it_is_and_the_transaction_that_it_was_sent_in():
+    entry = entry_of(body(metadata(**TXN), b"value"))
+    assert (entry.id, entry.txn) == (MessageId(7, 9), TxnId(3, 4))
+    assert entry_of(body(metadata(), b"value")).txn is None
+
+
+def test_what_the_broker_adds_before_an_entry_is_passed_over():
+    plain, prefixed = body(metadata(), b"value"), body(metadata(), b"value", b"\x08\x01\x10\x02")
+    assert entry_of(prefixed) == entry_of(plain)
+
+
+def test_a_message_that_is_no_batch_has_its_fields_in_the_metadata():
+    pairs = (commands.KeyValue(key="a", value="b"),)
+    entry = entry_of(
+        body(metadata(partition_key="k", event_time=5, ordering_key=b"o", properties=pairs), b"v")
+    )
+    assert entry.properties == entry.first_properties == {"a": "b"}
+    assert entry.messages() == [DecodedMessage(b"v", "k", 5, (("a", "b"),), b"o", 1)]
+    assert entry.figures().checksum == entry_checksum(b"v", b"k")
+
+
+def test_keys_in_base64_count_as_the_text_that_readers_see():
+    entry = entry_of(body(metadata(partition_key="AAE=", partition_key_b64_encoded=True), b"v"))
+    assert entry.messages()[0].key == b"\x00\x01"
+    assert entry.figures().checksum == entry_checksum(b"v", b"AAE=")
+    assert entry.figures().value_and_key_bytes == 5
+
+
+def test_a_null_is_no_value():
+    entry = entry_of(body(metadata(null_value=True), b""))
+    assert entry.messages()[0].value is None
+    assert entry.figures().value_and_key_bytes == 0
+
+
+def test_neither_rows_nor_properties_show_in_the_repr():
+    pairs = (commands.KeyValue(key="secret", value="secret"),)
+    entry = entry_of(body(metadata(properties=pairs, partition_key="secret"), b"secret"))
+    assert "secret" not in repr(entry)
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_the_messages_of_a_batch_come_out_as_they_went_in(compression):
+    entry = entry_of(batch_body(compression))
+    assert entry.metadata.compression == compression
+    assert [message.key for message in entry.messages()] == ["k", "l"]
+    assert [message.value for message in entry.messages()] == [b"v" * 300, b"w" * 300]
+    assert (entry.first_properties, entry.properties) == ({"a": "b"}, {})
+
+
+@pytest.mark.parametrize("compression", [one for one in Compression if one])
+@pytest.mark.parametrize("difference", [-1, 1, 100])
+def test_a_length_that_is_not_what_was_compressed_is_refused(compression, difference):
+    """Arrow leaves what was in memory behind a result that is shorter."""
+    size = entry_of(batch_body(compression)).metadata.uncompressed_size + difference
+    entry = entry_of(batch_body(compression, uncompressed_size=size))
+    with pytest.raises(ProtocolError, match=f"not {size} bytes of {compression.name}"):
+        entry.messages()
+
+
+@pytest.mark.parametrize("compression", [one for one in Compression if one])
+def test_a_compressed_payload_that_is_cut_off_is_refused(compression):
+    entry = entry_of(batch_body(compression))
+    cut, size = entry.payload[:-1], entry.metadata.uncompressed_size
+    with pytest.raises(ProtocolError, match=f"not {size} bytes of {compression.name}"):
+        decompress(cut, compression, size)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"compression": 5}, "compression 5"),
+        ({"compression": 1, "uncompressed_size": MAX_UNCOMPRESSED_BYTES + 1}, "uncompressed"),
+        ({"num_messages_in_batch": 3}, "cut off"),
+        ({"num_messages_in_batch": 1}, "after the last message"),
+        ({"num_messages_in_batch": 2**31 - 1}, "cut off"),
+        ({"encryption_keys": (commands.EncryptionKeys(key="k"),)}, "encrypted"),
+        ({"num_chunks_from_msg": 2}, "chunk"),
+    ],
+    ids=str,
+)
+def test_a_payload_that_is_not_as_its_metadata_says_is_refused(fields, problem):
+    entry = entry_of(batch_body(**fields))
+    with pytest.raises(ProtocolError, match=problem):
+        entry.figures()
+
+
+@pytest.mark.parametrize("count", [0, -1, -(2**31)])
+def test_an_entry_of_no_messages_is_refused(count):
+    with pytest.raises(ProtocolError, match=f"entry of {count} messages"):
+        entry_of(batch_body(num_messages_in_batch=count))
+
+
+WHOLE = body(metadata(), b"value")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "cut off"),
+        (WHOLE[:5], "cut off"),
+        (WHOLE[2:], "without a checksum"),
+        (WHOLE[:-1], "checksum is wrong"),
+        (b"\x0e\x02\xff\xff\xff\xff" + WHOLE, "cut off"),
+        (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "without a checksum"),
+    ],
+)
+def test_an_entry_that_is_damaged_is_refused_and_the_connection_stays_in_step(content, problem):
+    stream = frame(5, 9, content) + frame(5, 10, WHOLE)
+    damaged, whole = FrameDecoder().feed(stream)
+    with pytest.raises(ProtocolError, match=problem):
+        Entry.of(damaged)
+    assert Entry.of(whole).id == MessageId(7, 10)
+
+
+def test_metadata_that_is_longer_than_its_entry_is_refused():
+    covered = struct.pack(">I", 100) + b"x"
+    content = struct.pack(">HI", 0x0E01, entry_checksum(covered, b"")) + covered
+    with pytest.raises(ProtocolError, match="Metadata of 100 bytes"):
+        entry_of(content)
+
+
+STREAM = frame(5, 9, body(metadata(**TXN), b"value", b"\x08\x01")) + b"".join(
+    frame(5, 10 + number, batch_body(compression)) for number, compression in enumerate(Compression)
+)
+COUNT = 1 + len(Compression)
+
+
+def read_all(data: bytes, step: int) -> list[object]:
+    """All that a reader would make of ``data``; only a ProtocolError may come out."""
+    decoder, seen = FrameDecoder(), []
+    try:
+        for at in range(0, len(data), step):
+            for command in decoder.feed(data[at : at + step]):
+                if isinstance(command, Delivery):
+                    entry = Entry.of(command)
+                    seen.append((entry, entry.first_properties, entry.messages(), entry.figures()))
+    except ProtocolError as error:
+        seen.append(str(error))
+    return seen
+
+
+def test_a_stream_of_entries_comes_out_whole_however_it_is_cut():
+    whole = read_all(STREAM, len(STREAM))
+    assert len(whole) == COUNT
+    assert read_all(STREAM, 1) == read_all(STREAM, 7) == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(STREAM) * 8 - 1))
+def test_no_flipped_bit_brings_anything_but_a_protocol_error(bit):
+    data = bytearray(STREAM)
+    data[bit // 8] ^= 1 << bit % 8
+    assert read_all(bytes(data), len(data)) == read_all(bytes(data), 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_a_body_of_random_bytes_brings_nothing_but_protocol_errors(data, is_checked):
+    if is_checked:  # behind a right checksum
+        data = struct.pack(">HI", 0x0E01, entry_checksum(data, b"")) + data
+    read_all(frame(5, 9, data), 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.integers(-1, 6), st.integers(-1, 2000), st.integers(-1, 5))
+def test_random_payloads_bring_nothing_but_protocol_errors(payload, compression, size, count):
+    meta = metadata(
+        compression=compression,
+        uncompressed_size=max(0, size),
+        num_messages_in_batch=None if count < 0 else count,
+    )
+    read_all(frame(5, 9, body(meta, payload)), 10_000)
+
+
+def test_a_compressed_payload_that_would_never_end_takes_no_more_memory_than_it_says():
+    before = pa.total_allocated_bytes()
+    bomb = entry_of(batch_body(Compression.ZLIB)).payload
+    with pytest.raises(ProtocolError):
+        decompress(bomb, Compression.ZLIB, 10)
+    with pytest.raises(ProtocolError):
+        decompress(b"\x28", Compression.ZSTD, 2**32 - 1)
+    assert pa.total_allocated_bytes() == before

@@ -1,0 +1,84 @@
+"""The reader of batches takes nothing that is malformed, and never anything but ProtocolError."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.errors import ProtocolError
+from eos.wire.batch import DecodedMessage, Rows, decode_batch, encode_batches
+
+
+def framed(metadata: bytes, value: bytes = b"") -> bytes:
+    return len(metadata).to_bytes(4, "big") + metadata + value
+
+
+SIZE_0 = b"\x18\x00"
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        (b"", "cut off"),
+        (b"\0\0\0", "cut off"),
+        (framed(b""), "payload_size"),
+        (framed(b"\x18\x02", b"a"), "cut off"),
+        (framed(b"\x18\x01", b"ab"), "after the last"),
+        (b"\xff\xff\xff\xff" + SIZE_0, "cut off"),
+        (framed(b"\x18" + b"\xff" * 9 + b"\x01"), "negative"),
+        (framed(b"\x18" + b"\xff" * 10), "64 bits"),
+        (framed(b"\x18" + b"\xff" * 9 + b"\x02"), "64 bits"),
+        (framed(b"\x18"), "cut off"),
+        (framed(SIZE_0 + b"\x12\x05abc"), "cut off"),
+        (framed(SIZE_0 + b"\x12\x01\xff"), "UTF-8"),
+        (framed(SIZE_0 + b"\x30\x01\x12\x03abc"), "base64"),
+        (framed(SIZE_0 + b"\x30\x01\x12\x04ab\xff="), "base64"),
+        (framed(SIZE_0 + b"\x0a\x03\x0a\x01a"), "without a key or a value"),
+        (framed(SIZE_0 + b"\x10\x01"), "field 2 has wire type 0"),
+        (framed(SIZE_0 + b"\x00"), "field number 0"),
+        (framed(SIZE_0 + b"\x53"), "wire type 3"),
+        (framed(SIZE_0 + b"\x51abc"), "cut off"),
+    ],
+)
+def test_malformed_batches_are_refused(payload: bytes, complaint: str) -> None:
+    with pytest.raises(ProtocolError, match=complaint):
+        decode_batch(payload, 1)
+
+
+def test_fields_from_a_newer_protocol_are_skipped() -> None:
+    unknown = b"\x50\x07" + b"\x5a\x02ab" + b"\x61" + bytes(8) + b"\x6d" + bytes(4)
+    assert decode_batch(framed(unknown + SIZE_0), 1) == [DecodedMessage(b"")]
+
+
+def test_a_null_value_is_not_an_empty_one() -> None:
+    assert decode_batch(framed(SIZE_0 + b"\x48\x01"), 1) == [DecodedMessage(None)]
+
+
+def test_fewer_or_more_messages_than_announced_are_an_error() -> None:
+    (batch,) = encode_batches(Rows(pa.array([b"a", b"b"])))
+    for count in (1, 3):
+        with pytest.raises(ProtocolError):
+            decode_batch(batch.payload, count)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=80), st.integers(0, 3))
+def test_random_bytes_end_in_messages_or_a_protocol_error(payload: bytes, count: int) -> None:
+    with contextlib.suppress(ProtocolError):
+        assert len(decode_batch(payload, count)) == count
+
+
+@settings(max_examples=300)
+@given(st.integers(0), st.integers(0, 255))
+def test_a_damaged_batch_ends_in_messages_or_a_protocol_error(place: int, byte: int) -> None:
+    maps = pa.array([[("a", "b")], None], pa.map_(pa.string(), pa.string()))
+    rows = Rows(pa.array([b"one", b"two"]), pa.array([b"k", None]), pa.array([5, 6]), maps)
+    (batch,) = encode_batches(rows)
+    damaged = bytearray(batch.payload)
+    damaged[place % len(damaged)] = byte
+    with contextlib.suppress(ProtocolError):
+        assert len(decode_batch(bytes(damaged), 2)) == 2

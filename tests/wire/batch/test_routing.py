@@ -1,0 +1,126 @@
+"""Keys go where the Java client sends them, and splitting loses and reorders nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eos.errors import InputError
+from eos.wire.batch import (
+    Message,
+    Rows,
+    partitions_for_keys,
+    rows_from_messages,
+    split_by_partition,
+)
+
+VECTORS = json.loads((Path(__file__).parent / "vectors" / "java_routing.json").read_text())
+TEXT = [vector for vector in VECTORS if vector["kind"] == "text"]
+BINARY = [vector for vector in VECTORS if vector["kind"] == "binary"]
+
+
+def java_partition(key: str, count: int) -> int:
+    """The definition: ``String.hashCode()`` over UTF-16, without its sign, modulo ``count``."""
+    units = key.encode("utf-16-be")
+    result = 0
+    for index in range(0, len(units), 2):
+        result = (31 * result + int.from_bytes(units[index : index + 2], "big")) % 2**32
+    return (result & 0x7FFFFFFF) % count
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 100])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_text_keys_go_where_the_java_client_sends_them(count: int, kind: pa.DataType) -> None:
+    keys = pa.array([bytes.fromhex(vector["key"]).decode() for vector in TEXT], kind)
+    wanted = [vector["partitions"][str(count)] for vector in TEXT]
+    assert partitions_for_keys(keys, count).tolist() == wanted
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 100])
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_binary_keys_go_where_the_java_client_sends_them(count: int, kind: pa.DataType) -> None:
+    keys = pa.array([bytes.fromhex(vector["key"]) for vector in BINARY], kind)
+    wanted = [vector["partitions"][str(count)] for vector in BINARY]
+    assert partitions_for_keys(keys, count).tolist() == wanted
+
+
+def test_there_are_vectors() -> None:
+    assert len(TEXT) == 240
+    assert len(BINARY) == 60
+    assert any(vector["hash"] > 2**30 for vector in TEXT)
+
+
+@given(st.lists(st.none() | st.text(max_size=30)), st.integers(1, 200), st.data())
+def test_any_key_goes_by_its_hash_code(
+    keys: list[str | None], count: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(keys)))
+    keyless = data.draw(st.integers(0, count - 1))
+    wanted = [keyless if key is None else java_partition(key, count) for key in keys[start:]]
+    array = pa.array(keys, pa.string()).slice(start)
+    found = partitions_for_keys(array, count, keyless_partition=keyless)
+    assert found.dtype == np.int32
+    assert found.tolist() == wanted
+
+
+def test_more_keys_than_fit_in_one_chunk_and_one_key_larger_than_a_chunk() -> None:
+    keys = ["k" * 600_000, "é" * 700_000, "", "😀" * 300_000, "x" * 1_500_000, "end"]
+    wanted = [java_partition(key, 97) for key in keys]
+    assert partitions_for_keys(pa.array(keys), 97).tolist() == wanted
+
+
+@pytest.mark.parametrize("parts", [[b"\xff"], [b"ok", b"\xc3", b"\xa9"], [b"\xed\xa0\x80"]])
+def test_a_key_that_is_not_utf8_is_refused_even_when_the_next_one_completes_it(
+    parts: list[bytes],
+) -> None:
+    torn = pa.Array.from_buffers(pa.string(), len(parts), pa.array(parts).buffers())
+    with pytest.raises(InputError, match="UTF-8"):
+        partitions_for_keys(torn, 4)
+
+
+def test_keys_without_a_row_have_no_partition() -> None:
+    assert partitions_for_keys(pa.array([], pa.string()), 4).tolist() == []
+    assert partitions_for_keys(pa.nulls(2, pa.string()), 4, keyless_partition=3).tolist() == [3, 3]
+
+
+def test_the_keyless_partition_has_to_exist() -> None:
+    with pytest.raises(ValueError, match="partition 4 of 4"):
+        partitions_for_keys(pa.array(["a"]), 4, keyless_partition=4)
+
+
+@given(st.lists(st.integers(0, 5) | st.integers(65_534, 65_538)))
+def test_splitting_keeps_every_row_and_the_order_in_each_partition(numbers: list[int]) -> None:
+    messages = [
+        Message(b"%d" % i, f"key-{i}", i, {"row": str(i)} if i % 2 else None)
+        for i in range(len(numbers))
+    ]
+    rows = rows_from_messages(messages)
+    partitions = np.array(numbers, np.int32)
+    split = dict(split_by_partition(rows, partitions))
+    assert list(split) == sorted(set(partitions.tolist()))
+    for partition, part in split.items():
+        wanted = [i for i, number in enumerate(partitions) if number == partition]
+        assert part.value.to_pylist() == [b"%d" % i for i in wanted]
+        assert part.key is not None
+        assert part.key.to_pylist() == [f"key-{i}" for i in wanted]
+        if part.properties is not None:
+            properties = [[("row", str(i))] if i % 2 else None for i in wanted]
+            assert part.properties.to_pylist() == properties
+
+
+def test_rows_of_one_partition_are_not_copied() -> None:
+    rows = Rows(pa.array([b"a", b"b"]))
+    ((partition, same),) = split_by_partition(rows, np.array([7, 7], np.int32))
+    assert partition == 7
+    assert same is rows
+
+
+def test_splitting_needs_a_partition_for_each_row() -> None:
+    with pytest.raises(ValueError, match="1 partitions for 2 rows"):
+        list(split_by_partition(Rows(pa.array([b"a", b"b"])), np.array([0], np.int32)))
