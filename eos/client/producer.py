@@ -149,19 +149,22 @@ class Producer:
                 )
         with self._send_lock:
             # One lock from numbering to sending: entries leave in the order of their numbers.
-            sequence_id, receipt = self._window.admit(
-                size_bytes, batch.num_messages, lambda: self._check_admission(txn)
-            )
+            entry = self._window.entry(size_bytes)
             try:
+                sequence_id = self._window.admit(
+                    entry, batch.num_messages, lambda: self._check_admission(txn)
+                )
                 self._send(sequence_id, batch, txn)
-            except EosError as error:
-                self._window.fail(error)
-                raise
             except BaseException as error:  # Ctrl-C as well: part of it may be on its way
-                name = type(error).__name__
-                self._window.fail(ConnectionLost(f"Sending to {self.topic} ended by {name}."))
+                if self._window.is_in_flight(entry):
+                    self._window.fail(self._reason_of(error))
                 raise
-        return receipt
+        return entry.receipt
+
+    def _reason_of(self, error: BaseException) -> EosError:
+        if isinstance(error, EosError):
+            return error
+        return ConnectionLost(f"Sending to {self.topic} ended by {type(error).__name__}.")
 
     def _check_admission(self, txn: Transaction | None) -> None:
         # Under the window's lock, which flush() takes: whoever commits either finds this entry in

@@ -11,7 +11,7 @@ import copy
 import math
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -38,46 +38,53 @@ class Budget:
         self.lock = threading.Condition()
         self._max_bytes = max_bytes
         self._used_bytes = 0
-        self._entries: dict[_Entry, None] = {}
-        self._turns: deque[object] = deque()
+        self._entries: dict[Entry, None] = {}
+        self._turns: dict[int, None] = {}
 
     @contextmanager
-    def turn(self) -> Iterator[object]:
-        """A place among those who wait for room, for as long as the block runs."""
-        mine = object()
-        with self.lock:
-            self._turns.append(mine)
+    def turn(self) -> Iterator[int]:
+        """A place among those who wait for room, for as long as the block runs.
+
+        It is the thread's: what an interrupt in here leaves behind ends with the thread's next one.
+        """
+        mine = threading.get_ident()
         try:
+            with self.lock:
+                self._turns.pop(mine, None)
+                self._turns[mine] = None
             yield mine
         finally:
             with self.lock:
-                self._turns.remove(mine)
+                self._turns.pop(mine, None)
                 self.lock.notify_all()
 
-    def has_room(self, size_bytes: int, turn: object) -> bool:
+    def has_room(self, size_bytes: int, turn: int) -> bool:
         """Whether it is one's turn, and an entry of that size may go now."""
         fits = not self._entries or self._used_bytes + size_bytes <= self._max_bytes
-        return fits and self._turns[0] is turn
+        return fits and next(iter(self._turns)) == turn
 
-    def oldest(self) -> _Entry | None:
+    def oldest(self) -> Entry | None:
         """The entry that has been in flight for longest, whosever it is."""
         return next(iter(self._entries), None)
 
-    def take(self, entry: _Entry) -> None:
+    def take(self, entry: Entry) -> None:
         """It is in flight."""
         self._entries[entry] = None
         self._used_bytes += entry.size_bytes
 
-    def free(self, entries: Iterable[_Entry]) -> None:
-        """They are in flight no longer."""
+    def free(self, entries: Iterable[Entry]) -> None:
+        """They are in flight no longer. The second time, and before ``take``, it does nothing."""
         for entry in entries:
-            del self._entries[entry]
-            self._used_bytes -= entry.size_bytes
+            if entry in self._entries:
+                del self._entries[entry]
+                self._used_bytes -= entry.size_bytes
         self.lock.notify_all()
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
+class Entry:
+    """One entry, from the moment that its sender asks for room."""
+
     window: Window
     size_bytes: int
     receipt: Future[MessageId]
@@ -106,7 +113,7 @@ class Window:
         self._budget = budget
         self._timeout_s = timeout_s
         self._on_failure = on_failure
-        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._next_sequence_id = 0
         self._failure: EosError | None = None
         self._closed = False
@@ -127,18 +134,20 @@ class Window:
         if self._closed:
             raise Fatal(f"The producer on {self._topic} is closed.")
 
-    def admit(
-        self, payload_bytes: int, num_messages: int, check: Callable[[], None]
-    ) -> tuple[int, Future[MessageId]]:
-        """A sequence id, and the future receipt, for an entry that is about to be sent.
+    def entry(self, payload_bytes: int) -> Entry:
+        """An entry that wants to be sent; nobody waits for it until ``admit``."""
+        entry = Entry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
+        entry.receipt.set_running_or_notify_cancel()  # nobody can call back what is sent
+        return entry
 
-        Waits for room. A producer whose receipts stop coming fails, and gives its room back.
+    def admit(self, entry: Entry, num_messages: int, check: Callable[[], None]) -> int:
+        """The sequence id of an entry that is about to be sent. Waits for room.
+
+        A producer whose receipts stop coming fails, and gives its room back.
 
         Args:
             check: called under the lock; raises when the entry must not be sent.
         """
-        entry = _Entry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
-        entry.receipt.set_running_or_notify_cancel()  # nobody can call back what is sent
         with self._budget.turn() as turn:
             while True:
                 with self.lock:
@@ -151,8 +160,16 @@ class Window:
                         self._next_sequence_id += num_messages
                         self._entries[sequence_id] = entry
                         self._budget.take(entry)
-                        return sequence_id, entry.receipt
+                        return sequence_id
                 silent.window.fail_in_silence()
+
+    def is_in_flight(self, entry: Entry) -> bool:
+        """Whether ``flush`` would wait for it: it is admitted, and neither acknowledged nor lost.
+
+        A sender that is interrupted anywhere, in ``admit`` as well, learns here what it left.
+        """
+        with self.lock:
+            return entry in self._entries.values()
 
     def acknowledge(self, sequence_id: int, message_id: MessageId) -> bool:
         """Settle one entry. False: no such entry is in flight."""
@@ -165,15 +182,18 @@ class Window:
         return True
 
     def fail(self, reason: EosError) -> None:
-        """All entries in flight are in doubt, and no more are taken. Only the first time counts."""
+        """All entries in flight are in doubt, and no more are taken. Only the first reason counts.
+
+        What an interrupted call left undone, the next one does.
+        """
         with self.lock:
-            if self._failure is not None:
-                return
-            self._failure = failure = copy.copy(reason)
-            self._on_failure(failure)
+            failure = self._failure or copy.copy(reason)
+            if self._failure is None:
+                self._on_failure(failure)
+                self._failure = failure
             lost = list(self._entries.values())
-            self._entries.clear()
             self._budget.free(lost)
+            self._entries.clear()
         for entry in lost:
             entry.receipt.set_exception(copy.copy(failure))
 
@@ -213,9 +233,9 @@ class Window:
     def _await(
         self,
         is_done: Callable[[], bool],
-        oldest: Callable[[], _Entry | None],
+        oldest: Callable[[], Entry | None],
         deadline: float = math.inf,
-    ) -> _Entry | None:
+    ) -> Entry | None:
         """Under the lock, until it is done or this window has failed.
 
         Returns:
@@ -225,7 +245,7 @@ class Window:
         while self._failure is None and not is_done():
             before = oldest()
 
-            def moved(before: _Entry | None = before) -> bool:
+            def moved(before: Entry | None = before) -> bool:
                 return self._failure is not None or is_done() or oldest() is not before
 
             wait_s = min(self._timeout_s, max(0.0, deadline - time.monotonic()))

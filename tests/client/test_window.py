@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pytest
 
 from chaos.cluster.proxy import Verdict
 from eos.client import PulsarClient
-from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, Window
+from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, Entry, Window
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 from eos.wire import commands
@@ -34,7 +35,8 @@ def make(
 
 
 def admit(window: Window, size: int = 100, count: int = 1) -> tuple[int, Future[MessageId]]:
-    return window.admit(size, count, window.check)
+    entry = window.entry(size)
+    return window.admit(entry, count, window.check), entry.receipt
 
 
 def test_entries_are_numbered_by_their_messages():
@@ -203,7 +205,7 @@ def test_a_refused_admission_changes_nothing():
         raise Fatal("no")
 
     with pytest.raises(Fatal):
-        window.admit(1, 1, refuse)
+        window.admit(window.entry(1), 1, refuse)
     assert admit(window)[0] == 0
 
 
@@ -249,3 +251,73 @@ def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through
             producer.send(b"x" * 1000)
     with pytest.raises(RequestTimeout):
         producer.close()
+
+
+class Interrupted(Budget):
+    """A Ctrl-C arrives before the first call of a method that is named."""
+
+    def __init__(self, before: str) -> None:
+        super().__init__(10_000)
+        self._before: str | None = before
+
+    def _may_interrupt(self, name: str) -> None:
+        if self._before == name:
+            self._before = None
+            raise KeyboardInterrupt
+
+    def take(self, entry: Entry) -> None:
+        self._may_interrupt("take")
+        super().take(entry)
+
+    def free(self, entries: Iterable[Entry]) -> None:
+        self._may_interrupt("free")
+        super().free(entries)
+
+
+def test_an_interrupt_while_an_entry_is_admitted_leaves_what_the_sender_can_end():
+    window = make(budget=Interrupted("take"))
+    entry = window.entry(100)
+    with pytest.raises(KeyboardInterrupt):
+        window.admit(entry, 1, window.check)
+    assert window.is_in_flight(entry)
+    window.fail(ConnectionLost("gone"))
+    assert not window.is_in_flight(entry)
+    with pytest.raises(ConnectionLost):
+        entry.receipt.result(timeout=0)
+
+
+def test_what_an_interrupted_failure_left_in_the_budget_is_freed_by_the_next_sender():
+    budget = Interrupted("free")
+    first = make(budget=budget, timeout_s=0.05)
+    second = make(budget=budget, timeout_s=5)
+    admit(first, size=10_000)
+    with pytest.raises(KeyboardInterrupt):
+        first.fail(ConnectionLost("gone"))
+    second_timeout = make(budget=budget, timeout_s=0.05)
+    assert admit(second_timeout, size=100)[0] == 0
+    assert admit(second, size=100)[0] == 0
+
+
+def test_an_interrupted_failure_has_poisoned_or_is_not_yet_one():
+    failures: list[EosError] = []
+
+    def interrupted(error: EosError) -> None:
+        failures.append(error)
+        if len(failures) == 1:
+            raise KeyboardInterrupt
+
+    window = Window("t", Budget(1000), timeout_s=1, on_failure=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        window.fail(ConnectionLost("gone"))
+    assert window.is_open
+    window.fail(ConnectionLost("gone again"))
+    assert not window.is_open
+    assert len(failures) == 2
+
+
+def test_a_turn_that_an_interrupt_left_behind_blocks_nobody():
+    budget = Budget(10_000)
+    left = budget.turn()
+    left.__enter__()  # never exited, as when the interrupt comes in its last lines
+    window = make(budget=budget, timeout_s=0.05)
+    assert admit(window)[0] == 0
