@@ -46,11 +46,15 @@ def of_soak(seed: int, minutes: float) -> Iterator[Entry]:
     yield Entry(f"soak-{seed}", soak(seed, survived, minutes=minutes), words, minutes)
 
 
-def of_seeds(seeds: Sequence[int], faults: Sequence[str], epochs: int) -> Iterator[Entry]:
-    """The random schedules of these seeds."""
+def of_seeds(
+    seeds: Sequence[int], faults: Sequence[str], epochs: int, always: Sequence[str] = ()
+) -> Iterator[Entry]:
+    """The random schedules of these seeds. ``always``: conditions that each of them has."""
+    holding = ("--always", ",".join(always)) if always else ()
     for seed in seeds:
-        words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs))
-        yield Entry(f"seed-{seed}", draw(seed, faults, epochs=epochs), words + _choice(faults))
+        words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs), *holding)
+        schedule = draw(seed, faults, epochs=epochs, always=always)
+        yield Entry(f"seed-{seed}", schedule, words + _choice(faults))
 
 
 def of_singles(faults: Sequence[str]) -> Iterator[Entry]:

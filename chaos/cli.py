@@ -57,6 +57,7 @@ def run(
     schedules: options.Schedules = 3,
     seed: options.Seed = 1,
     faults: options.Faults = "all",
+    always: options.Always = "",
     workload: options.Workload = "chaos.workloads:stream",
     report: options.Report = Path("build/chaos"),
     epochs: options.Epochs = 24,
@@ -80,6 +81,11 @@ def run(
         )
     load(workload)
     names = options.for_workload(options.parse_faults(faults, singles=singles), workload)
+    holding = options.parse_always(always, workload)
+    if holding and (singles or pairs or soak_minutes is not None):
+        raise ConfigurationError(
+            "--always is for schedules of seeds.", hint="Leave it out, or give --schedules."
+        )
     part, parts = options.parse_shard(shard)
     entries: Iterator[Entry]
     if soak_minutes is not None:
@@ -88,7 +94,7 @@ def run(
         entries = of_singles(names) if singles else of_pairs(names)
     else:
         end = seed + schedules if hours is None else sys.maxsize
-        entries = of_seeds(range(seed, end), names, epochs)
+        entries = of_seeds(range(seed, end), names, epochs, holding)
     numbers = options.parse_keep(keep)
     mine = _checked(islice(entries, part - 1, None, parts), numbers)
     # With --hours there is no end of seeds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from chaos.faults import DRAWN, FAULTS
 from chaos.faults.conditions import CONDITIONS
-from chaos.planning import FEWEST_EPOCHS
+from chaos.planning import FEWEST_EPOCHS, clash
 from chaos.workloads import OWN
 from eos.errors import ConfigurationError
 
@@ -17,6 +18,12 @@ Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one see
 Seed = Annotated[int, typer.Option(min=0, help="Of the first one; the others follow it.")]
 Faults = Annotated[
     str, typer.Option(metavar="LIST", help="Draw from these only; see `eos-chaos faults`.")
+]
+Always = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST", help="Conditions that each schedule of a seed has, as `notebook`."
+    ),
 ]
 Workload = Annotated[
     str, typer.Option(metavar="MODULE:FUNC", help="What to run; `stream` is eos's own sink.")
@@ -83,6 +90,33 @@ def parse_faults(text: str, *, singles: bool) -> list[str]:
     if alone and not singles:
         raise ConfigurationError(
             f"--faults: nothing can come after {', '.join(alone)}.", hint="Add --singles."
+        )
+    return names
+
+
+def parse_always(text: str, workload: str) -> list[str]:
+    """Names of conditions, at most one of each group.
+
+    Raises:
+        ConfigurationError: there is no such condition, two can't hold together, or this workload
+            can't have it.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in CONDITIONS]
+    if unknown:
+        raise ConfigurationError(
+            f"--always: there is no condition {', '.join(unknown)}.",
+            hint=f"Choose from {', '.join(CONDITIONS)}.",
+        )
+    for one, other in combinations(names, 2):
+        if clash(one, other):
+            raise ConfigurationError(
+                f"--always: {one} and {other} can't hold together.", hint="Leave one out."
+            )
+    others = sorted(set(names) - set(for_workload(names, workload)))
+    if others:
+        raise ConfigurationError(
+            f"--always: only {OWN} can be run with {', '.join(others)}.", hint="Leave it out."
         )
     return names
 

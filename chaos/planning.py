@@ -26,15 +26,18 @@ _BESIDE: Final = "driver-kill"
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
-def draw(seed: int, names: Sequence[str], *, epochs: int = 24) -> Schedule:
+def draw(
+    seed: int, names: Sequence[str], *, epochs: int = 24, always: Sequence[str] = ()
+) -> Schedule:
     """The schedule of a seed: different kinds of faults, in the order of their times.
 
     Args:
         names: of faults and conditions to choose from; their order counts.
         epochs: at least ``FEWEST_EPOCHS``; fewer than 22 leave no room for five faults.
+        always: conditions that hold whatever is drawn; none else of their groups does then.
     """
     rng = random.Random(seed)
-    conditions = _conditions(seed, names)
+    conditions = _conditions(seed, names, always)
     names = [name for name in names if name in FAULTS and fits(FAULTS[name], conditions)]
     room = (epochs - QUIET_EPOCHS) // GAP_EPOCHS
     count = min(len(names), room, rng.randint(FEWEST_FAULTS, MOST_FAULTS))
@@ -62,7 +65,7 @@ def draw(seed: int, names: Sequence[str], *, epochs: int = 24) -> Schedule:
     )
 
 
-def _conditions(seed: int, names: Sequence[str]) -> tuple[str, ...]:
+def _conditions(seed: int, names: Sequence[str], always: Sequence[str]) -> tuple[str, ...]:
     """One of each group, sometimes; on a die of its own."""
     rng = random.Random(f"conditions of {seed}")
     groups: dict[str, list[str]] = {}
@@ -70,9 +73,18 @@ def _conditions(seed: int, names: Sequence[str]) -> tuple[str, ...]:
         if name in CONDITIONS:
             groups.setdefault(CONDITIONS[name].group, []).append(name)
     drawn = [rng.choice(group) for group in groups.values() if rng.random() < CONDITION_SHARE]
-    if shape_of(drawn) == "notebook":  # which has no foreachBatch function with habits
-        drawn = [name for name in drawn if CONDITIONS[name].group != "user"]
-    return tuple(drawn)
+    holding = list(always)
+    for name in drawn:
+        if not any(clash(name, other) for other in holding):
+            holding.append(name)
+    return tuple(holding)
+
+
+def clash(one: str, other: str) -> bool:
+    """Whether two conditions can't hold together."""
+    groups = {CONDITIONS[one].group, CONDITIONS[other].group}
+    # A notebook has no foreachBatch function with habits.
+    return len(groups) == 1 or ("notebook" in (one, other) and "user" in groups)
 
 
 def fits(fault: Fault, conditions: Sequence[str]) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
 
-from chaos.campaign import of_pairs, of_singles
+from chaos.campaign import of_pairs, of_seeds, of_singles
 from chaos.checker.history import Record
 from chaos.cluster.driver_log import DriverLog
 from chaos.faults import DRAWN, FAULTS
@@ -16,7 +17,7 @@ from chaos.faults.conditions import CONDITIONS, operators
 from chaos.feed import Feed
 from chaos.job import Job
 from chaos.options import for_workload, parse_faults
-from chaos.planning import draw, fits, only, shape_of
+from chaos.planning import clash, draw, fits, only, shape_of
 from chaos.report.outcome import outcome_of
 from chaos.run import Result, Run
 from chaos.workloads import OWN
@@ -38,6 +39,22 @@ def test_every_condition_is_drawn_and_one_of_a_group_at_most():
         assert max(groups.values(), default=0) <= 1
         assert not (groups["user"] and "notebook" in schedule.conditions)
     assert any(not schedule.conditions for schedule in schedules)
+
+
+@pytest.mark.parametrize("always", [["topic-and-table"], ["notebook"], ["caches", "no-admin"]])
+def test_what_always_holds_does_whatever_is_drawn_beside_it(always):
+    schedules = [draw(seed, ALL, always=always) for seed in range(200)]
+    assert len({schedule.conditions for schedule in schedules}) > 1
+    for schedule in schedules:
+        assert list(schedule.conditions[: len(always)]) == always
+        assert not any(clash(a, b) for a, b in combinations(schedule.conditions, 2))
+        assert all(fits(FAULTS[planned.fault], schedule.conditions) for planned in schedule.faults)
+
+
+def test_the_command_that_repeats_a_schedule_names_what_always_held():
+    (entry,) = of_seeds([3], ALL, 14, ["topic-and-table"])
+    assert entry.words[-2:] == ("--always", "topic-and-table")
+    assert "topic-and-table" in entry.schedule.conditions
 
 
 def test_conditions_change_nothing_of_a_schedule_whose_faults_all_fit():
