@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Final
 
 import typer
@@ -25,6 +25,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --appl
 Deadline = Annotated[
     float,
     typer.Option(min=1, max=3600, help="Of each wait for a mark, an END_TXN or the witness."),
+]
+GiveUp = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OUTPUT",
+        help="An output beside the topic, as `show` names it, that gives no answer and never will: "
+        "do without it.",
+    ),
 ]
 ABORT: Final = (
     "find the mark, END_TXN(abort) (without its mark nothing is sent: the transaction expires by "
@@ -97,7 +105,9 @@ def fencing_warning(sink: SinkView) -> str:
     )
 
 
-def open_takeover(target: Target, sink_id: str, deadline_s: float) -> Takeover:
+def open_takeover(
+    target: Target, sink_id: str, deadline_s: float, give_up: Collection[str] | None
+) -> Takeover:
     """The claim of one of the target's sinks."""
     return Takeover(
         sink_id,
@@ -106,6 +116,7 @@ def open_takeover(target: Target, sink_id: str, deadline_s: float) -> Takeover:
         security=target.security,
         admin_url=target.admin_url,
         storage_options=target.storage_options,
+        give_up=give_up or (),
         deadline_s=deadline_s,
         timeout_s=target.timeout_s,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from eos.pulsar.part import pulsar_part
 from eos.transport.security import Security
 from recovery.change import open_takeover
 from recovery.evidence import Evidence, ask_outputs, gather
+from recovery.given_up import check_given_up
 from recovery.moments import life_of
 from recovery.objections import Objection, Verdict, objections
 from recovery.target import Target
@@ -42,11 +43,14 @@ class Case:
     verdict: Verdict
     reason: Reason
     deadline_s: float
+    give_up: tuple[str, ...] = ()
+    """Outputs that will never answer again, as somebody says."""
 
     def look(self) -> tuple[LogRecord, Evidence, list[Objection]]:
         """The epoch's newest record, what can be seen, and what speaks against the verdict."""
         log, timeout_s = self.target.log(self.sink_id), self.deadline_s
         life = life_of(self.sink_id, log.records(), self.epoch, self.query)
+        check_given_up(self.give_up, life[-1].participants, self.sink_id)
         outputs = ask_outputs(life[-1], log.history, self.target.access, timeout_s=timeout_s)
         with contextlib.ExitStack() as stack:
             client = admin = None
@@ -54,13 +58,14 @@ class Case:
                 client = stack.enter_context(self.target.client(url))
                 admin = self.target.maybe_admin()
             evidence = gather(client, admin, life, outputs, timeout_s=timeout_s)
-        return life[-1], evidence, objections(life[-1], self.verdict, evidence)
+        against = objections(life[-1], self.verdict, evidence, self.give_up)
+        return life[-1], evidence, against
 
     def carry_out(self) -> LogRecord:
         """Take the claim, look again, and append the verdict."""
         seen, _, against = self.look()
         _check(seen, against)
-        with open_takeover(self.target, self.sink_id, self.deadline_s) as takeover:
+        with open_takeover(self.target, self.sink_id, self.deadline_s, self.give_up) as takeover:
             takeover.claim()
             record, _, against = self.look()
             _check(record, against)
@@ -96,6 +101,7 @@ def decide(
     security: Security | None = None,
     admin_url: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    give_up: Sequence[str] = (),
     deadline_s: float = 20.0,
     timeout_s: float = 30.0,
 ) -> LogRecord:
@@ -108,13 +114,15 @@ def decide(
         verdict: ``committed`` or ``aborted`` for an epoch that is PREPARED; ``abandoned`` for one
             that was attempted and is not in the topics.
         by: who decides; the login name by default.
+        give_up: outputs, as the log names them, that give no answer and never will. Without this
+            a decision waits for them: they may have the epoch.
         deadline_s: of each thing that is looked at before.
 
     Returns:
         The record that was appended.
 
     Raises:
-        ConfigurationError: there is no such log or epoch, or no reason is given.
+        ConfigurationError: there is no such log, epoch or output, or no reason is given.
         Refused: what can be seen contradicts it, or `resolve` can prove what happened.
         InDoubt: something that may prove it gives no answer now.
         Fenced: a driver claimed the sink at the same moment.
@@ -129,7 +137,9 @@ def decide(
     )
     target.sinks(sink_id)
     reason = reason_of(by, because)
-    case = Case(target, sink_id, epoch, query_id, Verdict(verdict), reason, deadline_s)
+    case = Case(
+        target, sink_id, epoch, query_id, Verdict(verdict), reason, deadline_s, tuple(give_up)
+    )
     return case.carry_out()
 
 

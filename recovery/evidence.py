@@ -9,14 +9,14 @@ from rich.console import Console
 
 from eos.admin import AdminClient, OpenTransaction
 from eos.client import PulsarClient
-from eos.committer.participants import opened
+from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.participant import Access
 from eos.protocol import History, Known, LogRecord
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
 from eos.pulsar.counting import count
-from eos.pulsar.part import PulsarPart, pulsar_part
+from eos.pulsar.part import PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.pulsar.witness import Witness
 from eos.summary import PartitionFigures
@@ -52,13 +52,15 @@ class PartitionEvidence(Facts):
 
 class OutputEvidence(Facts):
     """What another output than a topic says of its part. ``is_provable``: it is there, and
-    ``resolve`` ends the part or proves what became of it."""
+    ``resolve`` ends the part or proves what became of it. ``has_answered``: it could be asked, be
+    it only to learn that the output itself is gone."""
 
     kind: str
     output: str
     says: str
     known: Known
     is_provable: bool
+    has_answered: bool
 
 
 class Evidence(Facts):
@@ -174,27 +176,27 @@ def ask_outputs(
         InDoubt: the participant of one is not installed here.
     """
     found = []
-    for part in record.participants:
-        if isinstance(part, PulsarPart) or part.begun_at is None:
+    for part in parts_elsewhere(record):
+        if part.begun_at is None:
             continue
-        participant = opened(record.sink_id, part, access)
-        known = Known.UNKNOWN
-        try:
-            missing = participant.missing(part, history)
-            fate = participant.outcome(part, timeout_s=timeout_s)
-            known = fate.known
-            says = missing or f"{known.value}: {fate.why}".rstrip(": ")
-        except EosError as error:
-            missing = says = f"no answer: {error.message}"
-        finally:
-            participant.close()
+        known, is_provable, has_answered = Known.UNKNOWN, False, False
+        with reached(record.sink_id, part, access) as participant:
+            try:
+                missing = participant.missing(part, history)
+                fate = participant.outcome(part, timeout_s=timeout_s)
+            except EosError as error:
+                says = f"no answer: {error.message}"
+            else:
+                known, is_provable, has_answered = fate.known, missing is None, True
+                says = missing or f"{known.value}: {fate.why}".rstrip(": ")
         found.append(
             OutputEvidence(
                 kind=part.kind,
                 output=part.output,
                 says=says,
                 known=known,
-                is_provable=missing is None,
+                is_provable=is_provable,
+                has_answered=has_answered,
             )
         )
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,19 +28,38 @@ class Objection:
     is_unknown: bool = False
 
 
-def objections(record: LogRecord, verdict: Verdict, evidence: Evidence) -> list[Objection]:
-    """Why ``verdict`` can't be recorded of the epoch whose newest record is ``record``."""
+def objections(
+    record: LogRecord, verdict: Verdict, evidence: Evidence, give_up: Collection[str] = ()
+) -> list[Objection]:
+    """Why ``verdict`` can't be recorded of the epoch whose newest record is ``record``.
+
+    Args:
+        give_up: outputs of which somebody says that they will never answer again.
+    """
     of_state = _of_state(record.state, verdict)
     if of_state is not None:
         return [Objection(of_state)]
     if verdict is Verdict.ABANDONED:
         return []
+    silent = list(_of_silence(evidence, give_up))
+    if silent:
+        return silent
     several = len(record.participants) > 1
     if several and verdict is Verdict.COMMITTED and evidence.witness is WitnessAnswer.READABLE:
         return []  # the first output is committed: what is asked for is to go on without another
     if evidence.txn is None:
         return list(_of_outputs(verdict, evidence))
     return [*_of_proofs(verdict, evidence), *_of_the_transaction(verdict, evidence)]
+
+
+def _of_silence(seen: Evidence, give_up: Collection[str]) -> Iterator[Objection]:
+    for one in seen.outputs:
+        if not one.has_answered and one.output not in give_up:
+            yield Objection(
+                f"{one.output} gives no answer now, and may have the epoch or still take it. Make "
+                f"it reachable and repeat; if it never will be: --give-up {one.output}",
+                is_unknown=True,
+            )
 
 
 def _of_outputs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,9 +11,10 @@ from eos.commit_log import CommitLog
 from eos.committer import Claim, Participants
 from eos.committer.participants import opened
 from eos.errors import ConfigurationError
-from eos.participant import Access
-from eos.protocol import History, LogRecord, Reason, State
+from eos.participant import Access, Participant
+from eos.protocol import History, LogRecord, Part, Reason, State
 from eos.transport.security import Security
+from recovery.given_up import GivenUp, check_given_up
 
 
 class Takeover:
@@ -23,9 +24,11 @@ class Takeover:
         service_url: the cluster; what the log recorded last when None.
         admin_url: with it, partitions that an aborted transaction pins are found and healed.
         deadline_s: of each wait for a mark, an END_TXN or the witness.
+        give_up: outputs, as the log names them, that are not asked any more. A commit of one stays
+            in doubt, unless a person decides it; an abort is done without it.
 
     Raises:
-        ConfigurationError: there is no such log, or no driver ever claimed the sink.
+        ConfigurationError: there is no such log or output, or no driver ever claimed the sink.
         CommitLogError: the log is broken.
     """
 
@@ -38,15 +41,18 @@ class Takeover:
         security: Security | None = None,
         admin_url: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        give_up: Collection[str] = (),
         deadline_s: float = 60.0,
         timeout_s: float = 30.0,
     ) -> None:
         # Opening for writing would create a log for a name that was only misspelt.
         CommitLog.open_read_only(commit_log, sink_id, storage_options=storage_options)
         self._log = CommitLog.open(commit_log, sink_id, storage_options=storage_options)
-        last = self._log.history.last
-        if last is None:
+        claim = self._log.history.last_claim
+        if claim is None:
             raise ConfigurationError("No driver has claimed this sink yet.", sink_id=sink_id)
+        named = [claim, *self._log.history.unfinished]
+        check_given_up(give_up, [part for record in named for part in record.participants], sink_id)
         access = Access(
             service_url=service_url,
             security=security or Security(),
@@ -54,8 +60,12 @@ class Takeover:
             storage_options=storage_options,
             timeout_s=timeout_s,
         )
+
+        def open_other(part: Part) -> Participant:
+            return GivenUp(part) if part.output in give_up else opened(sink_id, part, access)
+
         self._participants = Participants(
-            self._log, [opened(sink_id, part, access) for part in last.participants], access=access
+            self._log, [open_other(part) for part in claim.participants], open_other=open_other
         )
         # A person is looking, and has to get out where a driver stops: no mark, no END_TXN.
         self._claim = Claim(

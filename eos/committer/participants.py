@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError, EosError, InDoubt
@@ -12,21 +13,25 @@ from eos.protocol import Key, LogRecord, Part, UnknownPart, check_order
 
 class Participants:
     """Those that a sink writes with, in the order in which they are committed; and those of earlier
-    epochs, where ``access`` says how to reach them.
+    epochs, where there is a way to open them.
 
     Args:
         log: of the sink.
         own: of the sink as it is now.
-        access: opens the others by what the log says of them; None: they are not opened.
+        open_other: opens another one by what the log says of it; None: they are not opened.
     """
 
     def __init__(
-        self, log: CommitLog, own: Iterable[Participant], *, access: Access | None = None
+        self,
+        log: CommitLog,
+        own: Iterable[Participant],
+        *,
+        open_other: Callable[[Part], Participant] | None = None,
     ) -> None:
         self.own = tuple(sorted(own, key=lambda one: not one.can_expire))
         self._log = log
         self._sink_id = log.sink_id
-        self._access = access
+        self._open_other = open_other
         self._by_key: dict[Key, Participant] = {}
 
     def claim(self) -> tuple[Part, ...]:
@@ -62,7 +67,7 @@ class Participants:
         found = self._by_key.get(part.key)
         if found is not None:
             return found
-        if self._access is None:
+        if self._open_other is None:
             known_kind(self._sink_id, part)
             raise InDoubt(
                 f"An epoch of this sink has a participant {part.kind!r} ({part.identity}) that the "
@@ -71,7 +76,7 @@ class Participants:
                 "same outputs as before.",
                 sink_id=self._sink_id,
             )
-        participant = opened(self._sink_id, part, self._access)
+        participant = self._open_other(part)
         participant.attach(part, self._log.history)
         self._by_key[part.key] = participant
         return participant
@@ -114,6 +119,16 @@ def known_kind(sink_id: str, part: Part) -> Kind:
             sink_id=sink_id,
         )
     return kind
+
+
+@contextmanager
+def reached(sink_id: str, part: Part, access: Access) -> Iterator[Participant]:
+    """``opened``, and closed again."""
+    participant = opened(sink_id, part, access)
+    try:
+        yield participant
+    finally:
+        participant.close()
 
 
 def opened(sink_id: str, part: Part, access: Access) -> Participant:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from eos.delta.files import StagedFile
-from eos.protocol import Part, Payload, Stage
+from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "delta"
 
@@ -85,18 +85,18 @@ class DeltaPart(Part):
 
     def check(self, stage: Stage) -> None:
         """See ``Part``."""
-        _require(bool(self.table) and self.table.isprintable(), "table is missing")
+        require(bool(self.table) and self.table.isprintable(), "table is missing")
         if any(char in self.table for char in "@?#"):
             raise ValueError("table holds a user, a query or a fragment; leave credentials out")
-        _require(bool(self.app_id), "app_id is missing")
+        require(bool(self.app_id), "app_id is missing")
         begun = (self.version, self.table_id, self.attempt_id)
         for value in begun:
-            _require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
+            require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
         if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
             raise ValueError("attempt_id is not a uuid in canonical form")
-        _require(self.version is None or self.version >= 1, f"version {self.version}")
+        require(self.version is None or self.version >= 1, f"version {self.version}")
         for is_there in (self.schema is not None, self.files is not None):
-            _require(is_there is (stage is Stage.PREPARED), "files go with their schema")
+            require(is_there is (stage is Stage.PREPARED), "files go with their schema")
         mine = f"eos-{self.attempt_id}-"
         for file in self.files or ():
             if not file.path.rsplit("/", 1)[-1].startswith(mine):
@@ -108,9 +108,7 @@ class DeltaPart(Part):
         carried = ["table", "app_id", "version", "table_id", "attempt_id"]
         if previous.files is not None:
             carried += ["schema", "merge", "files"]
-        for name in carried:
-            if getattr(self, name) != getattr(previous, name):
-                raise ValueError(f"{name} is not that of the attempt's last record")
+        require_carried(self, previous, carried)
 
     def payload(self) -> Payload:
         """See ``Part``."""
@@ -127,8 +125,3 @@ class DeltaPart(Part):
             None if files is None else tuple(StagedFile.from_json(json.dumps(one)) for one in files)
         )
         return cls(**found, files=staged)
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)

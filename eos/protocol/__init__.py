@@ -33,7 +33,7 @@ from eos.protocol.keys import (
     has_control_characters,
     is_streaming,
 )
-from eos.protocol.part import Part, Payload, Stage, UnknownPart
+from eos.protocol.part import Part, Payload, Stage, UnknownPart, require, require_carried
 from eos.protocol.reasons import Reason, ReasonKind
 from eos.protocol.record import RECORD_VERSION, UNWRITTEN, LogRecord
 from eos.protocol.retention import Thinning, thin
@@ -98,6 +98,8 @@ __all__ = [
     "is_streaming",
     "lost_log",
     "next_action",
+    "require",
+    "require_carried",
     "stage_of",
     "targets",
     "thin",

@@ -10,7 +10,7 @@ from typing import Final
 from eos.errors import CommitLogError, ConfigurationError
 from eos.ids import check_sink_id
 from eos.protocol.keys import check_key, epoch_number, is_streaming
-from eos.protocol.part import Part, Stage
+from eos.protocol.part import Part, Stage, require, require_carried
 from eos.protocol.reasons import ReasonKind
 from eos.protocol.record import RECORD_VERSION, LogRecord
 from eos.protocol.states import State, is_allowed, targets
@@ -70,7 +70,7 @@ def check_successor(previous: LogRecord | None, record: LogRecord) -> None:
         if previous is not None:
             _check_same_epoch(previous, record)
         elif record.state is State.OPEN:
-            _require(record.attempt == 1, "the first attempt is number 1")
+            require(record.attempt == 1, "the first attempt is number 1")
     except ValueError as error:
         raise _broken(record, str(error)) from None
 
@@ -81,11 +81,11 @@ def _check_identity(record: LogRecord) -> None:
             f"record_version {record.record_version} was written by a newer release "
             f"(this one knows {RECORD_VERSION}): upgrade it"
         )
-    _require(record.record_version >= 1, f"record_version {record.record_version}")
+    require(record.record_version >= 1, f"record_version {record.record_version}")
     check_sink_id(record.sink_id)
-    _require(record.seq >= 1, f"seq is {record.seq}, it counts from 1")
+    require(record.seq >= 1, f"seq is {record.seq}, it counts from 1")
     check_key(record.run_id, what="run_id")
-    _require(record.written_at is not None, "written_at is missing")
+    require(record.written_at is not None, "written_at is missing")
     _check_utc("written_at", record.written_at)
 
 
@@ -115,19 +115,19 @@ def stage_of(record: LogRecord) -> Stage:
 
 def _check_participants(record: LogRecord) -> None:
     parts = record.participants
-    _require(bool(parts), "it names no participant")
+    require(bool(parts), "it names no participant")
     repeated = [key for key, n in Counter(part.key for part in parts).items() if n > 1]
-    _require(not repeated, f"two participants are {repeated[:1]}")
+    require(not repeated, f"two participants are {repeated[:1]}")
     check_order(parts)
     stage = stage_of(record)
     for part in parts:
         part.check(stage)
-    _require(stage is not Stage.PREPARED or bool(record.records), "prepared without rows")
+    require(stage is not Stage.PREPARED or bool(record.records), "prepared without rows")
     if stage is Stage.PREPARED and record.unknown is None:
         totals = record.with_totals()
         for name in _TOTALS:
             is_sum = getattr(record, name) == getattr(totals, name)
-            _require(is_sum, f"{name} is not the sum over the participants")
+            require(is_sum, f"{name} is not the sum over the participants")
 
 
 def check_order(parts: Sequence[Part]) -> None:
@@ -146,7 +146,7 @@ def check_order(parts: Sequence[Part]) -> None:
             f"{kinds} can both expire after they are prepared: one of them may be committed when "
             "the other is gone"
         )
-    _require(expiring in ([], [0]), "the participant that can expire is not the first one")
+    require(expiring in ([], [0]), "the participant that can expire is not the first one")
 
 
 def _check_key(record: LogRecord) -> None:
@@ -157,7 +157,7 @@ def _check_key(record: LogRecord) -> None:
     if is_streaming(record.query_id):
         epoch_number(record.query_id, record.epoch)
     if record.state is State.ABANDONED:
-        _require(_is_decided(record), "ABANDONED by nobody: its reason is not DECIDED")
+        require(_is_decided(record), "ABANDONED by nobody: its reason is not DECIDED")
 
 
 def _is_decided(record: LogRecord) -> bool:
@@ -167,32 +167,30 @@ def _is_decided(record: LogRecord) -> bool:
 
 def _check_attempt(record: LogRecord) -> None:
     assert record.attempt is not None
-    _require(record.attempt >= 1, f"attempt is {record.attempt}, it counts from 1")
+    require(record.attempt >= 1, f"attempt is {record.attempt}, it counts from 1")
     _check_utc("opened_at", record.opened_at)
     if record.state is State.EMPTY and record.reason and record.reason.kind is not ReasonKind.EMPTY:
         raise ValueError(f"EMPTY has the reason {record.reason.kind}")
     if record.state is State.EMPTY:
         none = (record.records, record.bytes, record.checksum) == (0, 0, 0)
-        _require(none, "records, bytes or checksum is not the sum: EMPTY has none")
+        require(none, "records, bytes or checksum is not the sum: EMPTY has none")
 
 
 def _check_same_epoch(previous: LogRecord, record: LogRecord) -> None:
-    _require(previous.sink_id == record.sink_id and previous.key == record.key, "another epoch")
+    require(previous.sink_id == record.sink_id and previous.key == record.key, "another epoch")
     if record.state is State.OPEN:
         expected = (previous.attempt or 0) + 1
-        _require(record.attempt == expected, f"attempt is {record.attempt}, not {expected}")
+        require(record.attempt == expected, f"attempt is {record.attempt}, not {expected}")
         for part in record.participants:
             before = previous.part(part.key)
             if before is not None:
                 part.check_new(before)
         return
-    _require(record.attempt == previous.attempt, f"attempt is {record.attempt}")
+    require(record.attempt == previous.attempt, f"attempt is {record.attempt}")
     was_prepared = stage_of(previous) is Stage.PREPARED
-    for name in ("opened_at", *(_TOTALS if was_prepared else ())):
-        if getattr(record, name) != getattr(previous, name):
-            raise ValueError(f"{name} is not that of the attempt's last record")
+    require_carried(record, previous, ("opened_at", *(_TOTALS if was_prepared else ())))
     keys = [part.key for part in record.participants]
-    _require(keys == [part.key for part in previous.participants], "other participants")
+    require(keys == [part.key for part in previous.participants], "other participants")
     for part, before in zip(record.participants, previous.participants, strict=True):
         part.check_follows(before)
     _check_step(previous, record)
@@ -203,29 +201,24 @@ def _check_step(previous: LogRecord, record: LogRecord) -> None:
     is_own = record.run_id == previous.run_id
     if record.state is State.PREPARED:
         # Only the run that opened the transaction knows that every send was acknowledged (I4).
-        _require(is_own, "PREPARED by a run that did not open the transaction")
+        require(is_own, "PREPARED by a run that did not open the transaction")
     if record.state is State.ABORTING and kind is ReasonKind.EMPTY:
-        _require(is_own, "found empty by a run that did not open the transaction")
+        require(is_own, "found empty by a run that did not open the transaction")
     if previous.state is State.PREPARED and record.state in (State.ABORTED, State.ABORTING):
         leads = kind in (ReasonKind.EXPIRED, ReasonKind.DECIDED)
-        _require(leads, f"after PREPARED only EXPIRED or a person leads to {record.state}")
+        require(leads, f"after PREPARED only EXPIRED or a person leads to {record.state}")
         # What the others have prepared has to be taken back, and the log says so before.
         several = len(record.participants) > 1
-        _require(several is (record.state is State.ABORTING), f"{record.state} after PREPARED")
+        require(several is (record.state is State.ABORTING), f"{record.state} after PREPARED")
     if previous.state is State.ABORTING and previous.reason:
-        _require(kind is previous.reason.kind, f"the reason was {previous.reason.kind}")
+        require(kind is previous.reason.kind, f"the reason was {previous.reason.kind}")
     if record.state in (State.ABORTED, State.ABORTING) and stage_of(previous) is Stage.BEGUN:
-        _require(record.records is None, "figures without PREPARED")
+        require(record.records is None, "figures without PREPARED")
 
 
 def _check_utc(name: str, moment: datetime | None) -> None:
     if moment is not None and moment.utcoffset() != timedelta(0):
         raise ValueError(f"{name} is not in UTC")
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
 
 
 def _broken(record: LogRecord, why: str) -> CommitLogError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
@@ -139,6 +139,27 @@ class Part(ABC):
         Raises:
             ValueError, KeyError, TypeError: it holds what no part can hold.
         """
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """For ``Part.check`` and its like.
+
+    Raises:
+        ValueError: it does not hold; ``otherwise`` says what is wrong.
+    """
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def require_carried(now: object, before: object, names: Iterable[str]) -> None:
+    """For ``Part.check_follows``: these fields are carried on from record to record.
+
+    Raises:
+        ValueError: one has changed.
+    """
+    for name in names:
+        is_same = getattr(now, name) == getattr(before, name)
+        require(is_same, f"{name} is not that of the attempt's last record")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from eos.ids import MessageId, TopicName, TxnId
-from eos.protocol import LogRecord, Part, Payload, Stage, check_key, has_control_characters
+from eos.protocol import (
+    LogRecord,
+    Part,
+    Payload,
+    Stage,
+    check_key,
+    has_control_characters,
+    require,
+    require_carried,
+)
 from eos.pulsar.roll_call import RollCall
 from eos.summary import PartitionFigures
 
@@ -140,8 +149,8 @@ class PulsarPart(Part):
         assert self.mark_id is not None
         assert self.mark_uuid is not None
         # TxnID is two uint64, of which Delta's long holds the lower half; the broker counts from 0.
-        _require(all(0 <= part < 2**63 for part in self.txn), f"txn {self.txn} is out of range")
-        _require(0 < self.ttl_ms <= MAX_TTL_MS, f"ttl_ms {self.ttl_ms} is not within 24 hours")
+        require(all(0 <= part < 2**63 for part in self.txn), f"txn {self.txn} is out of range")
+        require(0 < self.ttl_ms <= MAX_TTL_MS, f"ttl_ms {self.ttl_ms} is not within 24 hours")
         _check_message_id("mark_id", self.mark_id)
         if str(uuid.UUID(self.mark_uuid)) != self.mark_uuid:
             raise ValueError("mark_uuid is not a uuid in canonical form")
@@ -156,20 +165,19 @@ class PulsarPart(Part):
         for part in self.partitions:
             _check_partition(part)
         repeated = [t for t, n in Counter(p.topic for p in self.partitions).items() if n > 1]
-        _require(not repeated, f"partitions name {', '.join(repeated)} twice")
+        require(not repeated, f"partitions name {', '.join(repeated)} twice")
 
     def check_follows(self, previous: Part) -> None:
         """See ``Part``."""
         assert isinstance(previous, PulsarPart)
         was_prepared = previous.receipt_id is not None
-        for name in (*_CARRIED, *(("receipt_id", "partitions") if was_prepared else ())):
-            if getattr(self, name) != getattr(previous, name):
-                raise ValueError(f"{name} is not that of the attempt's last record")
+        prepared = ("receipt_id", "partitions") if was_prepared else ()
+        require_carried(self, previous, (*_CARRIED, *prepared))
 
     def check_new(self, previous: Part) -> None:
         """See ``Part``."""
         assert isinstance(previous, PulsarPart)
-        _require(self.mark_uuid != previous.mark_uuid, "mark_uuid is that of the last attempt")
+        require(self.mark_uuid != previous.mark_uuid, "mark_uuid is that of the last attempt")
 
     def written_by(self, claim: Part) -> PulsarPart:
         """With the service URL of the run that writes the record."""
@@ -217,6 +225,11 @@ def pulsar_part(record: LogRecord) -> PulsarPart:
     return NOTHING
 
 
+def parts_elsewhere(record: LogRecord) -> tuple[Part, ...]:
+    """The parts of a record that are no topic's."""
+    return tuple(part for part in record.participants if not isinstance(part, PulsarPart))
+
+
 def _require_there(name: str, part: PulsarPart, *, expected: bool) -> None:
     is_there = getattr(part, name) is not None
     if is_there != expected:
@@ -225,18 +238,18 @@ def _require_there(name: str, part: PulsarPart, *, expected: bool) -> None:
 
 def _check_partition(part: PartitionFigures) -> None:
     check_key(part.topic, what="a partition's topic")
-    _require(bool(part.producers) and all(part.producers), f"{part.topic}: producers are missing")
-    _require(part.records >= 1, f"{part.topic}: {part.records} records")
-    _require(part.bytes >= 0, f"{part.topic}: {part.bytes} bytes")
-    _require(0 <= part.checksum < 2**64, f"{part.topic}: checksum {part.checksum} is not a uint64")
+    require(bool(part.producers) and all(part.producers), f"{part.topic}: producers are missing")
+    require(part.records >= 1, f"{part.topic}: {part.records} records")
+    require(part.bytes >= 0, f"{part.topic}: {part.bytes} bytes")
+    require(0 <= part.checksum < 2**64, f"{part.topic}: checksum {part.checksum} is not a uint64")
     _check_message_id(f"{part.topic}: first_id", part.first_id)
     _check_message_id(f"{part.topic}: last_id", part.last_id)
-    _require(part.first_id <= part.last_id, f"{part.topic}: first_id is after last_id")
+    require(part.first_id <= part.last_id, f"{part.topic}: first_id is after last_id")
 
 
 def _check_service_url(url: str) -> None:
     # The url stays out of every message: it might be the very thing that holds a password.
-    _require("://" in url, "service_url is not a url")
+    require("://" in url, "service_url is not a url")
     if any(char in url for char in "@?#") or has_control_characters(url):
         raise ValueError("service_url holds a user, a query or a fragment; leave credentials out")
 
@@ -248,8 +261,3 @@ def _check_message_id(name: str, message_id: MessageId) -> None:
 
 def _message_id(text: str | None) -> MessageId | None:
     return None if text is None else MessageId.parse(text)
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)

@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from eos.participant import Access, Attempt, Kind, Participant
-from eos.protocol import ABORTED, COMMITTED, Fate, History, LogRecord, Part, Payload, Stage, unknown
+from eos.protocol import (
+    ABORTED,
+    COMMITTED,
+    Fate,
+    History,
+    LogRecord,
+    Part,
+    Payload,
+    Stage,
+    require,
+    require_carried,
+    unknown,
+)
 
 
 @dataclass(frozen=True)
@@ -67,21 +79,19 @@ class FolderPart(Part):
 
     def check(self, stage: Stage) -> None:
         """See ``Part``."""
-        if not Path(self.root).is_absolute():
-            raise ValueError(f"{self.root} is no absolute path")
-        if (self.name is None or self.number is None) != (stage is Stage.CLAIMED):
-            raise ValueError("an attempt has a name and a number")
-        if self.name is not None and str(uuid.UUID(self.name)) != self.name:
-            raise ValueError("the name of an attempt is no uuid")  # and no path to elsewhere
-        if (self.files is None or self.size_bytes is None) != (stage is not Stage.PREPARED):
-            raise ValueError("files are counted when they are prepared")
+        require(Path(self.root).is_absolute(), f"{self.root} is no absolute path")
+        is_named = self.name is not None and self.number is not None
+        require(is_named is (stage is not Stage.CLAIMED), "an attempt has a name and a number")
+        is_path = self.name is not None and str(uuid.UUID(self.name)) != self.name
+        require(not is_path, "the name of an attempt is no uuid")  # it might lead elsewhere
+        is_counted = self.files is not None and self.size_bytes is not None
+        require(is_counted is (stage is Stage.PREPARED), "files are counted when prepared")
 
     def check_follows(self, previous: Part) -> None:
         """See ``Part``."""
         assert isinstance(previous, FolderPart)
-        counted = previous.files is None or previous.files == self.files
-        if previous.name != self.name or not counted:
-            raise ValueError("it is another attempt")
+        counted = () if previous.files is None else ("files", "size_bytes")
+        require_carried(self, previous, ("root", "name", "number", *counted))
 
     def payload(self) -> Payload:
         """See ``Part``."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from eos.committer.participants import opened
+from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.participant import Access, Participant
 from eos.protocol import History, Known, LogRecord, Part, State
-from eos.pulsar.part import PulsarPart
+from eos.pulsar.part import parts_elsewhere
 from recovery.audit.partition import Finding
 
 _TRIES = 3
@@ -41,9 +41,7 @@ def audit_outputs(
     """
     history, _ = read()
     claim = history.last_claim
-    for part in () if claim is None else claim.participants:
-        if isinstance(part, PulsarPart):
-            continue
+    for part in () if claim is None else parts_elsewhere(claim):
         looked = Looked()
         for _ in range(_TRIES):
             looked = _look(history.sink_id, part, *read(), access, timeout_s)
@@ -62,15 +60,10 @@ def _look(
     timeout_s: float,
 ) -> Looked:
     try:
-        participant = opened(sink_id, claimed, access)
+        with reached(sink_id, claimed, access) as participant:
+            return _ask(participant, sink_id, claimed, history, records, timeout_s)
     except EosError as error:
         return Looked(unknown=f"{claimed.output}: {error}")
-    try:
-        return _ask(participant, sink_id, claimed, history, records, timeout_s)
-    except EosError as error:
-        return Looked(unknown=f"{claimed.output}: {error}")
-    finally:
-        participant.close()
 
 
 def _ask(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eos.committer.participants import opened
+from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.protocol import LogRecord, Part
-from eos.pulsar.part import PulsarPart
+from eos.pulsar.part import parts_elsewhere
 from recovery.checks.check import Check, failed, of_error, ok
 from recovery.target import Target
 
@@ -15,20 +15,16 @@ def check_outputs(target: Target, newest: list[LogRecord]) -> list[Check]:
     return [
         _check(target, record.sink_id, part)
         for record in newest
-        for part in record.participants
-        if not isinstance(part, PulsarPart)
+        for part in parts_elsewhere(record)
     ]
 
 
 def _check(target: Target, sink_id: str, part: Part) -> Check:
     name = f"{part.kind} {part.output}"
     try:
-        participant = opened(sink_id, part, target.access)
-        try:
+        with reached(sink_id, part, target.access) as participant:
             participant.check(part)
             missing = participant.missing(part, target.log(sink_id).history)
-        finally:
-            participant.close()
     except EosError as error:
         return of_error(name, error)
     if missing is not None:

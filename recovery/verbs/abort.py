@@ -15,6 +15,7 @@ from recovery.change import (
     ABORT,
     Apply,
     Deadline,
+    GiveUp,
     Progress,
     Yes,
     carry_out,
@@ -42,6 +43,7 @@ def abort(
             help="A transaction that no log owns, as `orphans` shows it. Needs --admin-url.",
         ),
     ] = None,
+    give_up: GiveUp = None,
     apply: Apply = False,
     yes: Yes = False,
     deadline_s: Deadline = 60.0,
@@ -78,7 +80,7 @@ def abort(
 
     def do(progress: Progress) -> None:
         keys = {record.key for record in undecided}
-        with open_takeover(target, sink, deadline_s) as takeover:
+        with open_takeover(target, sink, deadline_s, give_up) as takeover:
             for record in takeover.unfinished:
                 # A driver may have prepared it since the plan was made.
                 if record.key in keys and record.state is not State.PREPARED:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from eos.errors import EosError
-from recovery.change import Apply, Progress, Yes, carry_out, fencing_warning, label
+from recovery.change import Apply, GiveUp, Progress, Yes, carry_out, fencing_warning, label
 from recovery.decide import STATE, Case, reason_of
 from recovery.evidence import Evidence
 from recovery.exits import Exit
@@ -56,6 +56,7 @@ def decide_verb(
         str | None, typer.Option(help="Its query id, or the head of it; `batch` for batch jobs.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Who decides; your login name by default.")] = None,
+    give_up: GiveUp = None,
     apply: Apply = False,
     yes: Yes = False,
     deadline_s: Annotated[
@@ -86,7 +87,7 @@ def decide_verb(
     """
     target.sinks(sink)
     reason = reason_of(by, because)
-    case = Case(target, sink, epoch, query, verdict, reason, deadline_s)
+    case = Case(target, sink, epoch, query, verdict, reason, deadline_s, tuple(give_up or ()))
     plan = _plan(case)
 
     def do(progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Final
 
 import typer
@@ -11,6 +12,7 @@ from recovery.change import (
     ABORT,
     Apply,
     Deadline,
+    GiveUp,
     Progress,
     Yes,
     carry_out,
@@ -61,6 +63,7 @@ def _step(sink: SinkView, one: Unfinished) -> PlanStep:
 def resolve_verb(
     target: Target,
     sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
+    give_up: GiveUp = None,
     apply: Apply = False,
     yes: Yes = False,
     deadline_s: Deadline = 60.0,
@@ -86,12 +89,18 @@ def resolve_verb(
     def do(progress: Progress) -> None:
         for log in logs:
             if log.history.unfinished:
-                _resolve_one(target, log.sink_id, deadline_s, progress)
+                _resolve_one(target, log.sink_id, deadline_s, give_up, progress)
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
 
 
-def _resolve_one(target: Target, sink_id: str, deadline_s: float, progress: Progress) -> None:
-    with open_takeover(target, sink_id, deadline_s) as takeover:
+def _resolve_one(
+    target: Target,
+    sink_id: str,
+    deadline_s: float,
+    give_up: Collection[str] | None,
+    progress: Progress,
+) -> None:
+    with open_takeover(target, sink_id, deadline_s, give_up) as takeover:
         for record in takeover.unfinished:
             finish_one(takeover, record, progress)

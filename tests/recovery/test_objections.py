@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eos.protocol import LogRecord, State
+from eos.protocol import Known, LogRecord, State
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
-from recovery.evidence import AtCoordinator, Evidence, PartitionEvidence
+from recovery.evidence import AtCoordinator, Evidence, OutputEvidence, PartitionEvidence
 from recovery.objections import Verdict, objections
 from tests.protocol.epochs import FAILED, claim, opened, step
 from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch
@@ -97,6 +97,23 @@ def test_what_the_evidence_contradicts_or_proves_is_refused(changes, committed, 
 def test_an_answer_that_is_missing_is_no_evidence(changes, verdict):
     (one,) = objections(PREPARED, verdict, evidence(**changes))
     assert one.is_unknown
+
+
+@pytest.mark.parametrize("verdict", [COMMITTED, ABORTED])
+def test_an_output_that_gives_no_answer_is_waited_for_unless_it_is_given_up(verdict):
+    silent = OutputEvidence(
+        kind="delta",
+        output="/t",
+        says="",
+        known=Known.UNKNOWN,
+        is_provable=False,
+        has_answered=False,
+    )
+    seen = evidence(outputs=[silent], witness=WitnessAnswer.READABLE, mark=MarkAnswer.FOUND)
+    (one,) = objections(PREPARED, verdict, seen)
+    assert one.is_unknown
+    assert "--give-up /t" in one.text
+    assert not any(one.is_unknown for one in objections(PREPARED, verdict, seen, ["/t"]))
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,28 @@ def test_a_person_decides_where_the_table_is_gone(spark, make_sink, table, name,
     assert again.write(df, epoch="a").status == ("skipped" if verdict == "committed" else "written")
 
 
+@pytest.mark.parametrize("verdict", ["committed", "aborted"])
+def test_an_output_that_gives_no_answer_is_waited_for_unless_a_person_gives_it_up(
+    spark, make_sink, table, name, tmp_path, verdict
+):
+    df = spark.range(5).selectExpr("id")
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
+    (first,) = (tmp_path / "table" / "_delta_log").glob("*.json")
+    text = first.read_bytes()
+    first.write_bytes(b"{ damaged")
+    log = {"commit_log": tmp_path / "log"}
+    choice = log | {"epoch": "a", "verdict": verdict, "because": "its disk is broken", "by": "ada"}
+    with pytest.raises(InDoubt, match=f"{table} gives no answer now.*--give-up {table}"):
+        decide(name, **choice)
+    with pytest.raises(ConfigurationError, match=f"has no output elsewhere.*It has: {table}"):
+        decide(name, **choice, give_up=["elsewhere"])
+    decide(name, **choice, give_up=[table])
+    first.write_bytes(text)
+    status = make_sink().write(df, epoch="a").status
+    assert status == ("skipped" if verdict == "committed" else "written")
+    assert len(rows(table)) == (0 if verdict == "committed" else 5)
+
+
 def test_what_can_never_be_committed_is_given_up_and_written_again(
     spark, make_sink, table, name, tmp_path
 ):
