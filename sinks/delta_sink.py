@@ -95,8 +95,11 @@ class DeltaOutput(Output):
                 compression=options.compression,
             ),
             str(part.attempt_id),
+            tuple(df.columns),
         )
-        writing = df.mapInArrow(task, REPORT_SCHEMA)
+        # Spark would look columns up by their names, and not find one with a dot in it.
+        numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
+        writing = numbered.mapInArrow(task, REPORT_SCHEMA)
 
         def write() -> Sequence[Staged]:
             with tagged_jobs(context):
@@ -119,15 +122,35 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
     """The columns of ``df`` as its Arrow batches have them.
 
     Raises:
-        InputError: there is no Arrow type for one.
+        InputError: there are none, or two of one name, or one has a type that no table can have.
     """
     try:
         schema = to_arrow_schema(df.schema, timezone="UTC")
     except Exception as error:
         raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
-    void = [field.name for field in schema if pa.types.is_null(field.type)]
-    if void:
-        raise InputError(
-            f"Column {void[0]!r} has no type (void).", hint="Cast it: CAST(... AS STRING), say."
-        )
+    if not schema.names:
+        raise InputError("The DataFrame has no columns.", hint="Select at least one.")
+    for field in schema:
+        _check_type(field.name, field.type)
     return pa.schema(schema)
+
+
+def _check_type(name: str, kind: pa.DataType) -> None:
+    """Name what Parquet would only find on an executor, behind a traceback."""
+    if pa.types.is_null(kind):
+        raise InputError(
+            f"Column {name!r} has no type (void).", hint="Cast it: CAST(... AS STRING), say."
+        )
+    if pa.types.is_struct(kind) and kind.num_fields == 0:
+        raise InputError(
+            f"Column {name!r} is a struct without fields, which Parquet can't hold.",
+            hint="Drop it, or give it a field.",
+        )
+    for inner in range(kind.num_fields):
+        field = kind.field(inner)
+        if (field.metadata or {}).get(b"variant") == b"true":
+            raise InputError(
+                f"Column {name!r} is a VARIANT, which is not written.",
+                hint=f"Write its text: CAST({name} AS STRING), or to_json({name}).",
+            )
+        _check_type(f"{name}.{field.name}", field.type)

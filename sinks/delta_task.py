@@ -30,6 +30,8 @@ class StageTask:
 
     target: StagingTarget
     attempt_id: str
+    columns: tuple[str, ...]
+    """The names of the rows' columns: the batches have other ones."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""
@@ -39,7 +41,7 @@ class StageTask:
         error = None
         try:
             files = stage(
-                batches,
+                (batch.rename_columns(list(self.columns)) for batch in batches),
                 self.target,
                 attempt_id=self.attempt_id,
                 spark_partition=context.partitionId(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, Self, TypedDict, TypeVar
 
@@ -12,6 +13,7 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
 from eos.admin.request import parse_admin_url
@@ -252,6 +254,27 @@ class DeltaSinkOptions(SinkOptions):
     def _table(cls, value: str) -> str:
         return allowed(lambda uri: Folder(uri).uri, value)
 
+    @model_validator(mode="after")
+    def _places(self) -> Self:
+        table, log = _place(self.table), _place(Location(self.commit_log).uri)
+        if is_within(table, log) or is_within(log, table):
+            # A vacuum of the table would take the log; recovery would take the table for a log.
+            raise ValueError(f"table {table} and commit_log {log} must lie in folders of their own")
+        return self
+
+
+def is_within(inner: str, outer: str) -> bool:
+    """Whether a place is another one, or below it."""
+    return f"{inner}/".startswith(f"{outer}/")
+
+
+def _place(uri: str) -> str:
+    """One name for a place, whatever way leads there."""
+    scheme, separator, path = uri.partition("://")
+    if not separator:
+        return os.path.realpath(uri)
+    return f"{'s3' if scheme == 's3a' else scheme}://{path.rstrip('/')}"
+
 
 def allowed(check: Callable[[str], T], value: str) -> T:
     """``check(value)``, its error as pydantic takes it."""
@@ -262,8 +285,10 @@ def allowed(check: Callable[[str], T], value: str) -> T:
 
 
 def _explain(error: Any, known: str) -> str:
-    name = str(error["loc"][0]) if error["loc"] else "options"
     message = str(error["msg"]).removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    name = str(error["loc"][0])
     match error["type"]:
         case "missing":
             return f"option {name!r} is required"

@@ -64,6 +64,19 @@ def check(have: pa.Schema, table: pa.Schema, *, may_add: bool) -> pa.Schema:
     return pa.schema([*table, *added])
 
 
+def check_names(have: pa.Schema) -> None:
+    """Check that no two columns have one name.
+
+    Raises:
+        InputError: two have, as Spark and Delta compare names.
+    """
+    doubled = _doubled(have)
+    if doubled:
+        raise InputError(
+            f"The rows don't fit a Delta table: {'; '.join(doubled)}.", hint="Rename one of them."
+        )
+
+
 def fits(have: pa.DataType, want: pa.DataType) -> bool:
     """Whether every value of the type ``have`` is one of ``want``, by the casts listed above."""
     have = _plain(have)

@@ -11,6 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
+from eos.credentials import clean
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
@@ -96,10 +97,19 @@ def delta_schema(schema: pa.Schema) -> Schema:
     try:
         return Schema.from_arrow(schema)
     except Exception as error:
+        wrong = [f"{field.name} ({field.type})" for field in schema if not _has_type(field)]
         raise ConfigurationError(
-            f"Delta has no such columns: {error}.",
+            f"Delta has no such columns: {', '.join(wrong) or clean(error, {})}.",
             hint="Cast them to a type of Delta's: text, bytes, signed numbers, dates, times.",
         ) from None
+
+
+def _has_type(field: pa.Field) -> bool:
+    try:
+        Schema.from_arrow(pa.schema([field]))
+    except Exception:
+        return False
+    return True
 
 
 def schema_text(schema: pa.Schema) -> str:

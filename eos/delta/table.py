@@ -69,10 +69,12 @@ class TargetTable:
         Somebody else's may have other columns: ``check_schema`` tells.
 
         Raises:
+            InputError: two columns have one name.
             ConfigurationError: Delta has no such columns, or can't partition by one.
         """
         if self.exists():
             return
+        columns.check_names(schema)
         for name in partition_by:
             if name not in schema.names or not can_partition(schema.field(name).type):
                 raise ConfigurationError(

@@ -293,6 +293,52 @@ def test_a_wrong_option_is_refused_at_once(make_sink):
         make_sink(partitions=["a"])
 
 
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ("null AS s", "'s' has no type"),
+        ("array(null) AS s", "'s.element' has no type"),
+        ("struct() AS s", "'s' is a struct without fields"),
+        ("array(struct()) AS s", "'s.element' is a struct without fields"),
+        ("parse_json('1') AS s", "'s' is a VARIANT"),
+        ("struct(parse_json('1') AS t) AS s", "'s.t' is a VARIANT"),
+        ("INTERVAL '1' DAY AS s", r"Delta has no such columns: s \(duration\[us\]\)\. "),
+        ("id AS ID", "id is there twice"),
+    ],
+)
+def test_a_column_that_no_table_can_have_is_named(spark, make_sink, column, says):
+    with pytest.raises((InputError, ConfigurationError), match=says):
+        make_sink().write(spark.range(1).selectExpr("id", column), epoch="a")
+
+
+def test_rows_without_columns_are_refused(spark, make_sink):
+    with pytest.raises(InputError, match="no columns"):
+        make_sink().write(spark.range(1).select(), epoch="a")
+
+
+def test_columns_have_any_name_that_a_table_may_have(spark, make_sink, table):
+    names = ["a.b", "c d", "é", "x`y", "(z);"]
+    df = spark.range(3).selectExpr(
+        *(f"id + {at} AS `{name.replace('`', '``')}`" for at, name in enumerate(names))
+    )
+    make_sink(partition_by=["a.b"]).write(df, epoch="a")
+    make_sink().write(
+        df.select(*(f"`{name.replace('`', '``')}`" for name in names[::-1])), epoch="b"
+    )
+    expected = [{name: at + n for at, name in enumerate(names)} for n in range(3)]
+    found = DeltaTable(table).to_pyarrow_table().to_pylist()
+    key = lambda row: row["a.b"]  # noqa: E731
+    assert sorted(found, key=key) == sorted(expected * 2, key=key)
+
+
+@pytest.mark.parametrize("place", ["{}/log", "{}/log/t", "{}", "file://{}/log/t", "{}/link/t"])
+def test_a_table_and_a_log_in_one_folder_are_refused(make_sink, tmp_path, place):
+    (tmp_path / "log").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    with pytest.raises(ConfigurationError, match=r"^table .* must lie in folders of their own"):
+        make_sink(table=place.format(tmp_path))
+
+
 @pytest.mark.parametrize("verdict", ["committed", "aborted"])
 def test_a_person_decides_where_the_table_is_gone(spark, make_sink, table, name, tmp_path, verdict):
     df = spark.range(5).selectExpr("id")
