@@ -8,16 +8,16 @@ from typing import Final
 from rich.table import Table
 
 from eos.errors import ConfigurationError
-from eos.protocol import LogRecord, State
-from eos.pulsar.part import pulsar_part
+from eos.protocol import LogRecord, Part, State
+from eos.pulsar.part import PulsarPart
 from eos.steps import Step
 from recovery.report import Facts, duration, facts_table
-from recovery.sink_view import query_label, topic_of
+from recovery.sink_view import query_label
 
 SAYS: Final = {
     State.CLAIMED: (Step.CLAIM, "a driver, or this tool, took the sink over"),
-    State.OPEN: (Step.OPEN, "a transaction was opened; Spark's tasks write in it"),
-    State.PREPARED: (Step.PREPARE, "every row and the receipt are stored: decided to commit"),
+    State.OPEN: (Step.OPEN, "begun: Spark's tasks write what nobody reads yet"),
+    State.PREPARED: (Step.PREPARE, "every row is stored: decided to commit"),
     State.ABORTING: (Step.END, "decided to abort"),
     State.COMMITTED: (Step.FINISH, "committed: readers have it, whole"),
     State.ABORTED: (Step.FINISH, "aborted: nothing of this attempt is readable"),
@@ -26,6 +26,21 @@ SAYS: Final = {
     State.ABANDONED: (Step.FINISH, "a person gave its rows up: its query may go on without them"),
 }
 """Which step wrote a record, and what it says."""
+
+
+class Written(Facts):
+    """What an attempt wrote to one output. ``partitions``: of a topic; None for others."""
+
+    kind: str
+    output: str
+    records: int
+    partitions: int | None
+
+    def __str__(self) -> str:
+        where = f"{self.kind} {self.output}"
+        if self.partitions is not None:
+            where = f"{self.partitions} partitions of {self.output}"
+        return f"{self.records:,} rows in {where}"
 
 
 class Moment(Facts):
@@ -44,8 +59,7 @@ class Moment(Facts):
     txn: str | None
     records: int | None
     bytes: int | None
-    partitions: int
-    topic: str | None
+    written: list[Written]
     reason: str | None
 
 
@@ -70,9 +84,8 @@ def _story(moment: Moment) -> str:
     parts = [moment.says]
     if moment.txn:
         parts.append(f"transaction {moment.txn}")
-    if moment.records is not None and moment.state in (State.PREPARED, State.COMMITTED):
-        where = f"{moment.partitions} partitions of {moment.topic}"
-        parts.append(f"{moment.records:,} rows in {where}")
+    if moment.state in (State.PREPARED, State.COMMITTED):
+        parts += [str(written) for written in moment.written]
     if moment.reason:
         parts.append(moment.reason)
     if moment.state is State.CLAIMED:
@@ -131,9 +144,17 @@ def moments_of(records: list[LogRecord]) -> list[Moment]:
                 txn=record.txn_id,
                 records=record.records,
                 bytes=record.bytes,
-                partitions=len(pulsar_part(record).partitions),
-                topic=topic_of(record),
+                written=[_written(part) for part in record.participants if part.records],
                 reason=str(record.reason) if record.reason else None,
             )
         )
     return moments
+
+
+def _written(part: Part) -> Written:
+    return Written(
+        kind=part.kind,
+        output=part.output,
+        records=part.records or 0,
+        partitions=len(part.partitions) if isinstance(part, PulsarPart) else None,
+    )

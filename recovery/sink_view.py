@@ -128,15 +128,10 @@ def view(history: History, records: Iterable[LogRecord]) -> SinkView:
 
 def _topics(records: Iterable[LogRecord]) -> list[str]:
     found: dict[str, None] = {}
-    for topic in filter(None, map(topic_of, records)):
+    for topic in filter(None, (pulsar_part(record).output for record in records)):
         found.pop(topic, None)  # a topic that was gone back to is the newest one again
         found[topic] = None
     return list(found)
-
-
-def topic_of(record: LogRecord) -> str | None:
-    """The topic, without partition, that an epoch's rows went to; None when none did."""
-    return pulsar_part(record).output or None
 
 
 def _claim(record: LogRecord) -> Claim:

@@ -12,7 +12,7 @@ from eos.client import Entry, PulsarClient, Reader
 from eos.errors import EosError, ProtocolError
 from eos.ids import Place, TopicName
 from eos.protocol import History, LogRecord, State
-from eos.pulsar.part import NOTHING, PulsarPart, pulsar_part
+from eos.pulsar.part import NOTHING, PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import receipt_call
 from recovery.audit.attempts import Attempts
 from recovery.audit.outputs import audit_outputs
@@ -37,6 +37,8 @@ class AuditedSink(Facts):
     """Parts of epochs whose messages retention has taken away since: not checked."""
     others: int = 0
     """Messages of other producers in between."""
+    outputs: tuple[str, ...] = ()
+    """Those that are no topics, and were asked what became of the newest epoch."""
     unfinished: tuple[Unfinished, ...] = ()
     owing: tuple[Owing, ...] = ()
     decided: tuple[Decided, ...] = ()
@@ -77,6 +79,9 @@ class SinkAudit:
             unfinished=tuple(seen.unfinished), owing=tuple(seen.owing), decided=tuple(seen.decided)
         )
         yield f"{sink_id}: outputs"
+        claim = log.history.last_claim
+        asked = () if claim is None else parts_elsewhere(claim)
+        self._count(outputs=tuple(f"{part.kind} {part.output}" for part in asked))
         for looked in audit_outputs(
             self._read_log, self._target.access, timeout_s=self._target.timeout_s
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -37,16 +38,7 @@ class VerifyReport(Report):
     def render(self, console: Console) -> None:
         """The verdict last, where the eye is."""
         for sink in self.sinks:
-            console.print(
-                f"[bold]{escape(sink.sink_id)}[/]: {sink.epochs} committed epochs, "
-                f"{sink.records:,} messages, {sink.bytes:,} bytes, {sink.receipts} receipts"
-                + (
-                    f"; {sink.trimmed} parts are gone since: trimmed, or lost with their topic"
-                    if sink.trimmed
-                    else ""
-                )
-                + (f"; {sink.others:,} messages of others" if sink.others else "")
-            )
+            console.print(f"[bold]{escape(sink.sink_id)}[/]: {escape('; '.join(_counted(sink)))}")
             for one in sink.unfinished:
                 console.print(
                     f"   [yellow]epoch {escape(one.epoch)} {one.state.value}[/]: "
@@ -74,6 +66,18 @@ class VerifyReport(Report):
             Exit.UNKNOWN: "[yellow]Nothing wrong was found, but not everything was checked.[/]",
         }
         console.print(verdict.get(self.exit, "[red]Something needs action.[/]"))
+
+
+def _counted(sink: AuditedSink) -> Iterator[str]:
+    has_topic = sink.partitions or not sink.outputs
+    topics = f", {sink.records:,} messages, {sink.bytes:,} bytes, {sink.receipts} receipts"
+    yield f"{sink.epochs} committed epochs" + (topics if has_topic else "")
+    if sink.outputs:
+        yield f"the newest was asked for in {', '.join(sink.outputs)}"
+    if sink.trimmed:
+        yield f"{sink.trimmed} parts are gone since: trimmed, or lost with their topic"
+    if sink.others:
+        yield f"{sink.others:,} messages of others"
 
 
 def verify(

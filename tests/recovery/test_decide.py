@@ -75,7 +75,7 @@ def test_without_apply_the_evidence_is_shown_and_nothing_is_changed(in_doubt, ru
     shown = run("0", "aborted")
     assert shown.code == 1
     for text in (
-        "every row and the receipt are stored",
+        "every row is stored: decided to commit",
         "is not there",
         "mark absent",
         "0 of its 10 messages are readable",

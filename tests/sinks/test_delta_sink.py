@@ -467,7 +467,11 @@ def test_the_command_line_knows_a_sink_without_a_topic(
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     log = ("--commit-log", tmp_path / "log")
-    assert recovery("verify", *log).code == 0
+    verified = recovery("verify", *log)
+    assert verified.code == 0
+    assert f"1 committed epochs; the newest was asked for in delta {table}" in verified.out
+    assert "messages" not in verified.out
+    assert f"5 rows in delta {table}" in recovery("show", name, *log).out
     for verb in ("status", "show", "doctor"):
         args = (verb, name, *log) if verb == "show" else (verb, *log)
         assert recovery(*args).code == 0, verb
