@@ -186,7 +186,7 @@ class _RawSender:
         if self._failure is not None:
             raise self._failure
 
-    def on_receipt(self, _: object) -> None:
+    def on_send_receipt(self, _: object) -> None:
         """One entry is stored."""
         self._room.release()
 

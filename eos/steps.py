@@ -32,7 +32,10 @@ class Step(Place):
     DECIDE = 2, "decide from the newest record of (query, epoch): skip, resolve or run"
     BEGIN = 3, "send the mark, then NEW_TXN"
     OPEN = 4, "append OPEN"
-    WRITE = 5, "Spark tasks answer the roll call, register, send, and wait for every receipt"
+    WRITE = (
+        5,
+        "Spark tasks answer the roll call, register, send, and wait for every acknowledgement",
+    )
     CHECK = 6, "close the roll call: one summary per Spark partition, and no run without one"
     RECEIPT = 7, "send the receipt in the transaction"
     PREPARE = 8, "append PREPARED: the decision"
@@ -46,7 +49,7 @@ class TaskStep(Place):
     ANSWER = 1, "connect, and answer the roll call"
     REGISTER = 2, "register the partitions that a batch touches"
     SEND = 3, "send a batch"
-    SETTLE = 4, "wait for every receipt, close every producer"
+    SETTLE = 4, "wait for every acknowledgement, close every producer"
     REPORT = 5, "give the summary to Spark"
 
 

@@ -139,7 +139,7 @@ class PulsarSinkOptions(SinkOptions):
         create_topics: create an unknown topic (unpartitioned) instead of refusing it.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
-        request_timeout_s: deadline of each request and of each receipt.
+        request_timeout_s: deadline of each request, and of the broker's answer to each send.
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
         max_pending_bytes: bytes in flight for each task.
         compression: none, lz4, zlib, zstd or snappy; of each entry.

@@ -208,14 +208,14 @@ class _PartitionWriter:
     records: int = 0
     bytes: int = 0
     checksum: int = 0
-    receipts: list[Future[MessageId]] = field(default_factory=list)
+    acknowledgements: list[Future[MessageId]] = field(default_factory=list)
 
     def write(self, rows: Rows) -> None:
         limit = self.producer.max_batch_bytes
         check_rows(rows, limit)
         at_most = min(self.task.max_batch_bytes, limit)
         for batch in encode_batches(rows, at_most, compression=self.task.compression):
-            self.receipts.append(self.producer.send_batch(batch, txn=self.txn))
+            self.acknowledgements.append(self.producer.send_batch(batch, txn=self.txn))
             self._count(batch)
 
     def _count(self, batch: EncodedBatch) -> None:
@@ -224,9 +224,9 @@ class _PartitionWriter:
         self.checksum = (self.checksum + batch.checksum) % 2**64
 
     def close(self) -> PartitionFigures:
-        """Wait for every receipt, close the producer, and say what was sent."""
+        """Wait for every acknowledgement, close the producer, and say what was sent."""
         self.producer.close()
-        ids = [receipt.result(timeout=0) for receipt in self.receipts]
+        ids = [one.result(timeout=0) for one in self.acknowledgements]
         return PartitionFigures(
             topic=self.producer.topic,
             producers=(self.producer.name,),

@@ -40,7 +40,7 @@ class PulsarClient:
     Args:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
         security: authentication and TLS.
-        timeout_s: deadline of each connection attempt, each request and each receipt.
+        timeout_s: deadline of each connection attempt, each request and each acknowledgement.
         max_pending_bytes: how many bytes all producers together may have in flight; ``send``
             waits beyond.
 
@@ -277,7 +277,7 @@ class PulsarClient:
     def close(self) -> None:
         """Close all connections. Transactions that are open expire by themselves.
 
-        It does not wait: what has no receipt yet is in doubt. May be called twice.
+        It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
         """
         self.lookup.close()
 

@@ -1,8 +1,8 @@
-"""A producer on one exact topic: sends, receipts, and what becomes of doubt.
+"""A producer on one exact topic: sends, acknowledgements, and what becomes of doubt.
 
 Nothing is ever sent twice. Whatever leaves it open whether the broker has an entry (connection
-lost, SEND_ERROR, a missing receipt, an id of -1:-1, the producer closed by the broker) ends the
-producer and poisons every transaction that it has written in (I4).
+lost, SEND_ERROR, a missing acknowledgement, an id of -1:-1, the producer closed by the broker) ends
+the producer and poisons every transaction that it has written in (I4).
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Producer:
     ) -> Future[MessageId]:
         """Send one message. The future ends with its id once the broker has stored it.
 
-        Inside a transaction the future may be ignored: ``commit`` waits for every receipt. A
-        callback of the future must not block: it runs where receipts are read.
+        Inside a transaction the future may be ignored: ``commit`` waits for all of them. A callback
+        of the future must not block: it runs where acknowledgements are read.
 
         Raises:
             MessageTooLarge: it exceeds the broker's limit.
@@ -116,8 +116,8 @@ class Producer:
                 transaction lacks this message now, and is poisoned.
         """
         message = Message(value, key, event_time_ms, dict(properties) if properties else None)
-        (receipt,) = self.send_many([message], txn=txn)
-        return receipt
+        (acknowledgement,) = self.send_many([message], txn=txn)
+        return acknowledgement
 
     def send_many(
         self, messages: Iterable[Message], *, txn: Transaction | None = None
@@ -136,7 +136,7 @@ class Producer:
         """Send one encoded batch as one entry; waits while too many bytes are in flight.
 
         Raises:
-            RequestTimeout: receipts stopped coming.
+            RequestTimeout: acknowledgements stopped coming.
             EosError: the producer or the transaction is unusable.
         """
         size_bytes = len(batch.payload)
@@ -159,7 +159,7 @@ class Producer:
                 if self._window.is_in_flight(entry):
                     self._window.fail(self._reason_of(error))
                 raise
-        return entry.receipt
+        return entry.acknowledgement
 
     def _reason_of(self, error: BaseException) -> EosError:
         if isinstance(error, EosError):
@@ -205,7 +205,7 @@ class Producer:
         ``deadline``: not longer than that, on the clock of ``time.monotonic``.
 
         Raises:
-            RequestTimeout: no receipt came for a whole time-out; transactions are poisoned.
+            RequestTimeout: no acknowledgement came for a whole time-out; transactions are poisoned.
             EosError: the producer failed.
         """
         self._window.flush(deadline)
@@ -239,7 +239,7 @@ class Producer:
         The second time it does nothing.
 
         Raises:
-            EosError: a receipt is missing, or the broker did not confirm the closing.
+            EosError: an acknowledgement is missing, or the broker did not confirm the closing.
         """
         if not self._window.close():  # from here on nothing is admitted
             return
@@ -267,17 +267,17 @@ class Producer:
 
     # --- ProducerListener: called by the connection's reading thread ------------------------
 
-    def on_receipt(self, receipt: commands.SendReceipt) -> None:
-        """Settle the entry that ``receipt`` acknowledges."""
-        message_id = None if receipt.message_id is None else receipt.message_id.message_id()
+    def on_send_receipt(self, answer: commands.SendReceipt) -> None:
+        """Settle the entry that ``answer`` acknowledges."""
+        message_id = None if answer.message_id is None else answer.message_id.message_id()
         if message_id is None:
-            self._window.fail(ProtocolError(f"A receipt without an id on {self.topic}."))
+            self._window.fail(ProtocolError(f"An acknowledgement without an id on {self.topic}."))
         elif message_id.is_dropped:
             self._window.fail(
                 ProtocolError(f"The broker dropped an entry on {self.topic} as a duplicate.")
             )
-        elif not self._window.acknowledge(receipt.sequence_id, message_id):
-            self._window.fail(ProtocolError(f"A receipt out of turn on {self.topic}."))
+        elif not self._window.acknowledge(answer.sequence_id, message_id):
+            self._window.fail(ProtocolError(f"An acknowledgement out of turn on {self.topic}."))
 
     def on_send_error(self, error: commands.SendError) -> None:
         """The broker rejected an entry."""

@@ -169,7 +169,7 @@ class Transaction:
             )
 
     def commit(self) -> None:
-        """Wait for every receipt, then END_TXN(commit), repeated until the outcome is known.
+        """Wait for all acknowledgements, then END_TXN(commit), repeated until the outcome is known.
 
         Raises:
             TransactionPoisoned: a send is in doubt; the transaction was not committed.
@@ -336,9 +336,9 @@ def _settle(producers: Iterable[Writer], timeout_s: float) -> None:
     """Wait until nothing of ``producers`` is under way: two time-outs at most, for all together.
 
     An abort that overtook the first send to a fresh partition would leave the partition's readers
-    pinned by it (measured). So first all receipts are waited for; and a producer that failed, or
-    whose receipts do not come, is closed at the broker, which answers when all that it took before
-    is stored. Silent: an abort comes next, and has to go out anyway.
+    pinned by it (measured). So first all acknowledgements are waited for; and a producer that
+    failed, or whose acknowledgements do not come, is closed at the broker, which answers when all
+    that it took before is stored. Silent: an abort comes next, and has to go out anyway.
     """
     deadline = time.monotonic() + timeout_s
     failed = [producer for producer in producers if not _is_flushed(producer, deadline)]

@@ -87,7 +87,7 @@ class Entry:
 
     window: Window
     size_bytes: int
-    receipt: Future[MessageId]
+    acknowledgement: Future[MessageId]
 
 
 class Window:
@@ -96,7 +96,7 @@ class Window:
     Args:
         topic: for the texts of errors.
         budget: what the entries of all producers of a client take together.
-        timeout_s: how long the oldest entry may wait for its receipt while somebody waits.
+        timeout_s: how long the oldest entry may wait for its acknowledgement while somebody waits.
         on_failure: called once, under the lock, before anybody else learns of the failure.
     """
 
@@ -137,13 +137,13 @@ class Window:
     def entry(self, payload_bytes: int) -> Entry:
         """An entry that wants to be sent; nobody waits for it until ``admit``."""
         entry = Entry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
-        entry.receipt.set_running_or_notify_cancel()  # nobody can call back what is sent
+        entry.acknowledgement.set_running_or_notify_cancel()  # nobody can call back what is sent
         return entry
 
     def admit(self, entry: Entry, num_messages: int, check: Callable[[], None]) -> int:
         """The sequence id of an entry that is about to be sent. Waits for room.
 
-        A producer whose receipts stop coming fails, and gives its room back.
+        A producer whose acknowledgements stop coming fails, and gives its room back.
 
         Args:
             check: called under the lock; raises when the entry must not be sent.
@@ -178,7 +178,7 @@ class Window:
             if entry is None:
                 return False
             self._budget.free([entry])
-        entry.receipt.set_result(message_id)
+        entry.acknowledgement.set_result(message_id)
         return True
 
     def fail(self, reason: EosError) -> None:
@@ -195,11 +195,13 @@ class Window:
             self._budget.free(lost)
             self._entries.clear()
         for entry in lost:
-            entry.receipt.set_exception(copy.copy(failure))
+            entry.acknowledgement.set_exception(copy.copy(failure))
 
     def fail_in_silence(self) -> None:
         """``fail``: the broker has not acknowledged the oldest entry for a whole time-out."""
-        self.fail(RequestTimeout(f"No receipt from {self._topic} in {self._timeout_s:g} s."))
+        self.fail(
+            RequestTimeout(f"No acknowledgement from {self._topic} in {self._timeout_s:g} s.")
+        )
 
     def close(self) -> bool:
         """Take no more entries. False: it was closed before."""
@@ -208,7 +210,7 @@ class Window:
             return not was_closed
 
     def flush(self, deadline: float = math.inf) -> None:
-        """Wait for the receipts of all entries that were admitted before this call.
+        """Wait for the acknowledgements of all entries that were admitted before this call.
 
         ``deadline``: not longer than that, on the clock of ``time.monotonic``.
 
@@ -239,8 +241,8 @@ class Window:
         """Under the lock, until it is done or this window has failed.
 
         Returns:
-            The ``oldest`` entry, when it has been that, without a receipt, for a whole time-out or
-            until ``deadline``: receipts of younger ones are no sign of life for it. None otherwise.
+            The ``oldest`` entry, when it has been that, unacknowledged, for a whole time-out or
+            until ``deadline``: answers to younger ones are no sign of life for it. None otherwise.
         """
         while self._failure is None and not is_done():
             before = oldest()

@@ -1,8 +1,9 @@
-"""One connection to a broker: requests and their answers, sends and their receipts.
+"""One connection to a broker: requests and their answers, sends and their acknowledgements.
 
 A reading thread takes every frame that comes: it answers PING and AUTH_CHALLENGE, hands each
-answer to the request that waits for it, receipts to their producer and entries to their reader. It
-never waits for a writer: a broker that reads on only after we have read would wait for ever.
+answer to the request that waits for it, acknowledgements to their producer and entries to their
+reader. It never waits for a writer: a broker that reads on only after we have read would wait for
+ever.
 Nothing is ever repeated here: when the connection is lost, everyone who waits gets the error, and
 decides.
 """
@@ -175,7 +176,7 @@ class Connection:
         metadata: commands.MessageMetadata,
         payload: bytes | memoryview,
     ) -> None:
-        """Send one entry; its receipt comes to the producer's listener.
+        """Send one entry; its acknowledgement comes to the producer's listener.
 
         Raises:
             ConnectionLost: the connection is gone; whether the broker has the entry is not known.

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class ProducerListener(Protocol):
     """What a producer hears from its connection, always from the reading thread."""
 
-    def on_receipt(self, receipt: commands.SendReceipt) -> None: ...
+    def on_send_receipt(self, acknowledgement: commands.SendReceipt) -> None: ...
     def on_send_error(self, error: commands.SendError) -> None: ...
     def on_closed(self, reason: EosError) -> None: ...
 
@@ -90,7 +90,7 @@ class Listeners:
         if listener is None:
             return
         if isinstance(notice, commands.SendReceipt):
-            listener.on_receipt(notice)
+            listener.on_send_receipt(notice)
         elif isinstance(notice, commands.SendError):
             listener.on_send_error(notice)
         else:

@@ -19,32 +19,34 @@ from tests.transport.scripted import wait_until
 NOWHERE = commands.MessageIdData(ledger=2**64 - 1, entry=2**64 - 1)
 
 
-def dropped(receipt: commands.SendReceipt) -> Replace:
-    return Replace(replace(receipt, message_id=NOWHERE))
+def dropped(acknowledgement: commands.SendReceipt) -> Replace:
+    return Replace(replace(acknowledgement, message_id=NOWHERE))
 
 
-def half_dropped(receipt: commands.SendReceipt) -> Replace:
-    return Replace(replace(receipt, message_id=replace(NOWHERE, entry=5)))
+def half_dropped(acknowledgement: commands.SendReceipt) -> Replace:
+    return Replace(replace(acknowledgement, message_id=replace(NOWHERE, entry=5)))
 
 
-def without_an_id(receipt: commands.SendReceipt) -> Replace:
-    return Replace(replace(receipt, message_id=None))
+def without_an_id(acknowledgement: commands.SendReceipt) -> Replace:
+    return Replace(replace(acknowledgement, message_id=None))
 
 
-def rejected(receipt: commands.SendReceipt) -> Replace:
+def rejected(acknowledgement: commands.SendReceipt) -> Replace:
     return Replace(
         commands.SendError(
-            producer_id=receipt.producer_id, sequence_id=receipt.sequence_id, error=2
+            producer_id=acknowledgement.producer_id,
+            sequence_id=acknowledgement.sequence_id,
+            error=2,
         )
     )
 
 
-def closed(receipt: commands.SendReceipt) -> Replace:
-    return Replace(commands.CloseProducer(producer_id=receipt.producer_id, request_id=1))
+def closed(acknowledgement: commands.SendReceipt) -> Replace:
+    return Replace(commands.CloseProducer(producer_id=acknowledgement.producer_id, request_id=1))
 
 
-def out_of_turn(receipt: commands.SendReceipt) -> Replace:
-    return Replace(replace(receipt, sequence_id=receipt.sequence_id + 1000))
+def out_of_turn(acknowledgement: commands.SendReceipt) -> Replace:
+    return Replace(replace(acknowledgement, sequence_id=acknowledgement.sequence_id + 1000))
 
 
 def answered_as_dropped(send: commands.Send) -> commands.SendReceipt:
@@ -60,12 +62,12 @@ DOUBTS = {
     "the connection is cut within the send": (commands.Send, Verdict.CUT_WITHIN),
     "the connection is cut after the send": (commands.Send, Verdict.CUT_AFTER),
     "the send is dropped as a duplicate": (commands.Send, answered_as_dropped),
-    "the receipt is lost": (commands.SendReceipt, Verdict.DROP),
-    "the connection is cut in the receipt": (commands.SendReceipt, Verdict.CUT_WITHIN),
-    "the receipt names no place": (commands.SendReceipt, dropped),
-    "the receipt names half a place": (commands.SendReceipt, half_dropped),
-    "the receipt names nothing": (commands.SendReceipt, without_an_id),
-    "the receipt is out of turn": (commands.SendReceipt, out_of_turn),
+    "the acknowledgement is lost": (commands.SendReceipt, Verdict.DROP),
+    "the connection is cut in the acknowledgement": (commands.SendReceipt, Verdict.CUT_WITHIN),
+    "the acknowledgement names no place": (commands.SendReceipt, dropped),
+    "the acknowledgement names half a place": (commands.SendReceipt, half_dropped),
+    "the acknowledgement names nothing": (commands.SendReceipt, without_an_id),
+    "the acknowledgement is out of turn": (commands.SendReceipt, out_of_turn),
     "the send is rejected": (commands.SendReceipt, rejected),
     "the producer is closed": (commands.SendReceipt, closed),
 }
@@ -94,11 +96,11 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
         proxy.fault(commands.EndTxn, note_end, times=10**6),
         proxy.fault(kind, rule) as fault,
     ):
-        receipt = producer.send(b"in doubt", txn=txn)
+        acknowledgement = producer.send(b"in doubt", txn=txn)
         with pytest.raises(TransactionPoisoned):
             txn.commit()
         assert fault.fired.is_set()
-    assert isinstance(receipt.exception(timeout=0), EosError)
+    assert isinstance(acknowledgement.exception(timeout=0), EosError)
     assert ends == [commands.TxnAction.ABORT]
     assert set(sends.values()) == {1}
     with pytest.raises(TransactionPoisoned):
@@ -169,9 +171,9 @@ def test_the_rest_of_what_is_under_way_fails_with_it_each_with_an_error_of_its_o
         return Verdict.CUT
 
     with proxy.fault(commands.SendReceipt, cut):
-        receipts = [producer.send(b"%d" % n) for n in range(20)]
+        acknowledgements = [producer.send(b"%d" % n) for n in range(20)]
         all_sent.set()
-        errors = [receipt.exception(timeout=10) for receipt in receipts]
+        errors = [acknowledgement.exception(timeout=10) for acknowledgement in acknowledgements]
     assert all(isinstance(error, ConnectionLost) for error in errors)
     assert len({id(error) for error in errors}) == 20
 
@@ -307,9 +309,9 @@ def test_an_abort_waits_until_a_failed_producer_has_nothing_under_way(
 
 def test_a_receipt_can_not_be_called_back(through, name):
     producer = through.producer(name, create=True)
-    receipt = producer.send(b"x")
-    assert not receipt.cancel()
-    assert receipt.result(timeout=10).ledger >= 0
+    acknowledgement = producer.send(b"x")
+    assert not acknowledgement.cancel()
+    assert acknowledgement.result(timeout=10).ledger >= 0
 
 
 def test_a_callback_of_a_lost_send_may_use_the_producer_again(through, proxy, name):
@@ -350,7 +352,7 @@ def test_a_flush_ends_when_one_receipt_is_missing_although_younger_ones_come(thr
     thread = threading.Thread(target=keep_sending)
     thread.start()
     try:
-        with pytest.raises(RequestTimeout, match="No receipt"):
+        with pytest.raises(RequestTimeout, match="No acknowledgement"):
             producer.flush()
     finally:
         stop.set()

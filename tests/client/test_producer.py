@@ -142,8 +142,8 @@ def test_a_message_that_is_none_is_refused_before_anything_is_sent(through, prox
 def test_many_messages_go_in_as_few_entries_as_fit(through, proxy, name, values):
     producer = through.producer(name, create=True)
     messages = [Message(bytes([n]) * 1_000_000) for n in range(8)]
-    receipts = producer.send_many(messages)
-    assert len(receipts) == 2
+    acknowledgements = producer.send_many(messages)
+    assert len(acknowledgements) == 2
     producer.flush()
     assert values() == [message.value for message in messages]
     assert producer.send_many([]) == []

@@ -71,7 +71,7 @@ def write(url: str, security: Security, name: str) -> None:
     with PulsarClient(url, security=security, timeout_s=10) as client:
         producer = client.producer(name, create=True)
         with client.transaction(timeout_s=60) as txn:
-            for _ in range(8):  # a thread reads receipts while this one writes
+            for _ in range(8):  # a thread reads acknowledgements while this one writes
                 producer.send(b"x" * 700_000, txn=txn)
 
 
@@ -95,12 +95,14 @@ def test_several_threads_write_through_one_tls_connection(secured, name):
     with PulsarClient(broker.tls_service_url, security=security, timeout_s=20) as client:
         client.producer(name, create=True).close()
         txn = client.transaction(timeout_s=60)
-        receipts: list[list[object]] = []
+        acknowledgements: list[list[object]] = []
 
         def send(letter: bytes) -> None:
             producer = client.producer(name)
             sent = [producer.send(letter * 60_000, txn=txn) for _ in range(40)]
-            receipts.append([receipt.result(timeout=20) for receipt in sent])
+            acknowledgements.append(
+                [acknowledgement.result(timeout=20) for acknowledgement in sent]
+            )
 
         threads = [threading.Thread(target=send, args=(letter,)) for letter in (b"a", b"b", b"c")]
         for thread in threads:
@@ -108,7 +110,7 @@ def test_several_threads_write_through_one_tls_connection(secured, name):
         for thread in threads:
             thread.join(30)
         txn.commit()
-        assert sorted(len(set(ids)) for ids in receipts) == [40] * 3
+        assert sorted(len(set(ids)) for ids in acknowledgements) == [40] * 3
         # A broker checks each entry's crc32c, so one mixed-up byte would have poisoned it all.
 
 

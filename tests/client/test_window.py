@@ -36,7 +36,7 @@ def make(
 
 def admit(window: Window, size: int = 100, count: int = 1) -> tuple[int, Future[MessageId]]:
     entry = window.entry(size)
-    return window.admit(entry, count, window.check), entry.receipt
+    return window.admit(entry, count, window.check), entry.acknowledgement
 
 
 def test_entries_are_numbered_by_their_messages():
@@ -46,7 +46,7 @@ def test_entries_are_numbered_by_their_messages():
 
 def test_room_comes_back_with_the_receipt_and_a_waiting_sender_goes_on():
     window = make(max_bytes=2 * (100 + ENTRY_OVERHEAD_BYTES))
-    sequence_id, receipt = admit(window)
+    sequence_id, acknowledgement = admit(window)
     admit(window)
     got_room = threading.Event()
 
@@ -60,7 +60,7 @@ def test_room_comes_back_with_the_receipt_and_a_waiting_sender_goes_on():
     assert window.acknowledge(sequence_id, ID)
     assert got_room.wait(5)
     thread.join()
-    assert receipt.result(timeout=0) == ID
+    assert acknowledgement.result(timeout=0) == ID
 
 
 def test_small_entries_count_for_more_than_their_bytes_because_they_cost_memory():
@@ -88,7 +88,7 @@ def test_all_producers_of_a_client_share_the_room():
     admit(first)
     thread = threading.Timer(0.1, lambda: first.acknowledge(sequence_id, ID))
     thread.start()
-    admit(second)  # it has nothing in flight: the other one's receipt is what it waits for
+    admit(second)  # it has nothing in flight: the other one's acknowledgement is what it waits for
     thread.join()
 
 
@@ -100,7 +100,7 @@ def test_the_producer_whose_receipts_stop_is_the_one_that_fails():
     admit(silent)
     admit(other)
     other.check()
-    with pytest.raises(RequestTimeout, match="No receipt"):
+    with pytest.raises(RequestTimeout, match="No acknowledgement"):
         silent.check()
 
 
@@ -145,10 +145,10 @@ def test_a_producer_that_fails_gives_its_room_back():
 def test_a_failure_settles_all_entries_once_and_is_fresh_for_everyone():
     failures: list[EosError] = []
     window = make(failures=failures)
-    receipts = [admit(window)[1] for _ in range(3)]
+    acknowledgements = [admit(window)[1] for _ in range(3)]
     window.fail(ConnectionLost("first"))
     window.fail(ConnectionLost("second"))
-    errors = [receipt.exception(timeout=0) for receipt in receipts]
+    errors = [acknowledgement.exception(timeout=0) for acknowledgement in acknowledgements]
     assert [error.message for error in errors + failures] == ["first"] * 4
     assert len({id(error) for error in errors + failures}) == 4
     assert not window.acknowledge(0, ID)
@@ -160,7 +160,7 @@ def test_a_failure_settles_all_entries_once_and_is_fresh_for_everyone():
 def test_callbacks_run_without_the_lock():
     """A callback that waits for another thread of ours must not wait for ever."""
     window = make()
-    _, receipt = admit(window)
+    _, acknowledgement = admit(window)
     entered = threading.Event()
 
     def look(_: object) -> None:
@@ -168,7 +168,7 @@ def test_callbacks_run_without_the_lock():
         thread.start()
         thread.join(2)
 
-    receipt.add_done_callback(look)
+    acknowledgement.add_done_callback(look)
     window.fail(ConnectionLost("x"))
     assert entered.is_set()
 
@@ -188,13 +188,13 @@ def test_a_flush_does_not_wait_for_what_comes_after_it():
 
 def test_a_closed_window_takes_nothing_and_still_gets_its_receipts():
     window = make()
-    sequence_id, receipt = admit(window)
+    sequence_id, acknowledgement = admit(window)
     assert window.close()
     assert not window.close()
     with pytest.raises(Fatal, match="is closed"):
         admit(window)
     assert window.acknowledge(sequence_id, ID)
-    assert receipt.result(timeout=0) == ID
+    assert acknowledgement.result(timeout=0) == ID
     window.flush()
 
 
@@ -210,7 +210,7 @@ def test_a_refused_admission_changes_nothing():
 
 
 def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
-    """The sender of 1 MB through a window of 64 KB, before a broker that holds its receipts."""
+    """The sender of 1 MB through a window of 64 KB, before a broker that holds its answers."""
     release = threading.Event()
     in_flight_max = []
 
@@ -220,24 +220,26 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
 
     with PulsarClient(proxy.service_url, timeout_s=15, max_pending_bytes=64 * 1024) as client:
         producer = client.producer(name, create=True)
-        receipts: list[Future[MessageId]] = []
+        acknowledgements: list[Future[MessageId]] = []
 
         def send() -> None:
             for _ in range(100):
-                receipts.append(producer.send(b"x" * 10_000))
+                acknowledgements.append(producer.send(b"x" * 10_000))
                 in_flight_max.append(client._budget._used_bytes)
 
         with proxy.fault(commands.SendReceipt, hold, times=10**6):
             thread = threading.Thread(target=send)
             thread.start()
-            wait_until(lambda: len(receipts) == 5)
+            wait_until(lambda: len(acknowledgements) == 5)
             thread.join(0.3)
             assert thread.is_alive()
-            assert len(receipts) == 5  # a sixth one would exceed the window
+            assert len(acknowledgements) == 5  # a sixth one would exceed the window
             release.set()
             thread.join(15)
             assert not thread.is_alive()
-        assert len({receipt.result(timeout=10) for receipt in receipts}) == 100
+        assert (
+            len({acknowledgement.result(timeout=10) for acknowledgement in acknowledgements}) == 100
+        )
         assert max(in_flight_max) <= 64 * 1024
 
 
@@ -247,7 +249,7 @@ def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through
     through._budget._max_bytes = 3000
     with proxy.fault(commands.SendReceipt, Verdict.DROP, times=100):
         producer.send(b"x" * 1000)
-        with pytest.raises(RequestTimeout, match="No receipt"):
+        with pytest.raises(RequestTimeout, match="No acknowledgement"):
             producer.send(b"x" * 1000)
     with pytest.raises(RequestTimeout):
         producer.close()
@@ -283,7 +285,7 @@ def test_an_interrupt_while_an_entry_is_admitted_leaves_what_the_sender_can_end(
     window.fail(ConnectionLost("gone"))
     assert not window.is_in_flight(entry)
     with pytest.raises(ConnectionLost):
-        entry.receipt.result(timeout=0)
+        entry.acknowledgement.result(timeout=0)
 
 
 def test_what_an_interrupted_failure_left_in_the_budget_is_freed_by_the_next_sender():

@@ -71,7 +71,7 @@ class Listener:
         self.heard: list[object] = []
         self.closed = threading.Event()
 
-    def on_receipt(self, receipt: commands.SendReceipt) -> None:
+    def on_send_receipt(self, receipt: commands.SendReceipt) -> None:
         self.heard.append(receipt)
 
     def on_send_error(self, error: commands.SendError) -> None:
