@@ -16,7 +16,7 @@ from rich.table import Table
 from bench import growth, hot_path, latency, page_cache, throughput
 from bench.plots import draw
 from bench.results import base_rates, machine, markdown, put_between, split_at, summary, targets
-from bench.rows import Shape
+from bench.rows import RowShape
 from bench.setting import Setting, setting
 
 _MARKER: Final = "bench"
@@ -80,9 +80,9 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
             found["processor"] = [
                 hot_path.measure_processor(stage, shape, count, epochs)
                 for shape, count, epochs in (
-                    (Shape(100), rows, 5),
-                    (Shape(1024), Shape(1024).count(rows), 5),
-                    (Shape(100), 10, 60),
+                    (RowShape(100), rows, 5),
+                    (RowShape(1024), RowShape(1024).count(rows), 5),
+                    (RowShape(100), 10, 60),
                 )
             ]
             tell("memory")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from bench.paths import EosSink, pass_through_python
-from bench.rows import Shape, frame
+from bench.rows import RowShape, frame
 from bench.setting import Setting, timed_s
 from bench.spread import Spread
 
@@ -33,11 +33,11 @@ def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[
     for count in PARTITIONS:
         tell(f"{count} partitions")
         for curve, columns in (("partitions_no_key", "value"), ("partitions_keyed", "keyed")):
-            shape = Shape(100, columns, count)
+            shape = RowShape(100, columns, count)
             curves[curve].append(_point(count, _epochs(setting, shape, rounds, tasks=None)))
     for count in TASKS:
         tell(f"{count} tasks")
-        shape = Shape(100, "value", 64)
+        shape = RowShape(100, "value", 64)
         curves["tasks"].append(_point(count, _epochs(setting, shape, rounds, tasks=count)))
         df = frame(setting.spark, shape, _ROWS).repartition(count)
         pass_through_python(df)  # Spark makes its plan
@@ -53,7 +53,7 @@ def _point(count: int, seconds: list[float]) -> Point:
     return {"x": count, "ms": vars(Spread.of([1000 * second for second in seconds]))}
 
 
-def _epochs(setting: Setting, shape: Shape, rounds: int, *, tasks: int | None) -> list[float]:
+def _epochs(setting: Setting, shape: RowShape, rounds: int, *, tasks: int | None) -> list[float]:
     df = frame(setting.spark, shape, _ROWS)
     if tasks is not None:
         df = df.repartition(tasks)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import psutil
 
 from bench.paths import EosSink
-from bench.rows import Shape, arrow_rows, frame
+from bench.rows import RowShape, arrow_rows, frame
 from bench.setting import Setting
 from eos import failpoints
 from eos.client import PulsarClient
@@ -46,7 +46,7 @@ PHASES: Final = {
 def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
     """``{"ns_per_row": {phase: figure}, "rows": rows}``; one process, one partition, the mean of
     several transactions of ``rows`` after one that does not count."""
-    columns = arrow_rows(Shape(), 0, rows)
+    columns = arrow_rows(RowShape(), 0, rows)
     profile = cProfile.Profile()
     with setting.topic(1) as topic, PulsarClient(setting.broker.service_url) as client:
         exact = str(TopicName.parse(topic).partition(0))
@@ -121,7 +121,7 @@ def measure_steps(setting: Setting, epochs: int) -> dict[str, float]:
     return clock.medians()
 
 
-def measure_processor(setting: Setting, shape: Shape, rows: int, epochs: int) -> dict[str, Any]:
+def measure_processor(setting: Setting, shape: RowShape, rows: int, epochs: int) -> dict[str, Any]:
     """Milliseconds of processor time that an epoch of ``rows`` takes, by process, and how long it
     takes; the means of ``epochs`` one after the other."""
     df = frame(setting.spark, shape, rows)
@@ -170,7 +170,7 @@ def _processor_s(setting: Setting) -> dict[str, float]:
 def measure_memory(setting: Setting, rows: int) -> dict[str, Any]:
     """Peak resident memory of the driver's Python and of a worker, in MB, while an epoch is
     written; and what the broker receives for each row of 100 bytes."""
-    df = frame(setting.spark, Shape(), rows)
+    df = frame(setting.spark, RowShape(), rows)
     driver = psutil.Process()
     with setting.topic(1) as topic:
         sink = EosSink(setting, topic)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bench.rows import Shape
+from bench.rows import RowShape
 from bench.setting import HEAP
 from eos.standalone import jvm, maven
 
@@ -26,7 +26,7 @@ class JavaClient:
         jars = str(maven.pulsar_jars()[0].parent / "*")
         self._command = [java, *HEAP, "-cp", jars, str(_PROGRAM), service_url]
 
-    def rows_per_s(self, shape: Shape, topic: str, count: int) -> float:
+    def rows_per_s(self, shape: RowShape, topic: str, count: int) -> float:
         """Write ``count`` values to ``topic`` in one transaction."""
         if shape.partitions == 1:
             topic += "-partition-0"  # which spares the client its router

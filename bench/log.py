@@ -93,7 +93,7 @@ def new_claim(sink_id: str) -> LogRecord:
     )
 
 
-class Driver:
+class LogDriver:
     """A sink's log, and what a driver does with it."""
 
     def __init__(self, root: Path, sink_id: str) -> None:
@@ -158,7 +158,7 @@ def measure(
     root: Path, epochs: int, rounds: int, epoch_every_s: float, console: Console
 ) -> dict[str, Any]:
     """Append, claim, status and restart of a short and of a long log; ratios long to short."""
-    short, long = Driver(root, "short"), Driver(root, "long")
+    short, long = LogDriver(root, "short"), LogDriver(root, "long")
     short.claim()
     long.claim()
     for _ in track(range(100), "100 epochs", console=console):
@@ -170,8 +170,8 @@ def measure(
     for driver in (short, long):
         age_commits(Path(driver.log.uri), epoch_every_s)
         driver.log.compact()  # both begin a round of housekeeping
-    actions: dict[str, Callable[[Driver], list[float]]] = {
-        "append": Driver.write_epoch,
+    actions: dict[str, Callable[[LogDriver], list[float]]] = {
+        "append": LogDriver.write_epoch,
         "claim": lambda driver: [timed_s(driver.claim)],
         "status": lambda driver: [
             timed_s(lambda: CommitLog.open_read_only(root, driver.log.sink_id).history)
@@ -200,11 +200,11 @@ def _in_ms(seconds: list[float]) -> dict[str, Any]:
 
 def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
     """``count`` sinks below one root, appending at once, each by a thread of its own."""
-    drivers = [Driver(root, f"sink-{number}") for number in range(count)]
+    drivers = [LogDriver(root, f"sink-{number}") for number in range(count)]
     for driver in drivers:
         driver.claim()
 
-    def work(driver: Driver) -> list[float]:
+    def work(driver: LogDriver) -> list[float]:
         return [seconds for _ in range(epochs) for seconds in driver.write_epoch()]
 
     with ThreadPoolExecutor(count) as pool:

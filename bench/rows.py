@@ -17,7 +17,7 @@ _DIGITS: Final = 9
 
 
 @dataclass(frozen=True)
-class Shape:
+class RowShape:
     """Which rows.
 
     Attributes:
@@ -37,10 +37,10 @@ class Shape:
 
     def count(self, rows: int) -> int:
         """How many are as many bytes of values as so many ``rows`` of the usual size."""
-        return rows * Shape.value_bytes // self.value_bytes
+        return rows * RowShape.value_bytes // self.value_bytes
 
 
-def frame(spark: SparkSession, shape: Shape, count: int) -> DataFrame:
+def frame(spark: SparkSession, shape: RowShape, count: int) -> DataFrame:
     """``count`` rows in as many Spark partitions as there are cores.
 
     Made as they are read, by Spark's own code and at a cost that ``spark_empty`` shows; a cache
@@ -56,7 +56,7 @@ def frame(spark: SparkSession, shape: Shape, count: int) -> DataFrame:
     return spark.range(0, count, 1, CORES).selectExpr(*chosen)
 
 
-def arrow_rows(shape: Shape, start: int, count: int) -> Rows:
+def arrow_rows(shape: RowShape, start: int, count: int) -> Rows:
     """The rows ``start`` to ``start + count`` of ``frame``'s values as Arrow has them."""
     values = np.tile(np.frombuffer(_text(shape.value_bytes), np.uint8), (count, 1))
     numbers = np.char.zfill(np.arange(start, start + count).astype(f"U{_DIGITS}"), _DIGITS)

@@ -20,7 +20,7 @@ from rich.table import Column, Table
 from bench.hot_path import StepClock
 from bench.paths import EosSink
 from bench.results import machine
-from bench.rows import Shape, frame
+from bench.rows import RowShape, frame
 from bench.setting import Setting, setting
 
 _ROWS: Final = 600_000
@@ -54,9 +54,9 @@ def run(
 
 
 def _measure(stage: Setting, partitions: int, tasks: int, console: Console) -> dict[str, Any]:
-    keyed = frame(stage.spark, Shape(columns="keyed"), _ROWS)
+    keyed = frame(stage.spark, RowShape(columns="keyed"), _ROWS)
     epochs = {
-        f"no key, {tasks} tasks": frame(stage.spark, Shape(), _ROWS).repartition(tasks),
+        f"no key, {tasks} tasks": frame(stage.spark, RowShape(), _ROWS).repartition(tasks),
         "keys, 2 tasks": keyed,
     }
     found = {}

@@ -16,13 +16,13 @@ import numpy as np
 from bench import writers
 from bench.java_client import JavaClient
 from bench.paths import EosSink, pass_through_python, write_by_pulsar_client
-from bench.rows import Shape, frame
+from bench.rows import RowShape, frame
 from bench.setting import Setting, timed_s
 from bench.spread import Spread
 
-BASE: Final = Shape()
+BASE: Final = RowShape()
 SHAPES: Final = tuple(
-    Shape(value_bytes, columns, partitions)
+    RowShape(value_bytes, columns, partitions)
     for value_bytes in (100, 1024)
     for columns in ("value", "keyed", "properties")
     for partitions in (1, 16)
@@ -39,12 +39,12 @@ _SLOW_ROWS: Final = {100: 250_000, 1024: 100_000}
 69 thousand rows/s with 250,000 rows and with a million, 61 thousand with 125,000; of 1,024 bytes
 42 thousand with 100,000 and with 195,000, 34 thousand with 24,000."""
 
-Run = Callable[[str, int], float]
+WriteRows = Callable[[str, int], float]
 """Writes so many rows to a topic; returns rows per second."""
 
 
 def measure(
-    setting: Setting, rows: int, rounds: dict[Shape, int], tell: Callable[[str], None]
+    setting: Setting, rows: int, rounds: dict[RowShape, int], tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """One entry for each path and shape: ``path``, ``shape``, how many ``rows`` a run writes, and
     ``rows_per_s`` with its spread over so many rounds."""
@@ -73,12 +73,12 @@ def measure(
     return results
 
 
-def _rows_of(path: str, shape: Shape, rows: int) -> int:
+def _rows_of(path: str, shape: RowShape, rows: int) -> int:
     count = shape.count(rows)
     return min(count, _SLOW_ROWS[shape.value_bytes]) if path == "pulsar_client" else count
 
 
-def _run(setting: Setting, name: str, write: Run, shape: Shape, count: int) -> float:
+def _run(setting: Setting, name: str, write: WriteRows, shape: RowShape, count: int) -> float:
     setting.settle()
     with setting.topic(shape.partitions) as topic:
         rate = write(topic, count)
@@ -88,8 +88,8 @@ def _run(setting: Setting, name: str, write: Run, shape: Shape, count: int) -> f
 
 
 def _paths(
-    setting: Setting, shape: Shape, java: JavaClient, apart: writers.Writers
-) -> dict[str, Run]:
+    setting: Setting, shape: RowShape, java: JavaClient, apart: writers.Writers
+) -> dict[str, WriteRows]:
     url = setting.broker.service_url
 
     def eos(topic: str, count: int) -> float:
@@ -109,7 +109,7 @@ def _paths(
         df = frame(setting.spark, shape, count)
         return count / timed_s(lambda: pass_through_python(df))
 
-    paths: dict[str, Run] = {
+    paths: dict[str, WriteRows] = {
         "eos": eos,
         "pulsar_client": pulsar_client,
         "spark_empty": spark_empty,

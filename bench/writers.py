@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, Literal, TypeAlias
 
-from bench.rows import Shape, arrow_rows
+from bench.rows import RowShape, arrow_rows
 from bench.setting import CORES
 from eos.client import PulsarClient
 from eos.client.producer import Producer
@@ -27,7 +27,7 @@ from eos.wire import commands
 from eos.wire.batch import EncodedBatch, check_rows, encode_batches
 from eos.wire.frames import encode_send
 
-Kind = Literal["arrow", "raw"]
+WriterKind = Literal["arrow", "raw"]
 Pipe: TypeAlias = "Connection[Any, Any]"
 
 _PATIENCE_S: Final = 120.0
@@ -40,10 +40,10 @@ _TTL_S: Final = 300.0
 class Work:
     """What one process writes."""
 
-    kind: Kind
+    kind: WriterKind
     topic: str
     txn: TxnId
-    shape: Shape
+    shape: RowShape
     start: int
     count: int
 
@@ -55,7 +55,7 @@ class Writers:
         self._client = client
         self._pipes = pipes
 
-    def rows_per_s(self, kind: Kind, shape: Shape, topic: str, count: int) -> float:
+    def rows_per_s(self, kind: WriterKind, shape: RowShape, topic: str, count: int) -> float:
         """Write ``count`` rows to the first partition of ``topic``, in one transaction.
 
         The clock runs from when all are ready until the transaction is committed.

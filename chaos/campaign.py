@@ -16,8 +16,8 @@ from chaos.cluster.driver_log import logs_in
 from chaos.faults import DRAWN, FAULTS
 from chaos.faults.conditions import CONDITIONS
 from chaos.planning import draw, only, soak
-from chaos.report.outcome import Outcome, outcome_of, schedule_of
-from chaos.run import Run
+from chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
+from chaos.run import ScheduleRun
 from chaos.schedule import Schedule
 from eos.standalone import PulsarStandalone
 
@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Entry:
+class CampaignEntry:
     """One schedule of a campaign. ``words``: what makes ``eos-chaos run`` run just this one.
     ``is_alone``: it is there for one fault, which has to happen."""
 
@@ -39,37 +39,37 @@ class Entry:
     is_alone: bool = False
 
 
-def of_soak(seed: int, minutes: float) -> Iterator[Entry]:
+def of_soak(seed: int, minutes: float) -> Iterator[CampaignEntry]:
     """One long run; its driver lives from the beginning to the end."""
     survived = [fault.name for fault in FAULTS.values() if fault.is_survived]
     words = ("--soak-minutes", f"{minutes:g}", "--seed", str(seed))
-    yield Entry(f"soak-{seed}", soak(seed, survived, minutes=minutes), words, minutes)
+    yield CampaignEntry(f"soak-{seed}", soak(seed, survived, minutes=minutes), words, minutes)
 
 
 def of_seeds(
     seeds: Sequence[int], faults: Sequence[str], epochs: int, always: Sequence[str] = ()
-) -> Iterator[Entry]:
+) -> Iterator[CampaignEntry]:
     """The random schedules of these seeds. ``always``: conditions that each of them has."""
     holding = ("--always", ",".join(always)) if always else ()
     for seed in seeds:
         words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs), *holding)
         schedule = draw(seed, faults, epochs=epochs, always=always)
-        yield Entry(f"seed-{seed}", schedule, words + _choice(faults))
+        yield CampaignEntry(f"seed-{seed}", schedule, words + _choice(faults))
 
 
-def of_singles(faults: Sequence[str]) -> Iterator[Entry]:
+def of_singles(faults: Sequence[str]) -> Iterator[CampaignEntry]:
     """Each fault alone."""
     for name in faults:
         keyed = name not in FAULTS or not FAULTS[name].needs_keyless
         words = ("--singles", "--faults", name)
-        yield Entry(f"only-{name}", only(name, keyed=keyed), words, is_alone=True)
+        yield CampaignEntry(f"only-{name}", only(name, keyed=keyed), words, is_alone=True)
 
 
-def of_pairs(faults: Sequence[str]) -> Iterator[Entry]:
+def of_pairs(faults: Sequence[str]) -> Iterator[CampaignEntry]:
     """Each fault, and then each other one."""
     for first, then in permutations(faults, 2):
         words = ("--pairs", "--faults", f"{first},{then}")
-        yield Entry(f"{first}-then-{then}", only(first, then), words)
+        yield CampaignEntry(f"{first}-then-{then}", only(first, then), words)
 
 
 def _choice(faults: Sequence[str]) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def _choice(faults: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Campaign:
     """What to run.
 
     Attributes:
@@ -89,7 +89,7 @@ class Plan:
     """
 
     workload: str
-    entries: Iterable[Entry]
+    entries: Iterable[CampaignEntry]
     report: Path
     keep: Sequence[int] | None = None
     shrink: bool = True
@@ -98,7 +98,7 @@ class Plan:
         """Where the outcome of a schedule is kept."""
         return self.report / "schedules" / f"{name}.json"
 
-    def schedule(self, entry: Entry) -> Schedule:
+    def schedule(self, entry: CampaignEntry) -> Schedule:
         """What is run of an entry.
 
         Raises:
@@ -106,16 +106,16 @@ class Plan:
         """
         return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
 
-    def maybe_done(self, entry: Entry) -> Outcome | None:
+    def maybe_done(self, entry: CampaignEntry) -> ScheduleOutcome | None:
         """The outcome that is there. That of another schedule is not taken for ours, and what broke
         off is to be run again."""
         path = self.path(entry.name)
-        outcome = Outcome.read(path) if path.exists() else None
+        outcome = ScheduleOutcome.read(path) if path.exists() else None
         if outcome is None or outcome.failure or outcome.workload != self.workload:
             return None
         return outcome if schedule_of(outcome) == self.schedule(entry) else None
 
-    def command(self, entry: Entry, outcome: Outcome) -> str:
+    def command(self, entry: CampaignEntry, outcome: ScheduleOutcome) -> str:
         """The one command that runs a schedule again, with the fewest faults that are known."""
         words = ["eos-chaos", "run", *entry.words, "--workload", self.workload]
         keep = outcome.shrunk_to or self.keep
@@ -125,7 +125,11 @@ class Plan:
 
 
 def run_all(
-    plan: Plan, *, tell: Tell, on_outcome: Callable[[Outcome], None], until: float | None = None
+    plan: Campaign,
+    *,
+    tell: Tell,
+    on_outcome: Callable[[ScheduleOutcome], None],
+    until: float | None = None,
 ) -> None:
     """Run what is not there yet.
 
@@ -144,7 +148,9 @@ def run_all(
             on_outcome(outcome)
 
 
-def _run_entry(plan: Plan, entry: Entry, brokers: _Brokers, scratch: Path, tell: Tell) -> Outcome:
+def _run_entry(
+    plan: Campaign, entry: CampaignEntry, brokers: _Brokers, scratch: Path, tell: Tell
+) -> ScheduleOutcome:
     schedule = plan.schedule(entry)
     log = plan.path(entry.name).with_suffix(".driver.log")
     outcome = _run_one(
@@ -205,9 +211,9 @@ def _run_one(
     *,
     log: Path | None = None,
     minutes: float | None = None,
-) -> Outcome:
+) -> ScheduleOutcome:
     folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
-    run = Run(schedule, workload, brokers.get(), folder, tell=tell, minutes=minutes)
+    run = ScheduleRun(schedule, workload, brokers.get(), folder, tell=tell, minutes=minutes)
     result = run.go()
     outcome = outcome_of(result, workload)
     if not outcome.is_good:
@@ -221,11 +227,11 @@ def _run_one(
 def _shrunk(
     workload: str,
     schedule: Schedule,
-    outcome: Outcome,
+    outcome: ScheduleOutcome,
     brokers: _Brokers,
     scratch: Path,
     tell: Tell,
-) -> Outcome:
+) -> ScheduleOutcome:
     """Leave out one fault after the other, as long as it still fails in the same way."""
     wanted = _shape(outcome)
     numbers = list(range(1, len(schedule.faults) + 1))
@@ -240,6 +246,6 @@ def _shrunk(
     return outcome.model_copy(update={"shrunk_to": numbers})
 
 
-def _shape(outcome: Outcome) -> set[str]:
+def _shape(outcome: ScheduleOutcome) -> set[str]:
     broke_off = {"broke off"} if outcome.failure else set()
     return {anomaly.name for anomaly in outcome.anomalies} | broke_off | outcome.grown.keys()

@@ -17,14 +17,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from chaos import options
-from chaos.campaign import Entry, Plan, of_pairs, of_seeds, of_singles, of_soak, run_all
-from chaos.checker.anomalies import Kind
+from chaos.campaign import Campaign, CampaignEntry, of_pairs, of_seeds, of_singles, of_soak, run_all
+from chaos.checker.anomalies import AnomalyKind
 from chaos.cluster import spark_rehearsal
 from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
 from chaos.job import load
 from chaos.report.machine import verdict_of, write_json, write_junit
-from chaos.report.outcome import Outcome
+from chaos.report.outcome import ScheduleOutcome
 from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
@@ -59,7 +59,7 @@ def run(
     faults: options.Faults = "all",
     always: options.Always = "",
     workload: options.Workload = "chaos.workloads:stream",
-    report: options.Report = Path("build/chaos"),
+    report: options.ReportFolder = Path("build/chaos"),
     epochs: options.Epochs = 24,
     singles: options.Singles = False,
     pairs: options.Pairs = False,
@@ -87,7 +87,7 @@ def run(
             "--always is for schedules of seeds.", hint="Leave it out, or give --schedules."
         )
     part, parts = options.parse_shard(shard)
-    entries: Iterator[Entry]
+    entries: Iterator[CampaignEntry]
     if soak_minutes is not None:
         entries = of_soak(seed, soak_minutes)
     elif singles or pairs:
@@ -101,13 +101,13 @@ def run(
     todo = mine if hours is not None else list(mine)
     if not isinstance(todo, list) or len(todo) >= _WORTH_AN_ARCHIVE:
         spark_rehearsal.create()
-    plan = Plan(workload, todo, report, numbers, shrink)
+    plan = Campaign(workload, todo, report, numbers, shrink)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
     _conclude(outcomes, report)
 
 
-def _conclude(outcomes: list[Outcome], report: Path) -> Never:
+def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
     from chaos.report.page import write_page  # matplotlib takes a second to load
 
     write_json(outcomes, report / "report.json")
@@ -138,21 +138,21 @@ def list_faults() -> None:
 def list_anomalies() -> None:
     """List what must never be seen, by number."""
     table = Table("", "anomaly", "definition", box=None)
-    for kind in Kind:
+    for kind in AnomalyKind:
         table.add_row(str(kind.number), kind.name.lower().replace("_", " "), kind.text)
     Console().print(table)
 
 
-def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcome]:
+def _carry_out(plan: Campaign, until: float | None, *, verbose: bool) -> list[ScheduleOutcome]:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    outcomes: list[Outcome] = []
+    outcomes: list[ScheduleOutcome] = []
     began = time.monotonic()
 
     def tell(text: str) -> None:
         if verbose:
             console.print(f"[dim]{time.monotonic() - began:7.1f} s[/]  {escape(text)}")
 
-    def on_outcome(outcome: Outcome) -> None:
+    def on_outcome(outcome: ScheduleOutcome) -> None:
         outcomes.append(outcome)
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
         fired = f"{len(outcome.fired)} of {outcome.due} faults hit"
@@ -165,7 +165,7 @@ def _carry_out(plan: Plan, until: float | None, *, verbose: bool) -> list[Outcom
     return outcomes
 
 
-def _progress(outcomes: list[Outcome], plan: Plan) -> str:
+def _progress(outcomes: list[ScheduleOutcome], plan: Campaign) -> str:
     """How many are done; of how many, and how long the others may take, when that is known."""
     done = len(outcomes)
     if not isinstance(plan.entries, list):
@@ -175,7 +175,7 @@ def _progress(outcomes: list[Outcome], plan: Plan) -> str:
     return f"{done:4} of {len(plan.entries)}" + (f", {minutes:.0f} min left" if left else "")
 
 
-def _checked(entries: Iterator[Entry], keep: list[int] | None) -> Iterator[Entry]:
+def _checked(entries: Iterator[CampaignEntry], keep: list[int] | None) -> Iterator[CampaignEntry]:
     for entry in entries:
         if keep and max(keep) > len(entry.schedule.faults):
             raise ConfigurationError(

@@ -9,7 +9,7 @@ from typing import Final
 
 from chaos.checker.history import Record
 from chaos.checkpoint import Checkpoint
-from chaos.cluster.supervisor import Supervisor
+from chaos.cluster.supervisor import DriverSupervisor
 from chaos.faults.nemesis import Nemesis
 from chaos.job import Job
 from chaos.records import release
@@ -44,7 +44,7 @@ class Feed:
         self._minutes = minutes
 
     def run(
-        self, supervisor: Supervisor, nemesis: Nemesis, on_progress: Callable[[], None]
+        self, supervisor: DriverSupervisor, nemesis: Nemesis, on_progress: Callable[[], None]
     ) -> None:
         """Give out the inputs; returns when Spark has noted the last one.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Workload = Callable[[SparkSession, "Job"], StreamingQuery]
 
-Shape = Literal["stream", "stateful", "notebook"]
+QueryShape = Literal["stream", "stateful", "notebook"]
 INPUT_SCHEMA = "value string, key string, slot int"
 
 
@@ -63,7 +63,7 @@ class Job:
     scratch_dir: str
     tasks: int = 2
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
-    shape: Shape = "stream"
+    shape: QueryShape = "stream"
     table: str = ""
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)

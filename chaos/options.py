@@ -28,7 +28,7 @@ Always = Annotated[
 Workload = Annotated[
     str, typer.Option(metavar="MODULE:FUNC", help="What to run; `stream` is eos's own sink.")
 ]
-Report = Annotated[
+ReportFolder = Annotated[
     Path, typer.Option(help="Folder of the report. What is there already is not run again.")
 ]
 Epochs = Annotated[int, typer.Option(min=FEWEST_EPOCHS, help="Micro-batches of each schedule.")]

@@ -8,7 +8,7 @@ from typing import Final
 
 from chaos.faults import FAULTS, Fault
 from chaos.faults.conditions import CONDITIONS
-from chaos.job import Shape
+from chaos.job import QueryShape
 from chaos.schedule import Planned, Schedule
 
 FEWEST_FAULTS: Final = 3
@@ -93,9 +93,9 @@ def fits(fault: Fault, conditions: Sequence[str]) -> bool:
     return not fault.shapes or shape in fault.shapes
 
 
-def shape_of(conditions: Sequence[str]) -> Shape:
+def shape_of(conditions: Sequence[str]) -> QueryShape:
     """Of the job's query."""
-    shapes: list[Shape] = [CONDITIONS[name].shape for name in conditions]
+    shapes: list[QueryShape] = [CONDITIONS[name].shape for name in conditions]
     return next((shape for shape in shapes if shape != "stream"), "stream")
 
 

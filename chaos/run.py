@@ -17,8 +17,8 @@ from chaos.checker.check import check
 from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
 from chaos.checkpoint import Checkpoint
 from chaos.cluster.proxy import FaultProxy
-from chaos.cluster.supervisor import IN_VAIN, JobFailed, Supervisor
-from chaos.cluster.target import Target
+from chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
+from chaos.cluster.target import FaultTarget
 from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS, operators
 from chaos.faults.nemesis import Happened, Nemesis
@@ -73,7 +73,7 @@ class Result:
         return not self.failure and not self.anomalies
 
 
-class Run:
+class ScheduleRun:
     """One run of a schedule against a running broker.
 
     Args:
@@ -149,14 +149,14 @@ class Run:
         with ExitStack() as stack:
             proxy = stack.enter_context(FaultProxy(self._broker.service_url))
             job = replace(self._job, service_url=proxy.service_url)
-            supervisor = Supervisor(
+            supervisor = DriverSupervisor(
                 job,
                 self._folder,
                 project=self._project,
                 tell=self._tell,
                 in_vain=_REFUSALS if self._refusals else IN_VAIN,
             )
-            target = Target(self._broker, proxy, supervisor, job, self._topics)
+            target = FaultTarget(self._broker, proxy, supervisor, job, self._topics)
             self._create_namespace(target)
             target.create_topic(self._schedule.partitions)
             observers = stack.enter_context(
@@ -190,7 +190,9 @@ class Run:
         wiped = any(fault.wipes_all for fault in self._refusals)
         return replace(history, control=Control()) if wiped else history
 
-    def _feed(self, feed: Feed, supervisor: Supervisor, nemesis: Nemesis, target: Target) -> str:
+    def _feed(
+        self, feed: Feed, supervisor: DriverSupervisor, nemesis: Nemesis, target: FaultTarget
+    ) -> str:
         """To the last input, or to the error with which a fault's job has to end; that error.
 
         Raises:
@@ -208,7 +210,7 @@ class Run:
         return ""
 
     def _settled(
-        self, result: Result, target: Target, observers: Observers, feed: Feed
+        self, result: Result, target: FaultTarget, observers: Observers, feed: Feed
     ) -> RunHistory:
         """All is healed and quiet: read everything, recover once more, read again."""
         fresh = observers.drain("fresh reader")
@@ -252,7 +254,7 @@ class Run:
     def _policies(self) -> dict[str, object]:
         return {name: what for one in self._conditions for name, what in one.policies.items()}
 
-    def _create_namespace(self, target: Target) -> None:
+    def _create_namespace(self, target: FaultTarget) -> None:
         """One of the run's own, where it has to be special."""
         path = f"/v2/namespaces/{self._namespace}"
         if self._policies:
@@ -267,13 +269,13 @@ class Run:
             for record in self._inputs[number]:
                 yield record if epoch is None else record._replace(epoch=epoch)
 
-    def _says_clean(self, target: Target) -> bool:
+    def _says_clean(self, target: FaultTarget) -> bool:
         verify = target.recovery("verify", "--json")
         if verify.returncode:
             self._tell(f"verify: exit code {verify.returncode}: {verify.stdout[:500]}")
         return verify.returncode == 0
 
-    def _look_at_the_log(self, target: Target) -> None:
+    def _look_at_the_log(self, target: FaultTarget) -> None:
         with contextlib.suppress(EosError):  # in the middle of an append; another look will do
             for decision in decisions_of(target.log_records() or []):
                 self._earlier.setdefault(decision.seq, decision)

@@ -9,7 +9,7 @@ from pathlib import Path
 from chaos.job import load
 from chaos.options import for_workload, parse_faults
 from chaos.planning import draw
-from chaos.run import Result, Run
+from chaos.run import Result, ScheduleRun
 from chaos.schedule import Schedule
 from eos.standalone import PulsarStandalone
 
@@ -75,7 +75,7 @@ class ChaosCluster:
         if self._broker is None:
             self._broker = PulsarStandalone().start()
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
-        return Run(
+        return ScheduleRun(
             schedule, workload, self._broker, folder, tell=_say_nothing, project=project
         ).go()
 

@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eos.errors import ConfigurationError
-from eos.steps import PLACES, Place
+from eos.steps import PLACES, AnyStep
 
 _ENVIRONMENT = "EOS_FAILPOINTS"
 _FIRED = "EOS_FAILPOINTS_FIRED"
 _SETTING = re.compile(r"(?P<label>[a-z-]+)=(?P<action>kill|stop|error)(@(?P<count>\d+))?")
-_actions: dict[Place, Callable[[], None]] = {}
+_actions: dict[AnyStep, Callable[[], None]] = {}
 
 
-def reached(place: Place) -> None:
+def reached(place: AnyStep) -> None:
     """The process has done what ``place`` stands for."""
     if _actions and place in _actions:
         _actions[place]()
 
 
 @contextmanager
-def armed(place: Place, action: Callable[[], None]) -> Iterator[None]:
+def armed(place: AnyStep, action: Callable[[], None]) -> Iterator[None]:
     """Run ``action`` each time ``place`` is reached, while the block runs."""
     _actions[place] = action
     try:

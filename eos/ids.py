@@ -47,7 +47,7 @@ class TxnId(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
-Place = tuple[int, int]
+EntryPlace = tuple[int, int]
 """Ledger and entry: the place of an entry, in the order of its topic."""
 
 
@@ -75,7 +75,7 @@ class MessageId(NamedTuple):
         return cls(*(int(part) for part in parts))
 
     @property
-    def place(self) -> Place:
+    def place(self) -> EntryPlace:
         """Where its entry sits: what a receipt and a delivered message name alike."""
         return self.ledger, self.entry
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 
-class Place(Enum):
+class AnyStep(Enum):
     """One step; ``number`` is its place among its kind, ``text`` what it does."""
 
     def __init__(self, number: int, text: str) -> None:
@@ -25,7 +25,7 @@ class Place(Enum):
         return "-".join(filter(None, (kind, self.name.lower())))
 
 
-class Step(Place):
+class Step(AnyStep):
     """A step of the driver."""
 
     CLAIM = 1, "append CLAIMED, connect to the coordinators, end every unfinished transaction"
@@ -43,7 +43,7 @@ class Step(Place):
     FINISH = 10, "append COMMITTED, acknowledge the receipt topic"
 
 
-class TaskStep(Place):
+class TaskStep(AnyStep):
     """A step of one Spark task, on an executor."""
 
     ANSWER = 1, "connect, and answer the roll call"
@@ -53,7 +53,7 @@ class TaskStep(Place):
     REPORT = 5, "give the summary to Spark"
 
 
-class EndingStep(Place):
+class EndingStep(AnyStep):
     """A step on the way to a transaction's end, in recovery as in steps 9 and 10.
 
     ``Step.END`` is one of them too.
@@ -67,12 +67,12 @@ class EndingStep(Place):
     OUTCOME = 6, "append COMMITTED, ABORTED or EMPTY"
 
 
-class LogStep(Place):
+class LogStep(AnyStep):
     """A step of one append to the commit log."""
 
     APPEND = 1, "the record is in the table, and nobody has been told"
 
 
-PLACES: Final[dict[str, Place]] = {
+PLACES: Final[dict[str, AnyStep]] = {
     place.label: place for kind in (Step, TaskStep, EndingStep, LogStep) for place in kind
 }

@@ -41,7 +41,7 @@ ABORT: Final = (
 """How a transaction ends that nobody decided to commit."""
 
 
-class Progress:
+class ChangeProgress:
     """Collects what ``--apply`` did; each line also goes to the terminal at once."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Progress:
 
 
 def carry_out(
-    target: Target, plan: Plan, do: Callable[[Progress], None], *, apply: bool, yes: bool
+    target: Target, plan: Plan, do: Callable[[ChangeProgress], None], *, apply: bool, yes: bool
 ) -> Report:
     """The plan; or, with ``apply`` and after a yes, the outcome of ``do``.
 
@@ -88,7 +88,7 @@ def carry_out(
             )
         plan.render(Console(stderr=True))
         typer.confirm("Do it?", abort=True, err=True)
-    progress = Progress()
+    progress = ChangeProgress()
     do(progress)
     return progress.outcome
 
@@ -122,7 +122,7 @@ def open_takeover(
     )
 
 
-def finish_one(takeover: Takeover, record: LogRecord, progress: Progress) -> None:
+def finish_one(takeover: Takeover, record: LogRecord, progress: ChangeProgress) -> None:
     """End one transaction, and write down what became of it."""
     name = label(record.sink_id, record.query_id, record.epoch)
     progress.doing(f"{name}: {record.state.value}, {record.label}")

@@ -28,7 +28,7 @@ SAYS: Final = {
 """Which step wrote a record, and what it says."""
 
 
-class Written(Facts):
+class WrittenOutput(Facts):
     """What an attempt wrote to one output. ``partitions``: of a topic; None for others."""
 
     kind: str
@@ -59,7 +59,7 @@ class Moment(Facts):
     txn: str | None
     records: int | None
     bytes: int | None
-    written: list[Written]
+    written: list[WrittenOutput]
     reason: str | None
 
 
@@ -151,8 +151,8 @@ def moments_of(records: list[LogRecord]) -> list[Moment]:
     return moments
 
 
-def _written(part: Part) -> Written:
-    return Written(
+def _written(part: Part) -> WrittenOutput:
+    return WrittenOutput(
         kind=part.kind,
         output=part.output,
         records=part.records or 0,

@@ -9,7 +9,7 @@ import typer
 
 _ACCESS: Final = "Access"
 
-CommitLog = Annotated[
+LogRoot = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_COMMIT_LOG",

@@ -21,7 +21,7 @@ from eos.pulsar.part import pulsar_part
 from recovery.report import Facts, age_s, duration, escape
 
 
-class Claim(Facts):
+class ClaimView(Facts):
     """Who may append: the newest CLAIMED."""
 
     run_id: str
@@ -29,7 +29,7 @@ class Claim(Facts):
     age_s: float
 
 
-class Progress(Facts):
+class QueryProgress(Facts):
     """How far a query is. ``epoch``: the last one that is COMMITTED or EMPTY."""
 
     query_id: str
@@ -89,14 +89,14 @@ class SinkView(Facts):
     """One sink. ``last_record_age_s``: how fresh the log is; a live driver keeps it so."""
 
     sink_id: str
-    claim: Claim | None
+    claim: ClaimView | None
     last_seq: int
     last_record_age_s: float | None
     service_url: str | None
     receipt_topic: str | None
     topics: list[str]
     """Where rows were sent, the newest last; several: the sink's topic was changed."""
-    progress: list[Progress]
+    progress: list[QueryProgress]
     unfinished: list[Unfinished]
     owing: list[Owing]
     decided: list[Decided]
@@ -134,14 +134,14 @@ def _topics(records: Iterable[LogRecord]) -> list[str]:
     return list(found)
 
 
-def _claim(record: LogRecord) -> Claim:
+def _claim(record: LogRecord) -> ClaimView:
     assert record.written_at is not None
-    return Claim(
+    return ClaimView(
         run_id=record.run_id, since=record.written_at, age_s=age_s(record.written_at) or 0.0
     )
 
 
-def _progress(records: Iterable[LogRecord]) -> list[Progress]:
+def _progress(records: Iterable[LogRecord]) -> list[QueryProgress]:
     last: dict[str, LogRecord] = {}
     epochs: dict[str, set[str]] = {}
     for record in records:
@@ -151,7 +151,7 @@ def _progress(records: Iterable[LogRecord]) -> list[Progress]:
         if record.state in FINAL:
             last[record.query_id] = record
     return [
-        Progress(
+        QueryProgress(
             query_id=query_id,
             epoch=last[query_id].epoch if query_id in last else None,
             written_at=last[query_id].written_at if query_id in last else None,

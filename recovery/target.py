@@ -151,7 +151,7 @@ class Target:
 
 
 def target_of(
-    commit_log: options.CommitLog = None,
+    commit_log: options.LogRoot = None,
     service_url: options.ServiceUrl = None,
     admin_url: options.AdminUrl = None,
     token_file: options.TokenFile = None,

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame
 
-from eos.committer import Written
+from eos.committer import Reports
 from eos.errors import ConfigurationError, Retriable
 from eos.protocol import Part
 from sinks.arguments import check_dataframe
@@ -107,7 +107,7 @@ class _AllOrNothing(Sink):
 
     def _plan(
         self, df: DataFrame, context: SparkContext, parts: tuple[Part, ...]
-    ) -> Callable[[], Written]:
+    ) -> Callable[[], Reports]:
         """As every sink's, of rows that are computed once, and before anything is written.
 
         Not with a cache: Spark computes again what an executor has lost of one, without a word, and
@@ -117,7 +117,7 @@ class _AllOrNothing(Sink):
         """
         plan = super()._plan
 
-        def write() -> Written:
+        def write() -> Reports:
             with tagged_jobs(context):
                 rows = df.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
             try:

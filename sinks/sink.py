@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog, has_log
-from eos.committer import Committer, EpochResult, Written
+from eos.committer import Committer, EpochResult, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.protocol import (
     BATCH,
@@ -250,7 +250,7 @@ class Sink(ABC):
 
     def _plan(
         self, df: DataFrame, context: SparkContext, parts: tuple[Part, ...]
-    ) -> Callable[[], Written]:
+    ) -> Callable[[], Reports]:
         """Step 5, up to the Spark actions that write the rows; the function runs these."""
         pairs = zip(self._outputs, self.frames(df), strict=True)
         # In the order of the record: what can expire comes first.

@@ -6,11 +6,12 @@ import ast
 import graphlib
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from chaos.checker.anomalies import Kind
+from chaos.checker.anomalies import AnomalyKind
 from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
 from eos.protocol import diagram
@@ -166,9 +167,32 @@ def undocumented(path: Path) -> list[str]:
         if isinstance(node, ast.ClassDef):
             todo += node.body
         stub = len(node.body) == 1 and isinstance(node.body[0], ast.Expr | ast.Pass)
-        if not ast.get_docstring(node) and "Message" not in bases and not stub:
+        if not ast.get_docstring(node) and "WireMessage" not in bases and not stub:
             missing.append(node.name)
     return missing
+
+
+def public_types(path: Path) -> Iterator[str]:
+    """Public classes, and aliases of types."""
+    for node in ast.parse(path.read_text()).body:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        names = [one.id for one in targets if isinstance(one, ast.Name)]
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        yield from (name for name in names if name[0].isupper() and not name.isupper())
+
+
+def test_a_name_of_a_type_has_one_meaning():
+    places: dict[str, list[str]] = {}
+    for path in files(*PRODUCT):
+        if path.parent.name != "commands":  # the messages of Pulsar's protocol have its names
+            for name in public_types(path):
+                places.setdefault(name, []).append(name_of(path))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 @pytest.mark.parametrize("path", files(*PRODUCT), ids=name_of)
@@ -222,7 +246,7 @@ def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
     for fault in (*FAULTS.values(), *CONDITIONS.values()):
         assert f"| `{fault.name}` | {fault.part} | {fault.summary} |" in text
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    for kind in Kind:
+    for kind in AnomalyKind:
         assert re.search(
             rf"^\| {kind.number} \| {kind.name.lower().replace('_', ' ')} \|", text, re.M
         )

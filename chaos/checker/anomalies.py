@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class AnomalyKind(Enum):
     """One thing that must never be seen; ``number`` and ``text`` are those of ARCHITECTURE.md."""
 
     DUPLICATE = 1, "a reader found the same record at two positions"
@@ -36,7 +36,7 @@ class Kind(Enum):
 class Anomaly:
     """What was found of one kind: how often, and the first few, each as a line of text."""
 
-    kind: Kind
+    kind: AnomalyKind
     count: int
     examples: tuple[str, ...]
 

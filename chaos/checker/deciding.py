@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
-from chaos.checker.history import Decision, Reader
-from chaos.checker.view import Place, View, place_of
+from chaos.checker.history import Decision, ReaderSights
+from chaos.checker.view import TopicPosition, View, place_of
 from eos.protocol import BATCH, FINAL, UNFINISHED, State, is_allowed
 
 
@@ -93,7 +93,7 @@ def not_idempotent(view: View) -> Iterator[str]:
             yield f"{_short(decision)} changed"
 
 
-def _messages(reader: Reader) -> Counter[tuple[Place, str | None]]:
+def _messages(reader: ReaderSights) -> Counter[tuple[TopicPosition, str | None]]:
     return Counter((place_of(sight), sight.record) for sight in reader.sights)
 
 

@@ -13,7 +13,7 @@ from eos.commit_log import KEEP_EPOCHS
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 
-Outcome = Literal["ok", "fail", "unknown"]
+Told = Literal["ok", "fail", "unknown"]
 """``unknown``: nobody was told how it ended. It may have happened, and must not count as failed."""
 
 
@@ -59,7 +59,7 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reader:
+class ReaderSights:
     """What one reader saw of all partitions; in order within each of them."""
 
     name: str
@@ -89,7 +89,7 @@ class Operation:
     name: str
     began_at: float
     ended_at: float
-    outcome: Outcome
+    outcome: Told
     detail: str = ""
 
 
@@ -131,13 +131,13 @@ class RunHistory:
     """
 
     records: tuple[Record, ...]
-    fresh: Reader
+    fresh: ReaderSights
     decisions: tuple[Decision, ...] | None = None
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[ReaderSights, ...] = ()
     noted: frozenset[str] | None = None
     earlier: tuple[Decision, ...] = ()
     stuck: tuple[str, ...] = ()
-    fresh_again: Reader | None = None
+    fresh_again: ReaderSights | None = None
     decisions_again: tuple[Decision, ...] | None = None
     says_clean: bool | None = None
     table: tuple[str | None, ...] | None = None

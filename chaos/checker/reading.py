@@ -10,14 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from chaos.checker.history import Position, Reader
-from chaos.checker.view import Place, View, place_of
+from chaos.checker.history import Position, ReaderSights
+from chaos.checker.view import TopicPosition, View, place_of
 
 
 def duplicates(view: View) -> Iterator[str]:
     """1: one reader, one record, two positions."""
     for reader in view.all_readers:
-        places: dict[str, set[Place]] = defaultdict(set)
+        places: dict[str, set[TopicPosition]] = defaultdict(set)
         for sight, record in view.known_sights(reader):
             places[record.id].add(place_of(sight))
         for record_id, found in places.items():
@@ -123,7 +123,7 @@ def skips(view: View) -> Iterator[str]:
             yield from _passed_over(reader.name, topic, seen.get(topic, []), line)
 
 
-def _lines_of(reader: Reader) -> dict[str, list[Position]]:
+def _lines_of(reader: ReaderSights) -> dict[str, list[Position]]:
     lines: dict[str, list[Position]] = defaultdict(list)
     for sight in reader.sights:
         lines[sight.topic].append(sight.position)
@@ -134,7 +134,7 @@ def _steps_back(name: str, lines: dict[str, list[Position]]) -> Iterator[str]:
     for topic, line in lines.items():
         for before, position in pairwise(line):
             if position <= before:
-                yield f"{name} stepped back to {Place(topic, position)}"
+                yield f"{name} stepped back to {TopicPosition(topic, position)}"
 
 
 def _passed_over(
@@ -145,7 +145,7 @@ def _passed_over(
     for position in seen:
         missed = bisect_left(line, position) - reached
         if missed > 0:
-            yield f"{name} passed over {missed} messages before {Place(topic, position)}"
+            yield f"{name} passed over {missed} messages before {TopicPosition(topic, position)}"
         reached = max(reached, bisect_right(line, position))
     if missed := len(line) - reached:
         yield f"{name} never saw the last {missed} messages of {topic.rpartition('/')[2]}"
@@ -153,7 +153,7 @@ def _passed_over(
 
 def disagreements(view: View) -> Iterator[str]:
     """10: one position, two contents."""
-    first: dict[Place, tuple[str | None, str]] = {}
+    first: dict[TopicPosition, tuple[str | None, str]] = {}
     for reader in view.all_readers:
         for sight in reader.sights:
             content = (sight.record, sight.key)

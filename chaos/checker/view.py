@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from chaos.checker.history import Decision, Position, Reader, Record, RunHistory, Sight
+from chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
 from eos.protocol import BATCH, FINAL, State
 
 
-class Place(NamedTuple):
+class TopicPosition(NamedTuple):
     """A position in one partition."""
 
     topic: str
@@ -41,11 +41,11 @@ class View:
         return {epoch: tuple(records) for epoch, records in found.items()}
 
     @property
-    def all_readers(self) -> tuple[Reader, ...]:
+    def all_readers(self) -> tuple[ReaderSights, ...]:
         """Those that watched, then the fresh one."""
         return (*self.history.readers, self.history.fresh)
 
-    def known_sights(self, reader: Reader) -> Iterator[tuple[Sight, Record]]:
+    def known_sights(self, reader: ReaderSights) -> Iterator[tuple[Sight, Record]]:
         """What a reader saw of the input; what is no record of it is anomaly 6, not shown here."""
         for sight in reader.sights:
             if sight.record is not None and sight.record in self.records:
@@ -103,6 +103,6 @@ class View:
         return found
 
 
-def place_of(sight: Sight) -> Place:
+def place_of(sight: Sight) -> TopicPosition:
     """Where a message sits."""
-    return Place(sight.topic, sight.position)
+    return TopicPosition(sight.topic, sight.position)

@@ -22,10 +22,10 @@ from eos.errors import ProtocolError
 from eos.transport.address import parse_service_url
 from eos.wire import commands
 from eos.wire.frames import FrameDecoder, encode_frame
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 
-class Verdict(Enum):
+class FrameAction(Enum):
     """What happens to a frame that a fault caught."""
 
     PASS = "pass it on"  # noqa: S105 - no password
@@ -39,7 +39,7 @@ class Verdict(Enum):
 class Replace:
     """Pass ``command`` on in the place of what was caught."""
 
-    command: Message
+    command: WireMessage
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class Hold:
 
 
 Towards = Literal["broker", "client"]
-Judgement = Verdict | Replace | Hold | Message
+Judgement = FrameAction | Replace | Hold | WireMessage
 Rule = Callable[[Any], Judgement]
 """Sees the command; a verdict, or a command that answers its sender in the receiver's place."""
 
 
 @dataclass
-class Fault:
+class FrameFault:
     """A rule for one kind of command. ``fired`` is set when it first acted."""
 
-    kind: type[Message]
+    kind: type[WireMessage]
     rule: Rule
     times: int
     towards: Towards | None
@@ -120,7 +120,7 @@ class FaultProxy:
     def __init__(self, broker_url: str) -> None:
         (self._broker,) = parse_service_url(broker_url)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._faults: list[Fault] = []
+        self._faults: list[FrameFault] = []
         self._lock = threading.Lock()
         self._sockets: set[_Socket] = set()
         self._threads: set[threading.Thread] = set()
@@ -136,19 +136,19 @@ class FaultProxy:
     @contextmanager
     def fault(
         self,
-        kind: type[Message],
+        kind: type[WireMessage],
         rule: Rule | Judgement,
         *,
         times: int = 1,
         towards: Towards | None = None,
-    ) -> Iterator[Fault]:
-        """Let ``rule`` decide about the next ``times`` commands of ``kind`` (``Message``: of any).
+    ) -> Iterator[FrameFault]:
+        """Let ``rule`` decide about the next ``times`` commands of ``kind`` (``WireMessage``: any).
 
         Args:
             towards: only those that go to the broker, or to the client; None: either way.
         """
         decide: Rule = rule if callable(rule) else lambda _: rule
-        fault = Fault(kind, decide, times, towards)
+        fault = FrameFault(kind, decide, times, towards)
         with self._lock:
             self._faults.append(fault)
         try:
@@ -243,8 +243,8 @@ class FaultProxy:
         verdict = self._judge(command, towards)
         if isinstance(verdict, Hold):
             time.sleep(verdict.seconds)
-            verdict = Verdict.PASS
-        if isinstance(verdict, Message):
+            verdict = FrameAction.PASS
+        if isinstance(verdict, WireMessage):
             source.send(encode_frame(verdict))
             return True
         if isinstance(verdict, Replace):
@@ -252,13 +252,13 @@ class FaultProxy:
             return True
         if isinstance(command, commands.LookupResponse):
             frame = encode_frame(replace(command, proxy_through_service_url=True))
-        if verdict is Verdict.CUT_WITHIN:
+        if verdict is FrameAction.CUT_WITHIN:
             target.send(frame[: len(frame) // 2])
-        if verdict is Verdict.CUT_AFTER:
+        if verdict is FrameAction.CUT_AFTER:
             source.mute()  # the answer may be faster than the cut
-        if verdict in (Verdict.PASS, Verdict.CUT_AFTER):
+        if verdict in (FrameAction.PASS, FrameAction.CUT_AFTER):
             target.send(frame)
-        return verdict in (Verdict.PASS, Verdict.DROP)
+        return verdict in (FrameAction.PASS, FrameAction.DROP)
 
     def _judge(self, command: object, towards: Towards) -> Judgement:
         with self._lock:
@@ -272,7 +272,7 @@ class FaultProxy:
             ]
         for fault in faults:
             verdict = fault.rule(command)  # may hold the frame as long as it likes
-            if verdict is Verdict.PASS:
+            if verdict is FrameAction.PASS:
                 continue
             with self._lock:
                 if fault.count >= fault.times:
@@ -280,4 +280,4 @@ class FaultProxy:
                 fault.count += 1
             fault.fired.set()
             return verdict
-        return Verdict.PASS
+        return FrameAction.PASS

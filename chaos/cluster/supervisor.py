@@ -29,7 +29,7 @@ class JobFailed(RuntimeError):
         self.error = error
 
 
-class Supervisor:
+class DriverSupervisor:
     """A context manager; at its end no driver is left.
 
     Args:
@@ -66,7 +66,7 @@ class Supervisor:
         self._watch = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._envs: list[dict[str, str]] = []
 
-    def __enter__(self) -> Supervisor:
+    def __enter__(self) -> DriverSupervisor:
         self._begin()
         self._watch.start()
         return self

@@ -14,7 +14,7 @@ import psutil
 from chaos.cluster.driver_log import DriverLog
 from chaos.cluster.life import Life
 from chaos.cluster.proxy import FaultProxy
-from chaos.cluster.supervisor import Supervisor
+from chaos.cluster.supervisor import DriverSupervisor
 from chaos.job import Job
 from eos.admin import AdminClient
 from eos.commit_log import CommitLog, has_log
@@ -36,7 +36,7 @@ def path_of(topic: str) -> str:
 
 
 @dataclass
-class Target:
+class FaultTarget:
     """Everything that can be broken in one run.
 
     ``topics`` are the exact names of the job's partitions; ``broker_back_at`` when the broker
@@ -45,7 +45,7 @@ class Target:
 
     broker: PulsarStandalone
     proxy: FaultProxy
-    supervisor: Supervisor
+    supervisor: DriverSupervisor
     job: Job
     topics: list[str]
     broker_back_at: list[float] = field(default_factory=list)

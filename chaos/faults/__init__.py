@@ -20,7 +20,7 @@ from chaos.faults import (
     transactions,
     user,
 )
-from chaos.faults.fault import Fault, Part, Proof
+from chaos.faults.fault import Fault, HitPart, Proof
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault
@@ -46,4 +46,4 @@ FAULTS: Final[dict[str, Fault]] = {
 DRAWN: Final = [fault.name for fault in FAULTS.values() if fault.is_drawn]
 """Those that random schedules are made of."""
 
-__all__ = ["DRAWN", "FAULTS", "Fault", "Part", "Proof"]
+__all__ = ["DRAWN", "FAULTS", "Fault", "HitPart", "Proof"]

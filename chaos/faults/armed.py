@@ -11,10 +11,10 @@ from typing import Final, Literal
 import psutil
 
 from chaos.cluster.life import Life
-from chaos.cluster.target import Target
-from eos.steps import Place
+from chaos.cluster.target import FaultTarget
+from eos.steps import AnyStep
 
-Action = Literal["kill", "stop", "error"]
+ArmedAction = Literal["kill", "stop", "error"]
 
 _REACHED_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.05
@@ -32,12 +32,12 @@ class Armed:
 
     def __init__(
         self,
-        target: Target,
-        place: Place,
-        action: Action,
+        target: FaultTarget,
+        place: AnyStep,
+        action: ArmedAction,
         *,
         count: int = 1,
-        behind: Place | None = None,
+        behind: AnyStep | None = None,
         then: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class Armed:
             before += 1
         self.life: Life = target.supervisor.await_life(before + 1)
 
-    def await_fired(self, place: Place | None = None) -> int:
+    def await_fired(self, place: AnyStep | None = None) -> int:
         """The process id of whoever acted, there or at another ``place``; 0 when nobody did."""
         marker = self._folder / (place or self._place).label
         deadline = time.monotonic() + _REACHED_WITHIN_S
@@ -65,7 +65,7 @@ class Armed:
             time.sleep(_POLL_S)
         return pid
 
-    def await_asleep(self, place: Place | None = None) -> psutil.Process | None:
+    def await_asleep(self, place: AnyStep | None = None) -> psutil.Process | None:
         """Whoever went to sleep, there or at another ``place``; None when nobody did."""
         try:
             process = psutil.Process(self.await_fired(place))

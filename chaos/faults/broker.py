@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.target import Target, path_of
+from chaos.cluster.target import FaultTarget, path_of
 from chaos.faults.fault import Fault, Proof
 
 _ASSIGN: Final = "persistent/pulsar/system/transaction_coordinator_assign-partition-0"
 
 
 @contextmanager
-def _broker_kill(target: Target) -> Iterator[Proof]:
+def _broker_kill(target: FaultTarget) -> Iterator[Proof]:
     pid = target.broker.pid
     target.broker.kill()
     try:
@@ -23,14 +23,14 @@ def _broker_kill(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _unload(target: Target) -> Iterator[Proof]:
+def _unload(target: FaultTarget) -> Iterator[Proof]:
     for topic in target.topics:
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
     yield Proof(f"{len(target.topics)} partitions")
 
 
 @contextmanager
-def _coordinator_move(target: Target) -> Iterator[Proof]:
+def _coordinator_move(target: FaultTarget) -> Iterator[Proof]:
     target.broker.admin("PUT", f"/v2/{_ASSIGN}/unload")
     yield Proof(_ASSIGN)
 

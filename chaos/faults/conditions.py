@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from chaos.cluster.driver_log import DriverLog
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.habits import HABITS, said
-from chaos.job import Shape
+from chaos.job import QueryShape
 from eos.errors import EosError
 from eos.ids import TopicName
 
@@ -48,13 +48,13 @@ class Condition:
     group: Group
     text: str
     proof: str = ""
-    shape: Shape = "stream"
+    shape: QueryShape = "stream"
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     policies: Mapping[str, object] = field(default_factory=dict)
     has_admin_url: bool = True
     has_table: bool = False
-    operator: Callable[[Target, DriverLog, threading.Event], None] | None = None
+    operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
     needs_own: bool = True
 
     @property
@@ -67,7 +67,7 @@ class Condition:
         """What it is, for lists of faults."""
         return self.text
 
-    def hit(self, target: Target, log: DriverLog) -> str:
+    def hit(self, target: FaultTarget, log: DriverLog) -> str:
         """Where a driver met it; "" when none did."""
         if self.proof:
             return log.line_with(self.proof)
@@ -76,7 +76,7 @@ class Condition:
         return f"{target.receipt_topic()} in a namespace with {there}"
 
 
-def _create_what_is_asked_for(target: Target, log: DriverLog, over: threading.Event) -> None:
+def _create_what_is_asked_for(target: FaultTarget, log: DriverLog, over: threading.Event) -> None:
     """The command that the sink's error names, each time that it does, and nothing else."""
     read = 0
     while not over.wait(_POLL_S):
@@ -188,7 +188,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
 
 
 @contextmanager
-def operators(conditions: Sequence[Condition], target: Target) -> Iterator[None]:
+def operators(conditions: Sequence[Condition], target: FaultTarget) -> Iterator[None]:
     """What persons do while the conditions hold."""
     over = threading.Event()
     log = target.driver_log()

@@ -7,46 +7,46 @@ from contextlib import contextmanager
 from typing import Final
 
 from chaos.cluster.processes import kill_all, stopped
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.fault import Fault, Proof, pids
 
 
 @contextmanager
-def _driver_kill(target: Target) -> Iterator[Proof]:
+def _driver_kill(target: FaultTarget) -> Iterator[Proof]:
     life = target.supervisor.kill()
     yield Proof(f"pid {life.pid}, exit code {life.exit_code}")
 
 
 @contextmanager
-def _driver_stop(target: Target) -> Iterator[Proof]:
+def _driver_stop(target: FaultTarget) -> Iterator[Proof]:
     processes = target.supervisor.current.driver_processes()
     with stopped(processes):
         yield Proof(pids(processes))
 
 
 @contextmanager
-def _executor_kill(target: Target) -> Iterator[Proof]:
+def _executor_kill(target: FaultTarget) -> Iterator[Proof]:
     victims = target.await_processes("executors")[:1]
     kill_all(victims)
     yield Proof(pids(victims))
 
 
 @contextmanager
-def _executor_stop(target: Target) -> Iterator[Proof]:
+def _executor_stop(target: FaultTarget) -> Iterator[Proof]:
     victims = target.await_processes("executors")[:1]
     with stopped(victims):
         yield Proof(pids(victims))
 
 
 @contextmanager
-def _worker_kill(target: Target) -> Iterator[Proof]:
+def _worker_kill(target: FaultTarget) -> Iterator[Proof]:
     victims = target.await_processes("workers")
     kill_all(victims)
     yield Proof(pids(victims))
 
 
 @contextmanager
-def _worker_stop(target: Target) -> Iterator[Proof]:
+def _worker_stop(target: FaultTarget) -> Iterator[Proof]:
     victims = target.await_processes("workers")
     with stopped(victims):
         yield Proof(pids(victims))

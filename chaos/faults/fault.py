@@ -13,11 +13,11 @@ from typing import Final, Literal
 
 import psutil
 
-from chaos.checker.anomalies import Kind
-from chaos.cluster.target import Target
-from chaos.job import Shape
+from chaos.checker.anomalies import AnomalyKind
+from chaos.cluster.target import FaultTarget
+from chaos.job import QueryShape
 
-Part = Literal[
+HitPart = Literal[
     "driver",
     "executor",
     "network",
@@ -30,7 +30,7 @@ Part = Literal[
     "stranger",
 ]
 
-QUERIES: Final[frozenset[Shape]] = frozenset({"stream", "stateful"})
+QUERIES: Final[frozenset[QueryShape]] = frozenset({"stream", "stateful"})
 """Jobs that have a checkpoint of Spark's."""
 
 
@@ -45,7 +45,7 @@ class Proof:
     fired: threading.Event | None = None
 
 
-Act = Callable[[Target], AbstractContextManager[Proof]]
+Act = Callable[[FaultTarget], AbstractContextManager[Proof]]
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class Fault:
     """
 
     name: str
-    part: Part
+    part: HitPart
     text: str
     act: Act
     is_survived: bool = False
     ends_with: str = ""
-    leaves: frozenset[Kind] = frozenset()
+    leaves: frozenset[AnomalyKind] = frozenset()
     wipes_all: bool = False
     needs_keyless: bool = False
-    shapes: frozenset[Shape] = frozenset()
+    shapes: frozenset[QueryShape] = frozenset()
     needs_own: bool = False
 
     @property

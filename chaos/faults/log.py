@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 from chaos.cluster.processes import stopped
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.fault import Fault, Proof
 from chaos.faults.refusal import refused
 from recovery.exits import Exit
@@ -30,12 +30,12 @@ _NOTICED: Final = "CommitLogError"
 """What a driver says when it can't read or write its log."""
 
 
-def _table(target: Target) -> Path:
+def _table(target: FaultTarget) -> Path:
     return Path(target.job.commit_log) / target.job.sink_id
 
 
 @contextmanager
-def _log_away(target: Target) -> Iterator[Proof]:
+def _log_away(target: FaultTarget) -> Iterator[Proof]:
     table = _table(target)
     elsewhere = table.with_name(f".{table.name}.away")
     if not table.exists():
@@ -51,7 +51,7 @@ def _log_away(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _log_cut(target: Target) -> Iterator[Proof]:
+def _log_cut(target: FaultTarget) -> Iterator[Proof]:
     """At a start: a driver that lives knows what it has written, and does not read it again."""
     whole: dict[Path, bytes] = {}
 
@@ -68,7 +68,7 @@ def _log_cut(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _disk_full(target: Target) -> Iterator[Proof]:
+def _disk_full(target: FaultTarget) -> Iterator[Proof]:
     """No file of the driver's Python may grow: what a full disk looks like to it."""
     log = target.driver_log()
     life = target.supervisor.current
@@ -83,7 +83,7 @@ def _disk_full(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _rolled_back(target: Target) -> Iterator[Proof]:
+def _rolled_back(target: FaultTarget) -> Iterator[Proof]:
     table = _table(target)
     older = table.with_name(f".{table.name}.older")
     newest = table.with_name(f".{table.name}.newest")
@@ -108,7 +108,7 @@ def _rolled_back(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _record_missing(target: Target) -> Iterator[Proof]:
+def _record_missing(target: FaultTarget) -> Iterator[Proof]:
     file = max(_table(target).glob("*.parquet"), key=lambda path: path.stat().st_mtime)
     away = file.with_name(f".{file.name}.away")
     yield Proof(
@@ -122,7 +122,7 @@ def _record_missing(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _two_housekeepers(target: Target) -> Iterator[Proof]:
+def _two_housekeepers(target: FaultTarget) -> Iterator[Proof]:
     """One falls asleep somewhere in its work, another does all of it meanwhile."""
     compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
     ends = []

@@ -11,49 +11,49 @@ from typing import Any, Final
 import psutil
 
 from chaos.cluster.processes import kill_all
-from chaos.cluster.proxy import Verdict
-from chaos.cluster.target import Target
-from chaos.faults.fault import Fault, Part, Proof, pids
+from chaos.cluster.proxy import FrameAction
+from chaos.cluster.target import FaultTarget
+from chaos.faults.fault import Fault, HitPart, Proof, pids
 from eos.wire import commands
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 
-def _executor(target: Target) -> str:
+def _executor(target: FaultTarget) -> str:
     victims = target.supervisor.current.executors()[:1]
     kill_all(victims)
     return pids(victims)
 
 
-def _workers(target: Target) -> str:
+def _workers(target: FaultTarget) -> str:
     victims = target.supervisor.current.workers()
     kill_all(victims)
     return pids(victims)
 
 
-def _broker(target: Target) -> str:
+def _broker(target: FaultTarget) -> str:
     pid = target.broker.pid
     target.broker.kill()
     return f"pid {pid}"
 
 
 def _at(
-    name: str, part: Part, text: str, kind: type[Message], kill: Callable[[Target], str]
+    name: str, part: HitPart, text: str, kind: type[WireMessage], kill: Callable[[FaultTarget], str]
 ) -> Fault:
     """``kill`` when a command of ``kind`` passes; it is passed on afterwards."""
 
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         proof = Proof(fired=threading.Event())
         once = threading.Lock()
 
-        def rule(command: Any) -> Verdict:
+        def rule(command: Any) -> FrameAction:
             # Of eos only what belongs to an epoch's transaction: not its marks.
             counts = getattr(command, "txnid_most", 0) is not None or not target.has_log
             if counts and once.acquire(blocking=False):
                 proof.hit = kill(target)
                 assert proof.fired is not None
                 proof.fired.set()
-            return Verdict.PASS
+            return FrameAction.PASS
 
         try:
             with target.proxy.fault(kind, rule):
@@ -65,20 +65,20 @@ def _at(
 
 
 @contextmanager
-def _zombies(target: Target) -> Iterator[Proof]:
+def _zombies(target: FaultTarget) -> Iterator[Proof]:
     """Workers that sleep in mid-write while their transaction is aborted, and then go on."""
     proof = Proof(fired=threading.Event())
     asleep: list[psutil.Process] = []
     once = threading.Lock()
 
-    def rule(command: commands.Send) -> Verdict:
+    def rule(command: commands.Send) -> FrameAction:
         if command.txnid_most is not None and once.acquire(blocking=False):
             asleep.extend(target.supervisor.current.workers())
             for process in asleep:
                 process.suspend()
             assert proof.fired is not None
             proof.fired.set()
-        return Verdict.PASS
+        return FrameAction.PASS
 
     try:
         with target.proxy.fault(commands.Send, rule):

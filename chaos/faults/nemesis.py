@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.checker.history import Operation
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults import FAULTS
 from chaos.faults.fault import Proof
 from chaos.schedule import Planned, Schedule
@@ -40,7 +40,9 @@ class Nemesis:
         tell: gets one line of text for each fault that begins or ends.
     """
 
-    def __init__(self, schedule: Schedule, target: Target, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, schedule: Schedule, target: FaultTarget, tell: Callable[[str], None]
+    ) -> None:
         self.happened: list[Happened] = []
         self._schedule = schedule
         self._target = target

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.proxy import Hold, Judgement, Towards, Verdict
-from chaos.cluster.target import Target
+from chaos.cluster.proxy import FrameAction, Hold, Judgement, Towards
+from chaos.cluster.target import FaultTarget
 from chaos.faults.fault import Fault, Proof
 from eos.wire import commands
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 _ALWAYS: Final = 1 << 30
 _SLOW: Final = Hold(0.02)
@@ -19,14 +19,14 @@ _SLOW: Final = Hold(0.02)
 def _frames(
     name: str,
     text: str,
-    kind: type[Message],
+    kind: type[WireMessage],
     judgement: Judgement,
     *,
     times: int = 1,
     towards: Towards | None = None,
 ) -> Fault:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         with target.proxy.fault(kind, judgement, times=times, towards=towards) as fault:
             proof = Proof(fired=fault.fired)
             yield proof
@@ -36,12 +36,12 @@ def _frames(
 
 
 @contextmanager
-def _cut_all(target: Target) -> Iterator[Proof]:
+def _cut_all(target: FaultTarget) -> Iterator[Proof]:
     count = target.proxy.cut_all()
     yield Proof(f"{count} connections" if count else "")
 
 
-_DROP, _CUT_AFTER, _CUT_WITHIN = Verdict.DROP, Verdict.CUT_AFTER, Verdict.CUT_WITHIN
+_DROP, _CUT_AFTER, _CUT_WITHIN = FrameAction.DROP, FrameAction.CUT_AFTER, FrameAction.CUT_WITHIN
 
 FAULTS: Final = (
     _frames("lost-end", "an END_TXN is lost", commands.EndTxn, _DROP),
@@ -52,9 +52,11 @@ FAULTS: Final = (
     _frames("cut-at-end", "END_TXN arrives, then its line is cut", commands.EndTxn, _CUT_AFTER),
     _frames("cut-in-frame", "a SEND is cut in its middle", commands.Send, _CUT_WITHIN),
     _frames(
-        "deaf", "nothing comes from the broker", Message, _DROP, times=_ALWAYS, towards="client"
+        "deaf", "nothing comes from the broker", WireMessage, _DROP, times=_ALWAYS, towards="client"
     ),
-    _frames("mute", "nothing gets to the broker", Message, _DROP, times=_ALWAYS, towards="broker"),
-    _frames("slow-link", "20 ms more for each frame", Message, _SLOW, times=_ALWAYS),
+    _frames(
+        "mute", "nothing gets to the broker", WireMessage, _DROP, times=_ALWAYS, towards="broker"
+    ),
+    _frames("slow-link", "20 ms more for each frame", WireMessage, _SLOW, times=_ALWAYS),
     Fault("cut-all", "network", "all connections are cut at once", _cut_all, True),
 )

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import pulsar
 
-from chaos.checker.anomalies import Kind
-from chaos.cluster.target import Target, path_of
+from chaos.checker.anomalies import AnomalyKind
+from chaos.cluster.target import FaultTarget, path_of
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.faults.refusal import error_of_life
@@ -37,21 +37,21 @@ class _Damage(NamedTuple):
 
     name: str
     text: str
-    do: Callable[[Target, str], None]
+    do: Callable[[FaultTarget, str], None]
     is_gone: bool = False
 
 
-def delete(target: Target, topic: str) -> None:
+def delete(target: FaultTarget, topic: str) -> None:
     """Delete a topic, with all that was in it and whoever uses it."""
     target.broker.admin("DELETE", f"{path_of(topic)}?force=true")
 
 
-def _recreate(target: Target, topic: str) -> None:
+def _recreate(target: FaultTarget, topic: str) -> None:
     delete(target, topic)
     target.broker.admin("PUT", path_of(topic))
 
 
-def _trim(target: Target, topic: str) -> None:
+def _trim(target: FaultTarget, topic: str) -> None:
     """All is acknowledged, a new ledger begun, and the old one thrown away."""
     path = path_of(topic)
     client = open_client(target.broker.service_url)
@@ -82,7 +82,7 @@ _DAMAGES: Final = (
 
 def _in_doubt(damage: _Damage) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         armed = Armed(target, Step.PREPARE, "kill", count=2)
         with target.supervisor.paused():
             if not armed.await_fired():
@@ -98,7 +98,7 @@ def _got_over(damage: _Damage, step: Step) -> Act:
     """Behind ``step`` the log, or the data, knows what the receipts would have said."""
 
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         armed = Armed(target, step, "kill", count=2)
         with target.supervisor.paused():
             if not armed.await_fired():
@@ -116,7 +116,7 @@ def _got_over(damage: _Damage, step: Step) -> Act:
 
 
 @contextmanager
-def _wiped(target: Target) -> Iterator[Proof]:
+def _wiped(target: FaultTarget) -> Iterator[Proof]:
     """A fresh cluster at the old address, where a stranger's transaction bears our number."""
     armed = Armed(target, Step.PREPARE, "kill", count=2)
     with target.supervisor.paused():
@@ -148,7 +148,7 @@ def _ending(damage: _Damage) -> Fault:
         f"{damage.text}, with a transaction in doubt",
         _in_doubt(damage),
         ends_with="NewCluster" if damage.is_gone else "InDoubt",
-        leaves=frozenset({Kind.STUCK}),
+        leaves=frozenset({AnomalyKind.STUCK}),
     )
 
 
@@ -176,7 +176,7 @@ FAULTS: Final = (
         "the cluster is replaced by an empty one, with a transaction in doubt",
         _wiped,
         ends_with="NewCluster",
-        leaves=frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.STUCK}),
+        leaves=frozenset({AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.STUCK}),
         wipes_all=True,
     ),
 )

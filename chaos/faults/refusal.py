@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 
 _ENDS_WITHIN_S: Final = 240.0
 
 
 def refused(
-    target: Target, wanted: str, *, break_it: Callable[[], object], heal_it: Callable[[], object]
+    target: FaultTarget,
+    wanted: str,
+    *,
+    break_it: Callable[[], object],
+    heal_it: Callable[[], object],
 ) -> str:
     """Kill the driver, break something, let the next one end by it, and put it right again.
 
@@ -29,7 +33,7 @@ def refused(
             heal_it()
 
 
-def error_of_life(target: Target, number: int, wanted: str) -> str:
+def error_of_life(target: FaultTarget, number: int, wanted: str) -> str:
     """The error that this driver ends with; "" when it goes on, or ``wanted`` is not in it."""
     life = target.supervisor.await_life(number)
     error = life.last_error() if life.await_end(_ENDS_WITHIN_S) else ""

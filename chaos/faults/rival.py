@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from chaos.cluster.processes import stopped
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.fault import Fault, Proof, pids
 
 FENCED_WITHIN_S: Final = 15.0
@@ -15,7 +15,7 @@ FENCED_WITHIN_S: Final = 15.0
 
 
 @contextmanager
-def _hand_over(target: Target) -> Iterator[Proof]:
+def _hand_over(target: FaultTarget) -> Iterator[Proof]:
     processes = target.supervisor.current.driver_processes()
     with target.supervisor.rival() as (older, younger):
         with stopped(processes):
@@ -27,7 +27,7 @@ def _hand_over(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _second_driver(target: Target) -> Iterator[Proof]:
+def _second_driver(target: FaultTarget) -> Iterator[Proof]:
     with target.supervisor.rival() as (older, younger):
         both = f"life {younger.number} beside life {older.number}"
         claim = target.await_claim(younger)
@@ -40,7 +40,7 @@ def _second_driver(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _cli_resolve(target: Target) -> Iterator[Proof]:
+def _cli_resolve(target: FaultTarget) -> Iterator[Proof]:
     ended = target.recovery("resolve", "--apply", "--yes")
     yield Proof(f"exit code {ended.returncode}")
 

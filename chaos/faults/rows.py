@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.records import release_row
 
@@ -15,7 +15,7 @@ _LARGER_THAN_THE_BROKER_TAKES: Final = 6 << 20
 
 def _row(value: str | None) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         release_row(target.job, value)
         yield Proof(f"a row of {'no value' if value is None else f'{len(value)} characters'}")
 

@@ -13,7 +13,7 @@ from typing import Final
 import psutil
 
 from chaos.cluster.processes import stopped
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.armed import Armed
 from chaos.faults.fault import QUERIES, Fault, Proof, pids
 from chaos.faults.refusal import error_of_life, refused
@@ -34,7 +34,7 @@ _IMPATIENT: Final = (
 
 
 @contextmanager
-def _speculation(target: Target) -> Iterator[Proof]:
+def _speculation(target: FaultTarget) -> Iterator[Proof]:
     """The next driver is started with ``spark.speculation``, and has to refuse."""
     args = "--conf spark.speculation=true pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
@@ -43,7 +43,7 @@ def _speculation(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _checkpoint_away(target: Target) -> Iterator[Proof]:
+def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
     """A driver that finds no checkpoint begins a new query."""
     checkpoint = Path(target.job.checkpoint)
     away = checkpoint.with_name("checkpoint.away")
@@ -58,7 +58,7 @@ def _checkpoint_away(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _checkpoint_rewound(target: Target) -> Iterator[Proof]:
+def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
     """A driver that finds an older copy of its checkpoint plans epochs anew that are committed."""
     checkpoint = Path(target.job.checkpoint)
     old, newest = checkpoint.with_name("checkpoint.old"), checkpoint.with_name("checkpoint.newest")
@@ -82,13 +82,13 @@ def _checkpoint_rewound(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _shuffle_lost(target: Target) -> Iterator[Proof]:
+def _shuffle_lost(target: FaultTarget) -> Iterator[Proof]:
     """Shuffle files vanish as soon as they are written, until a stage has run again for it."""
     yield Proof(_lose_shuffles(target))
 
 
 @contextmanager
-def _unheard(target: Target) -> Iterator[Proof]:
+def _unheard(target: FaultTarget) -> Iterator[Proof]:
     """Spark says so on its event bus, and drops what its listeners have no time for."""
     args = f"--conf {_QUEUE}={_FEW_EVENTS} pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, HABITS_ENV: "listens-slowly"})
@@ -100,7 +100,7 @@ def _unheard(target: Target) -> Iterator[Proof]:
     yield Proof(f"{hit}; {dropped}" if hit and dropped else "")
 
 
-def _lose_shuffles(target: Target) -> str:
+def _lose_shuffles(target: FaultTarget) -> str:
     """What the driver says of it; "" when it has not noticed."""
     scratch = Path(target.job.scratch_dir)
     log = target.driver_log()
@@ -115,7 +115,7 @@ def _lose_shuffles(target: Target) -> str:
 
 
 @contextmanager
-def _oversleeps(target: Target) -> Iterator[Proof]:
+def _oversleeps(target: FaultTarget) -> Iterator[Proof]:
     """A worker has answered the roll call and sleeps, and Spark takes its executor for dead; it
     wakes up when the epoch is committed without it."""
     env = {"PYSPARK_SUBMIT_ARGS": f"{_IMPATIENT} pyspark-shell"}
@@ -140,7 +140,7 @@ def _executor_of(worker: psutil.Process) -> psutil.Process | None:
     return daemon.parent() if daemon is not None else None
 
 
-def _committed(target: Target) -> int:
+def _committed(target: FaultTarget) -> int:
     return sum(record.state is State.COMMITTED for record in target.log_records() or [])
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.target import Target
-from chaos.faults.armed import Action, Armed
+from chaos.cluster.target import FaultTarget
+from chaos.faults.armed import Armed, ArmedAction
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.faults.rival import FENCED_WITHIN_S
-from eos.steps import EndingStep, LogStep, Place, Step, TaskStep
+from eos.steps import AnyStep, EndingStep, LogStep, Step, TaskStep
 
-_LEFT_BEHIND: Final[dict[Place, Step]] = {
+_LEFT_BEHIND: Final[dict[AnyStep, Step]] = {
     EndingStep.MARK: Step.PREPARE,
     EndingStep.ABORTING: Step.WRITE,
     Step.END: Step.PREPARE,
@@ -26,9 +26,9 @@ _LEFT_BEHIND: Final[dict[Place, Step]] = {
 """Each step of recovery, and behind which step a driver dies to leave something for it to do."""
 
 
-def _dies(place: Place, action: Action, count: int, behind: Place | None = None) -> Act:
+def _dies(place: AnyStep, action: ArmedAction, count: int, behind: AnyStep | None = None) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         armed = Armed(target, place, action, count=count, behind=behind)
         pid = armed.await_fired()
         ended = pid and armed.life.await_end(FENCED_WITHIN_S)
@@ -38,9 +38,9 @@ def _dies(place: Place, action: Action, count: int, behind: Place | None = None)
     return act
 
 
-def _overtaken(place: Place, count: int, behind: Place | None = None) -> Act:
+def _overtaken(place: AnyStep, count: int, behind: AnyStep | None = None) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         asleep = Armed(target, place, "stop", count=count, behind=behind).await_asleep()
         if asleep is None:
             yield Proof()
@@ -54,18 +54,18 @@ def _overtaken(place: Place, count: int, behind: Place | None = None) -> Act:
     return act
 
 
-def _task_fails(place: Place, action: Action) -> Act:
+def _task_fails(place: AnyStep, action: ArmedAction) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         pid = Armed(target, place, action).await_fired()
         yield Proof(f"{action} in pid {pid}" if pid else "")
 
     return act
 
 
-def _task_oversleeps(place: Place) -> Act:
+def _task_oversleeps(place: AnyStep) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         asleep = Armed(target, place, "stop").await_asleep()
         if asleep is None:
             yield Proof()
@@ -89,7 +89,7 @@ def _of_driver(step: Step) -> Iterator[Fault]:
     yield Fault(f"error-at-{name}", "driver", text, _dies(step, "error", count))
 
 
-def _of_recovery(place: Place, behind: Step) -> Iterator[Fault]:
+def _of_recovery(place: AnyStep, behind: Step) -> Iterator[Fault]:
     name = f"at-{place.name.lower()}"
     after = f"of a recovery ({place.text}), after a death behind step {behind.number}"
     args = (1, behind)

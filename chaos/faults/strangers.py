@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Fault, Proof
 from chaos.faults.receipts import delete
@@ -34,7 +34,7 @@ _CHUNKED: Final = 6 << 20
 
 
 @contextmanager
-def _foreign(target: Target) -> Iterator[Proof]:
+def _foreign(target: FaultTarget) -> Iterator[Proof]:
     topic = target.receipt_topic()
     if not topic:
         yield Proof()
@@ -58,7 +58,7 @@ def _foreign(target: Target) -> Iterator[Proof]:
     yield Proof(f"{sent} foreign messages, {len(harmed)} roll calls disturbed" if harmed else "")
 
 
-def _newest(target: Target) -> LogRecord | None:
+def _newest(target: FaultTarget) -> LogRecord | None:
     records = target.log_records() or []
     return next((record for record in reversed(records) if pulsar_part(record).mark_uuid), None)
 
@@ -82,7 +82,7 @@ def _harmful(newest: LogRecord, *, is_answer: bool) -> dict[str, str]:
 
 
 @contextmanager
-def _forged(target: Target) -> Iterator[Proof]:
+def _forged(target: FaultTarget) -> Iterator[Proof]:
     """A transaction expires that was PREPARED, and a plain message says that it was committed."""
     asleep = Armed(target, Step.PREPARE, "stop", count=2).await_asleep()
     newest = _newest(target)
@@ -101,7 +101,7 @@ def _forged(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _consumed(target: Target) -> Iterator[Proof]:
+def _consumed(target: FaultTarget) -> Iterator[Proof]:
     """Attached while a driver claims the sink, and afterwards."""
     topic = target.receipt_topic()
     if not topic:
@@ -129,7 +129,7 @@ def _attached(client: pulsar.Client, topic: str) -> Any:
 
 
 @contextmanager
-def _deleted(target: Target) -> Iterator[Proof]:
+def _deleted(target: FaultTarget) -> Iterator[Proof]:
     """Under a driver that lives; the next one may take the cluster for another, and is told."""
     topic, log = target.receipt_topic(), target.driver_log()
     if not topic:
@@ -147,7 +147,7 @@ def _deleted(target: Target) -> Iterator[Proof]:
     yield Proof(f"{topic} is gone; {refused[:80] or 'the driver went on'}")
 
 
-def _finished(target: Target) -> int:
+def _finished(target: FaultTarget) -> int:
     return sum(record.state is State.COMMITTED for record in target.log_records() or [])
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.checker.anomalies import Kind
-from chaos.cluster.target import Target, path_of
+from chaos.checker.anomalies import AnomalyKind
+from chaos.cluster.target import FaultTarget, path_of
 from chaos.faults.fault import Fault, Proof
 
 _AVRO: Final = {
@@ -19,7 +19,7 @@ _SUBSCRIPTION: Final = "chaos-backlog"
 
 
 @contextmanager
-def _quota(target: Target) -> Iterator[Proof]:
+def _quota(target: FaultTarget) -> Iterator[Proof]:
     """A subscription that nobody reads, and no room for what it misses."""
     path = path_of(target.job.topic)
     log = target.driver_log()
@@ -34,7 +34,7 @@ def _quota(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _schema(target: Target) -> Iterator[Proof]:
+def _schema(target: FaultTarget) -> Iterator[Proof]:
     """Somebody gives the topic a schema, and has every producer checked against it."""
     log = target.driver_log()
     tail = target.job.topic.partition("://")[2]
@@ -49,7 +49,7 @@ def _schema(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _deleted(target: Target) -> Iterator[Proof]:
+def _deleted(target: FaultTarget) -> Iterator[Proof]:
     path = path_of(target.job.topic)
     target.broker.admin("DELETE", f"{path}/partitions?force=true")
     yield Proof(f"{target.job.topic} is gone")
@@ -64,6 +64,14 @@ FAULTS: Final = (
         "the topic is deleted, with all that was in it",
         _deleted,
         ends_with="TopicNotFound",
-        leaves=frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.TORN_EPOCH, Kind.STUCK, Kind.SKIP}),
+        leaves=frozenset(
+            {
+                AnomalyKind.LOST_WRITE,
+                AnomalyKind.VANISHED,
+                AnomalyKind.TORN_EPOCH,
+                AnomalyKind.STUCK,
+                AnomalyKind.SKIP,
+            }
+        ),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.armed import Armed
 from chaos.faults.fault import Act, Fault, Proof
 from chaos.record_text import text_of
@@ -23,7 +23,7 @@ _POLL_S: Final = 0.5
 
 def _expires(step: Step) -> Act:
     @contextmanager
-    def act(target: Target) -> Iterator[Proof]:
+    def act(target: FaultTarget) -> Iterator[Proof]:
         asleep = Armed(target, step, "stop", count=2).await_asleep()
         if asleep is None:
             yield Proof()
@@ -37,7 +37,7 @@ def _expires(step: Step) -> Act:
     return act
 
 
-def is_over(target: Target, txn: TxnId) -> bool:
+def is_over(target: FaultTarget, txn: TxnId) -> bool:
     """Wait until the broker has ended ``txn``, and whether it has."""
     deadline = time.monotonic() + _EXPIRES_WITHIN_S
     while time.monotonic() < deadline:
@@ -50,7 +50,7 @@ def is_over(target: Target, txn: TxnId) -> bool:
 
 
 @contextmanager
-def _pinned(target: Target) -> Iterator[Proof]:
+def _pinned(target: FaultTarget) -> Iterator[Proof]:
     """The late first send of a zombie, behind the abort, to a partition that nobody wrote to yet.
 
     The driver sleeps when the transaction is open and once more when it was aborted; in between

@@ -16,22 +16,22 @@ from typing import Final
 
 import psutil
 
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 from chaos.faults.armed import Armed
 from chaos.faults.fault import QUERIES, Fault, Proof
 from chaos.faults.refusal import error_of_life
 from chaos.habits import HABITS_ENV, said
-from chaos.job import Shape
+from chaos.job import QueryShape
 from eos.steps import Step
 
 _WITHIN_S: Final = 240.0
 _EPOCH: Final = re.compile(r"Epoch (\d+) ended in an error")
 _INTERRUPTS: Final = 12
-_NOTEBOOKS: Final[frozenset[Shape]] = frozenset({"notebook"})
+_NOTEBOOKS: Final[frozenset[QueryShape]] = frozenset({"notebook"})
 
 
 @contextmanager
-def _swallowed(target: Target) -> Iterator[Proof]:
+def _swallowed(target: FaultTarget) -> Iterator[Proof]:
     """Spark takes the epoch for done; the sink does not, and says how to get out of it."""
     armed = Armed(target, Step.WRITE, "error", count=2, env={HABITS_ENV: "swallows"})
     log = target.driver_log()
@@ -60,7 +60,7 @@ def _take_back(checkpoint: Path, epoch: int) -> None:
 
 
 @contextmanager
-def _called_twice(target: Target) -> Iterator[Proof]:
+def _called_twice(target: FaultTarget) -> Iterator[Proof]:
     target.supervisor.arm({HABITS_ENV: "calls-twice"})
     log = target.driver_log()
     number = target.supervisor.kill().number
@@ -72,7 +72,7 @@ def _called_twice(target: Target) -> Iterator[Proof]:
 
 
 @contextmanager
-def _interrupted(target: Target) -> Iterator[Proof]:
+def _interrupted(target: FaultTarget) -> Iterator[Proof]:
     """Ctrl-C at random moments, in one process."""
     rng = random.Random(time.time())
     life = target.supervisor.current

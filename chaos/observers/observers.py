@@ -9,7 +9,7 @@ from typing import Final
 
 import pulsar
 
-from chaos.checker.history import Control, Position, Reader
+from chaos.checker.history import Control, Position, ReaderSights
 from chaos.observers.control import ControlWriter
 from chaos.observers.readers import Watcher, drain, keep, open_client
 
@@ -52,15 +52,15 @@ class Observers:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def drain(self, name: str) -> Reader:
+    def drain(self, name: str) -> ReaderSights:
         """What a fresh reader finds now; a topic that can't be read to its end is stuck."""
         try:
             return drain(self._service_url, self._topics, name)
         except (TimeoutError, pulsar.PulsarException) as error:
             self.stuck.append(f"{name}: {error}")
-            return Reader(name, ())
+            return ReaderSights(name, ())
 
-    def watched(self, fresh: Reader) -> tuple[Reader, ...]:
+    def watched(self, fresh: ReaderSights) -> tuple[ReaderSights, ...]:
         """What the watchers saw, as soon as each has seen the last message that ``fresh`` found.
 
         What they lack after a while, the checker names: a message that a reader who was there all
@@ -80,9 +80,11 @@ class Observers:
         everybody = [watcher for watchers in self._watchers for watcher in watchers]
         return all(one.has_reached(ends[one.topic]) for one in everybody if one.topic in ends)
 
-    def _readers(self) -> tuple[Reader, ...]:
+    def _readers(self) -> tuple[ReaderSights, ...]:
         # In order within each partition, and that is all that a reader of several has.
         return tuple(
-            Reader(f"watcher {n + 1}", tuple(s for watcher in watchers for s in watcher.sights))
+            ReaderSights(
+                f"watcher {n + 1}", tuple(s for watcher in watchers for s in watcher.sights)
+            )
             for n, watchers in enumerate(self._watchers)
         )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos.checker.history import Position, Reader, Sight
+from chaos.checker.history import Position, ReaderSights, Sight
 from chaos.record_text import id_in
 
 _SENTINEL: Final = "chaos-sentinel"
@@ -85,7 +85,9 @@ class Watcher:
             client.close()
 
 
-def drain(service_url: str, topics: list[str], name: str, *, timeout_s: float = 60.0) -> Reader:
+def drain(
+    service_url: str, topics: list[str], name: str, *, timeout_s: float = 60.0
+) -> ReaderSights:
     """Everything that is readable, to a sentinel in each of the exact ``topics``.
 
     Raises:
@@ -94,7 +96,7 @@ def drain(service_url: str, topics: list[str], name: str, *, timeout_s: float = 
     client = open_client(service_url)
     try:
         sights = [sight for topic in topics for sight in _drain(client, topic, timeout_s)]
-        return Reader(name, tuple(sights))
+        return ReaderSights(name, tuple(sights))
     finally:
         client.close()
 

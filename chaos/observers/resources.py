@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from chaos.cluster.supervisor import Supervisor
+from chaos.cluster.supervisor import DriverSupervisor
 
 EVERY_S: Final = 5.0
 MOST_GROWTH: Final = 1.10
@@ -66,7 +66,7 @@ def grown(samples: Sequence[Sample]) -> dict[str, float]:
 class Sampler:
     """Takes a sample every few seconds in a thread; a context manager."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: DriverSupervisor) -> None:
         self.samples: list[Sample] = []
         self._supervisor = supervisor
         self._began = time.monotonic()

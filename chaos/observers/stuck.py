@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from chaos.cluster.target import Target
+from chaos.cluster.target import FaultTarget
 
 GRACE_S: Final = 60.0
 """So long after its time to live a transaction may still be there."""
 
 
-def held_back(target: Target) -> list[str]:
+def held_back(target: FaultTarget) -> list[str]:
     """What does not get on although all is quiet, each as a line of text.
 
     A transaction that is open and young is no fault: a driver that dies between NEW_TXN and OPEN

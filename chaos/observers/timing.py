@@ -10,7 +10,7 @@ from chaos.checker.history import RunHistory
 from chaos.checker.view import View
 
 if TYPE_CHECKING:
-    from chaos.cluster.target import Target
+    from chaos.cluster.target import FaultTarget
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Timing:
     reader_stall_s: list[float] = field(default_factory=list)
 
 
-def timing_of(history: RunHistory, target: Target) -> Timing:
+def timing_of(history: RunHistory, target: FaultTarget) -> Timing:
     """Measure a run that is over."""
     view = View(history)
     committed_at = sorted(decision.at for decision in view.committed.values())

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from chaos.checker.anomalies import Kind
-from chaos.report.outcome import Outcome
+from chaos.checker.anomalies import AnomalyKind
+from chaos.report.outcome import ScheduleOutcome
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ DURATIONS = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CampaignVerdict:
     """The sum of all schedules."""
 
     schedules: int
@@ -98,7 +98,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
+def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
     """Add up."""
     anomalies: Counter[str] = Counter()
     for outcome in outcomes:
@@ -108,7 +108,7 @@ def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
     for outcome in outcomes:
         for name, ratio in outcome.grown.items():
             grown[name] = max(ratio, grown.get(name, ratio))
-    return Verdict(
+    return CampaignVerdict(
         schedules=len(outcomes),
         good=sum(outcome.is_good for outcome in outcomes),
         anomalies=dict(anomalies),
@@ -124,7 +124,7 @@ def verdict_of(outcomes: Sequence[Outcome]) -> Verdict:
     )
 
 
-def durations_of(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+def durations_of(outcomes: Sequence[ScheduleOutcome]) -> dict[str, list[float]]:
     """All that was measured, by name of ``DURATIONS``."""
     return {
         name: [seconds for outcome in outcomes for seconds in getattr(outcome, name)]
@@ -132,14 +132,14 @@ def durations_of(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     }
 
 
-def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
+def write_json(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
     """``report.json``: verdict, durations, then each schedule."""
     verdict = verdict_of(outcomes)
     report: dict[str, Any] = {
         "is_good": verdict.is_good,
         "verdict": verdict.sentence(),
         **{key: value for key, value in vars(verdict).items() if key != "anomalies"},
-        "anomalies": {kind.name.lower(): 0 for kind in Kind} | verdict.anomalies,
+        "anomalies": {kind.name.lower(): 0 for kind in AnomalyKind} | verdict.anomalies,
         "operations": dict(
             Counter(one.outcome for outcome in outcomes for one in outcome.operations)
         ),
@@ -151,7 +151,7 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
     path.write_text(json.dumps(report, indent=1))
 
 
-def write_junit(outcomes: Sequence[Outcome], path: Path) -> None:
+def write_junit(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
     """JUnit XML: a test case for each schedule; one that did not come to its end is an error."""
     kinds = ["" if one.is_good else _junit_kind(one) for one in outcomes]
     suite = ElementTree.Element(
@@ -179,5 +179,5 @@ def write_junit(outcomes: Sequence[Outcome], path: Path) -> None:
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 
 
-def _junit_kind(outcome: Outcome) -> str:
+def _junit_kind(outcome: ScheduleOutcome) -> str:
     return "failure" if outcome.anomalies or not outcome.failure else "error"

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from chaos.checker.anomalies import Anomaly, Kind
+from chaos.checker.anomalies import Anomaly, AnomalyKind
 from chaos.checker.history import RunHistory
 from chaos.checker.view import View
 from chaos.observers.resources import Sample, grown
@@ -70,7 +70,7 @@ class EpochView(_Kept):
     last_s: float
 
 
-class Outcome(_Kept):
+class ScheduleOutcome(_Kept):
     """One schedule and everything that came of it. ``failure`` is "" unless it broke off,
     ``ended_by`` the error with which its job had to end, and did; ``left`` is what the faults
     themselves did to the topic, which no sink can help.
@@ -118,7 +118,7 @@ class Outcome(_Kept):
     @property
     def destroyed(self) -> int:
         """How many committed records the faults themselves took out of the topic."""
-        lost = Kind.LOST_WRITE.name.lower()
+        lost = AnomalyKind.LOST_WRITE.name.lower()
         return sum(found.count for found in self.left if found.name == lost)
 
     @property
@@ -177,11 +177,11 @@ class Outcome(_Kept):
             ) from None
 
 
-def outcome_of(result: Result, workload: str) -> Outcome:
+def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
     """What to keep of a run."""
     start, history = result.began_at, result.history
     operations = history.operations if history else ()
-    return Outcome(
+    return ScheduleOutcome(
         schedule=result.schedule.to_dict(),
         workload=workload,
         seconds=result.ended_at - start,
@@ -286,6 +286,6 @@ def _views(result: Result) -> list[EpochView]:
     return list(found.values())
 
 
-def schedule_of(outcome: Outcome) -> Schedule:
+def schedule_of(outcome: ScheduleOutcome) -> Schedule:
     """The schedule that was run."""
     return TypeAdapter(Schedule).validate_python(outcome.schedule)

@@ -12,7 +12,7 @@ from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
 from chaos.observers.resources import are_long
 from chaos.report.machine import DURATIONS, Percentiles, durations_of, verdict_of
-from chaos.report.outcome import Outcome
+from chaos.report.outcome import ScheduleOutcome
 from chaos.report.plots import recovery_times, resources, timeline
 
 _PAGE: Final = Template("""<!doctype html>
@@ -59,7 +59,7 @@ $faults</table></div></section>
 """)
 
 
-def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
+def write_page(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
     """Write the page."""
     verdict = verdict_of(outcomes)
     durations = durations_of(outcomes)
@@ -85,7 +85,7 @@ def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def _failure(outcome: Outcome) -> str:
+def _failure(outcome: ScheduleOutcome) -> str:
     rows = "".join(
         f"<tr><td>{found.number}</td><td class='harm'>{escape(found.name)}</td>"
         f"<td class='n'>{found.count:,}</td><td>{escape(found.examples[0])}</td></tr>"
@@ -116,7 +116,7 @@ def _duration_row(name: str, seconds: Sequence[float]) -> str:
     return f"<tr><td>{escape(DURATIONS[name])}</td><td class='n'>{figures.count}</td>{shown}</tr>"
 
 
-def _schedule(outcome: Outcome, *, is_open: bool) -> str:
+def _schedule(outcome: ScheduleOutcome, *, is_open: bool) -> str:
     mark = "" if outcome.is_good else ' <span class="harm">failed</span>'
     faults = ", ".join(fault.name for fault in outcome.fired) or "no fault"
     samples = f"<div class='wide'>{resources(outcome)}</div>" if are_long(outcome.samples) else ""
@@ -130,7 +130,7 @@ def _schedule(outcome: Outcome, *, is_open: bool) -> str:
     )
 
 
-def _remarks(outcome: Outcome) -> Iterator[str]:
+def _remarks(outcome: ScheduleOutcome) -> Iterator[str]:
     """What a reader has to know to take the schedule for what it is worth."""
     if outcome.ended_by:
         yield f"<p>The job ended, as it has to: {escape(outcome.ended_by)}</p>"

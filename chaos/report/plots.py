@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from chaos.faults.conditions import CONDITIONS
 from chaos.report.machine import DURATIONS, Percentiles
-from chaos.report.outcome import Outcome
+from chaos.report.outcome import ScheduleOutcome
 
 # Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
 _ATTEMPT: Final[dict[str, dict[str, Any]]] = {
@@ -39,7 +39,7 @@ _STYLE: Final[Any] = {
 _NARROWEST_S: Final = 0.08
 
 
-def timeline(outcome: Outcome) -> str:
+def timeline(outcome: ScheduleOutcome) -> str:
     """One schedule: its faults, the driver's lives, each epoch's transactions, the reader."""
     with matplotlib.rc_context(_STYLE):
         figure, (above, below) = plt.subplots(
@@ -53,7 +53,7 @@ def timeline(outcome: Outcome) -> str:
         return _svg(figure)
 
 
-def _draw_faults(axes: Any, outcome: Outcome) -> None:
+def _draw_faults(axes: Any, outcome: ScheduleOutcome) -> None:
     names: list[str] = []
     lives = [one for one in outcome.operations if one.name.startswith("driver life")]
     for number, life in enumerate(lives):
@@ -71,7 +71,7 @@ def _draw_faults(axes: Any, outcome: Outcome) -> None:
     axes.set_axisbelow(True)
 
 
-def _draw_epochs(axes: Any, outcome: Outcome) -> None:
+def _draw_epochs(axes: Any, outcome: ScheduleOutcome) -> None:
     # A batch job's keys may be words; this picture's rows are numbers.
     for attempt in (one for one in outcome.attempts if one.epoch.isdecimal()):
         width = max(attempt.ended_s - attempt.began_s, _NARROWEST_S)
@@ -129,7 +129,7 @@ def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
         return _svg(figure)
 
 
-def resources(outcome: Outcome) -> str:
+def resources(outcome: ScheduleOutcome) -> str:
     """Memory and open files of the job's processes over a long run."""
     minutes = [sample.at_s / 60 for sample in outcome.samples]
     panels = {

@@ -19,7 +19,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from eos.errors import ConfigurationError, ConnectionLost, ProtocolError
-from eos.transport.dial import Target, dial
+from eos.transport.dial import Peer, dial
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Thousands of open transactions fit, which is the longest answer that is asked for."""
@@ -63,7 +63,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """``location`` is where a redirect leads; ``date`` as the header has it."""
 
     status: int
@@ -96,7 +96,7 @@ def perform(
     deadline: float,
     *,
     token: str | None,
-) -> Answer:
+) -> Response:
     """Ask once, straight (whatever proxy the environment names); redirects are the caller's.
 
     Raises:
@@ -104,7 +104,7 @@ def perform(
         ConfigurationError: the certificate can't be verified.
         ProtocolError: it is no HTTP, or longer than ``MAX_ANSWER_BYTES``.
     """
-    target = Target(origin.host, origin.port, str(origin), "admin_url")
+    target = Peer(origin.host, origin.port, str(origin), "admin_url")
     sock = dial(target, context if origin.tls else None, deadline)
     connection = http.client.HTTPConnection(origin.host, origin.port)
     connection.sock = sock
@@ -132,7 +132,7 @@ def perform(
         raise ProtocolError(
             f"The admin API's answer to {request.path} is longer than {MAX_ANSWER_BYTES} bytes."
         )
-    return Answer(
+    return Response(
         response.status, body, response.headers.get("Date"), response.headers.get("Location")
     )
 

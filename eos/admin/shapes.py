@@ -20,7 +20,7 @@ from eos.ids import MAX_PARTITIONS, MessageId, TopicName, TxnId
 
 T = TypeVar("T")
 
-Text = Annotated[str, AfterValidator(printable)]
+JsonText = Annotated[str, AfterValidator(printable)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Millis = Annotated[int, Field(ge=0, lt=2**42)]
@@ -41,96 +41,96 @@ def _known_topics(topics: dict[str, Any]) -> dict[str, Any]:
 
 
 Topics = Annotated[dict[str, Any], AfterValidator(_known_topics)]
-Position = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}:-?[0-9]{1,19}$")]
+PositionText = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}:-?[0-9]{1,19}$")]
 
 
-class Shape(BaseModel):
+class JsonShape(BaseModel):
     """Part of an answer. Strict: a number as text is no number."""
 
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
-class TransactionShape(Shape):
+class TransactionShape(JsonShape):
     """A transaction, as its coordinator sees it."""
 
-    txnId: Text | None = None  # noqa: N815
-    status: Text | None = None
+    txnId: JsonText | None = None  # noqa: N815
+    status: JsonText | None = None
     openTimestamp: Millis = 0  # noqa: N815
     timeoutAt: Millis = 0  # noqa: N815
     producedPartitions: Topics | None = None  # noqa: N815
 
 
-class CoordinatorShape(Shape):
+class CoordinatorShape(JsonShape):
     """One coordinator's numbers."""
 
-    state: Text | None = None
+    state: JsonText | None = None
     lowWaterMark: Long = -1  # noqa: N815
     ongoingTxnSize: Long = 0  # noqa: N815
 
 
-class PinShape(Shape):
+class PinShape(JsonShape):
     """One transaction in a topic's transaction buffer."""
 
     startPosition: str | None = None  # noqa: N815
     aborted: bool = False
 
 
-class BufferShape(Shape):
+class BufferShape(JsonShape):
     """A topic's transaction buffer."""
 
-    state: Text | None = None
-    maxReadPosition: Position  # noqa: N815
+    state: JsonText | None = None
+    maxReadPosition: PositionText  # noqa: N815
     ongoingTxnSize: Long = 0  # noqa: N815
 
 
-class LedgerShape(Shape):
+class LedgerShape(JsonShape):
     """One ledger of a topic."""
 
     ledgerId: Long  # noqa: N815
 
 
-class LedgersShape(Shape):
+class LedgersShape(JsonShape):
     """A topic's ledgers."""
 
-    lastConfirmedEntry: Position  # noqa: N815
+    lastConfirmedEntry: PositionText  # noqa: N815
     ledgers: list[LedgerShape] = []
 
 
-class PartitionsShape(Shape):
+class PartitionsShape(JsonShape):
     """How many partitions a name has."""
 
     partitions: Annotated[int, Field(ge=0, le=MAX_PARTITIONS)] = 0
 
 
-class QuotaShape(Shape):
+class QuotaShape(JsonShape):
     """What happens when a backlog is too large or too old."""
 
-    policy: Text | None = None
+    policy: JsonText | None = None
     limitTime: Long = -1  # noqa: N815
 
 
-class PoliciesShape(Shape):
+class PoliciesShape(JsonShape):
     """The policies of a namespace that concern receipts."""
 
     message_ttl_in_seconds: Long | None = None
-    backlog_quota_map: dict[Text, QuotaShape] | None = None
-    inactive_topic_policies: dict[Text, bool | int | Text | None] | None = None
+    backlog_quota_map: dict[JsonText, QuotaShape] | None = None
+    inactive_topic_policies: dict[JsonText, bool | int | JsonText | None] | None = None
     subscription_expiration_time_minutes: Long | None = None
-    retention_policies: dict[Text, Long | None] | None = None
-    autoTopicCreationOverride: dict[Text, bool | int | Text | None] | None = None  # noqa: N815
+    retention_policies: dict[JsonText, Long | None] | None = None
+    autoTopicCreationOverride: dict[JsonText, bool | int | JsonText | None] | None = None  # noqa: N815
 
 
 TxnNumber = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
-_TRANSACTIONS: Final = TypeAdapter(dict[Text, TransactionShape])
+_TRANSACTIONS: Final = TypeAdapter(dict[JsonText, TransactionShape])
 _COORDINATORS: Final = TypeAdapter(dict[TxnNumber, CoordinatorShape])
 _PIN: Final = TypeAdapter(PinShape)
 _BUFFER: Final = TypeAdapter(BufferShape)
 _LEDGERS: Final = TypeAdapter(LedgersShape)
 _PARTITIONS: Final = TypeAdapter(PartitionsShape)
-_QUOTAS: Final = TypeAdapter(dict[Text, QuotaShape])
+_QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
 _POLICIES: Final = TypeAdapter(PoliciesShape)
-_NAMES: Final = TypeAdapter(list[Text])
-_SETTINGS: Final = TypeAdapter(dict[Text, Any])
+_NAMES: Final = TypeAdapter(list[JsonText])
+_SETTINGS: Final = TypeAdapter(dict[JsonText, Any])
 
 
 def transactions(answer: Any) -> list[OpenTransaction]:
@@ -178,7 +178,7 @@ def ledgers(answer: Any) -> LedgersShape:
 
 
 def position(text: str) -> MessageId:
-    """Of a ``Position``."""
+    """Of a ``PositionText``."""
     ledger, entry = text.split(":")
     return MessageId(int(ledger), int(entry))
 

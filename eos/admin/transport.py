@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Never
 
-from eos.admin.request import Answer, Origin, Request, parse_admin_url, perform
+from eos.admin.request import Origin, Request, Response, parse_admin_url, perform
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -72,7 +72,7 @@ class Transport:
 
     def ask(
         self, method: str, path: str, body: object = None, *, also: int = http.HTTPStatus.OK
-    ) -> Answer:
+    ) -> Response:
         """The whole answer of ``path`` (from ``/admin`` on).
 
         Args:
@@ -114,7 +114,7 @@ class Transport:
         except (ValueError, RecursionError):
             raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from None
 
-    def _perform(self, origin: Origin, request: Request, deadline: float) -> Answer:
+    def _perform(self, origin: Origin, request: Request, deadline: float) -> Response:
         token = self._security.read_token() if self._has_token else None
         context = self._security.ssl_context() if origin.tls else None
         answer = perform(request, origin, context, deadline, token=token)
@@ -159,7 +159,7 @@ class Transport:
         self._trusted |= named
 
 
-def _refusal(path: str, answer: Answer) -> EosError:
+def _refusal(path: str, answer: Response) -> EosError:
     cls = _REFUSALS.get(answer.status, BrokerNotReady)
     error = cls(f"The admin API answered {answer.status} to {path}.")
     if words := answer.body[:_REFUSAL_BYTES].decode("utf-8", "replace").strip():

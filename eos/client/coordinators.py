@@ -30,7 +30,7 @@ from eos.errors import (
 from eos.ids import TopicName, TxnId
 from eos.transport.connection import Connection
 from eos.wire import commands
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 ASSIGN_TOPIC: Final = TopicName("pulsar", "system", "transaction_coordinator_assign")
 MIN_TTL_MS: Final = 100
@@ -146,7 +146,7 @@ class Coordinators:
     def _request(
         self,
         tc_id: int,
-        make: Callable[[int], Message],
+        make: Callable[[int], WireMessage],
         answer: type[ResponseT],
         *,
         doing: str,

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from typing import Final
 
-from eos.client.pool import Place, Pool
+from eos.client.pool import Pool, Route
 from eos.errors import (
     ConnectionLost,
     EosError,
@@ -79,7 +79,7 @@ class Lookup:
             raise broker_error(answer.error or 0, answer.message, doing=f"Looking up {topic}")
         return answer
 
-    def _place(self, answer: commands.LookupResponse, asked: Address) -> Place:
+    def _place(self, answer: commands.LookupResponse, asked: Address) -> Route:
         """Where the answer of ``asked`` leads."""
         url = answer.broker_url_tls if asked.tls else answer.broker_url
         if not url:

@@ -13,7 +13,7 @@ from eos.transport.address import Address
 from eos.transport.connection import Connection
 from eos.transport.security import Security
 
-Place = tuple[Address, str | None]
+Route = tuple[Address, str | None]
 """Where a connection leads: the address that is dialled, and the broker behind that proxy."""
 
 
@@ -41,7 +41,7 @@ class Pool:
     def __init__(self, security: Security) -> None:
         self._security = security
         self._lock = threading.Lock()
-        self._slots: dict[Place, _Slot] = {}
+        self._slots: dict[Route, _Slot] = {}
         self._closed = False
 
     @property
@@ -51,7 +51,7 @@ class Pool:
             return [slot.connection for slot in self._slots.values() if slot.connection]
 
     @contextmanager
-    def borrowed(self, place: Place, deadline: float) -> Iterator[Connection]:
+    def borrowed(self, place: Route, deadline: float) -> Iterator[Connection]:
         """A connection for as long as the block runs; then it is closed, unless somebody kept it.
 
         Args:
@@ -66,7 +66,7 @@ class Pool:
         finally:
             self._leave(slot)
 
-    def kept(self, place: Place, deadline: float) -> Connection:
+    def kept(self, place: Route, deadline: float) -> Connection:
         """A connection that stays open until it dies or the pool is closed.
 
         Raises:
@@ -80,14 +80,14 @@ class Pool:
         finally:
             self._leave(slot)
 
-    def _enter(self, place: Place) -> _Slot:
+    def _enter(self, place: Route) -> _Slot:
         with self._lock:
             self._check_open()
             slot = self._slots.setdefault(place, _Slot())
             slot.users += 1
             return slot
 
-    def _connected(self, slot: _Slot, place: Place, deadline: float) -> Connection:
+    def _connected(self, slot: _Slot, place: Route, deadline: float) -> Connection:
         address, proxy_to = place
         with slot.gate:  # other places, and close(), do not wait for it
             known = slot.connection

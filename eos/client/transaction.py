@@ -57,7 +57,7 @@ class _State(Enum):
     ABORTED = "was aborted"
 
 
-class Writer(Protocol):
+class TransactionWriter(Protocol):
     """What a transaction asks of the producers that write in it."""
 
     @property
@@ -93,7 +93,7 @@ class Transaction:
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._registered: set[str] = set()
-        self._producers: set[Writer] = set()
+        self._producers: set[TransactionWriter] = set()
         self._poison: EosError | None = None
         self._state = _State.OPEN
         self._doubtful = False
@@ -135,7 +135,7 @@ class Transaction:
             # twice is to add it once, so nothing is in doubt here.
             self._coordinators.add_partitions(self.id, topics)
 
-    def enlist(self, producer: Writer) -> None:
+    def enlist(self, producer: TransactionWriter) -> None:
         """``producer`` is about to write in this transaction."""
         self.register([producer.topic])
         with self._lock:
@@ -252,7 +252,7 @@ class Transaction:
         with self._lock:
             self._state = state
 
-    def _snapshot(self) -> list[Writer]:
+    def _snapshot(self) -> list[TransactionWriter]:
         with self._lock:
             return list(self._producers)
 
@@ -332,7 +332,7 @@ def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
     return error
 
 
-def _settle(producers: Iterable[Writer], timeout_s: float) -> None:
+def _settle(producers: Iterable[TransactionWriter], timeout_s: float) -> None:
     """Wait until nothing of ``producers`` is under way: two time-outs at most, for all together.
 
     An abort that overtook the first send to a fresh partition would leave the partition's readers
@@ -350,7 +350,7 @@ def _settle(producers: Iterable[Writer], timeout_s: float) -> None:
             pool.submit(producer.close_failed, deadline)
 
 
-def _is_flushed(producer: Writer, deadline: float) -> bool:
+def _is_flushed(producer: TransactionWriter, deadline: float) -> bool:
     try:
         producer.flush(deadline)
     except EosError:

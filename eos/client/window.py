@@ -38,7 +38,7 @@ class Budget:
         self.lock = threading.Condition()
         self._max_bytes = max_bytes
         self._used_bytes = 0
-        self._entries: dict[Entry, None] = {}
+        self._entries: dict[PendingEntry, None] = {}
         self._turns: dict[int, None] = {}
 
     @contextmanager
@@ -63,16 +63,16 @@ class Budget:
         fits = not self._entries or self._used_bytes + size_bytes <= self._max_bytes
         return fits and next(iter(self._turns)) == turn
 
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> PendingEntry | None:
         """The entry that has been in flight for longest, whosever it is."""
         return next(iter(self._entries), None)
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: PendingEntry) -> None:
         """It is in flight."""
         self._entries[entry] = None
         self._used_bytes += entry.size_bytes
 
-    def free(self, entries: Iterable[Entry]) -> None:
+    def free(self, entries: Iterable[PendingEntry]) -> None:
         """They are in flight no longer. The second time, and before ``take``, it does nothing."""
         for entry in entries:
             if entry in self._entries:
@@ -82,7 +82,7 @@ class Budget:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class PendingEntry:
     """One entry, from the moment that its sender asks for room."""
 
     window: Window
@@ -113,7 +113,7 @@ class Window:
         self._budget = budget
         self._timeout_s = timeout_s
         self._on_failure = on_failure
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._entries: OrderedDict[int, PendingEntry] = OrderedDict()
         self._next_sequence_id = 0
         self._failure: EosError | None = None
         self._closed = False
@@ -134,13 +134,13 @@ class Window:
         if self._closed:
             raise Fatal(f"The producer on {self._topic} is closed.")
 
-    def entry(self, payload_bytes: int) -> Entry:
+    def entry(self, payload_bytes: int) -> PendingEntry:
         """An entry that wants to be sent; nobody waits for it until ``admit``."""
-        entry = Entry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
+        entry = PendingEntry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
         entry.acknowledgement.set_running_or_notify_cancel()  # nobody can call back what is sent
         return entry
 
-    def admit(self, entry: Entry, num_messages: int, check: Callable[[], None]) -> int:
+    def admit(self, entry: PendingEntry, num_messages: int, check: Callable[[], None]) -> int:
         """The sequence id of an entry that is about to be sent. Waits for room.
 
         A producer whose acknowledgements stop coming fails, and gives its room back.
@@ -163,7 +163,7 @@ class Window:
                         return sequence_id
                 silent.window.fail_in_silence()
 
-    def is_in_flight(self, entry: Entry) -> bool:
+    def is_in_flight(self, entry: PendingEntry) -> bool:
         """Whether ``flush`` would wait for it: it is admitted, and neither acknowledged nor lost.
 
         A sender that is interrupted anywhere, in ``admit`` as well, learns here what it left.
@@ -235,9 +235,9 @@ class Window:
     def _await(
         self,
         is_done: Callable[[], bool],
-        oldest: Callable[[], Entry | None],
+        oldest: Callable[[], PendingEntry | None],
         deadline: float = math.inf,
-    ) -> Entry | None:
+    ) -> PendingEntry | None:
         """Under the lock, until it is done or this window has failed.
 
         Returns:
@@ -247,7 +247,7 @@ class Window:
         while self._failure is None and not is_done():
             before = oldest()
 
-            def moved(before: Entry | None = before) -> bool:
+            def moved(before: PendingEntry | None = before) -> bool:
                 return self._failure is not None or is_done() or oldest() is not before
 
             wait_s = min(self._timeout_s, max(0.0, deadline - time.monotonic()))

@@ -2,7 +2,7 @@
 
 from eos.committer.claim import Claim
 from eos.committer.committer import Committer
-from eos.committer.epoch import EpochResult, Plan, Written
+from eos.committer.epoch import EpochResult, PlanWriting, Reports
 from eos.committer.open_epoch import OpenEpoch
 from eos.committer.participants import Participants
 
@@ -12,6 +12,6 @@ __all__ = [
     "EpochResult",
     "OpenEpoch",
     "Participants",
-    "Plan",
-    "Written",
+    "PlanWriting",
+    "Reports",
 ]

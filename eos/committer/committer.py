@@ -13,7 +13,7 @@ from eos.commit_log import CommitLog
 from eos.committer.calls import Calls
 from eos.committer.claim import Claim
 from eos.committer.ending import Settled
-from eos.committer.epoch import EpochResult, Plan, check_epoch, planned, result_of
+from eos.committer.epoch import EpochResult, PlanWriting, check_epoch, planned, result_of
 from eos.committer.open_epoch import OpenEpoch
 from eos.committer.participants import Participants
 from eos.errors import (
@@ -96,7 +96,7 @@ class Committer:
         self,
         query_id: str,
         epoch: str,
-        plan: Plan,
+        plan: PlanWriting,
         *,
         call: str = "",
         planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
@@ -173,7 +173,7 @@ class Committer:
                 self._noting = None
 
     def _run_once(
-        self, query_id: str, epoch: str, run: Run, plan: Plan, *, notes_later: bool
+        self, query_id: str, epoch: str, run: Run, plan: PlanWriting, *, notes_later: bool
     ) -> EpochResult:
         opened, write = OpenEpoch.begin(
             self._log,

@@ -9,22 +9,22 @@ from typing import Any, Literal
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, check_key, epoch_number, is_streaming
 
-Written = Sequence[Sequence[Any]]
+Reports = Sequence[Sequence[Any]]
 """What the writing has brought back, for each participant: what its ``count`` takes."""
 
-Plan = Callable[[tuple[Part, ...]], Callable[[], Written]]
+PlanWriting = Callable[[tuple[Part, ...]], Callable[[], Reports]]
 """Plans the epoch's writing in the attempt that the parts name, and touches nothing. What it
 returns writes the rows, and comes back when none of its tasks runs."""
 
 
-def planned(plan: Plan, parts: tuple[Part, ...]) -> Callable[[], Written]:
+def planned(plan: PlanWriting, parts: tuple[Part, ...]) -> Callable[[], Reports]:
     """``plan(parts)``; what goes wrong in it comes up when the writing would begin, not before."""
     try:
         return plan(parts)
     except BaseException as error:
         failure = error
 
-    def fail() -> Written:
+    def fail() -> Reports:
         raise failure
 
     return fail

@@ -18,7 +18,7 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.claim import Claim
 from eos.committer.ending import Settled
-from eos.committer.epoch import Written
+from eos.committer.epoch import Reports
 from eos.committer.reasons import NO_RECORDS, reason_of
 from eos.errors import EosError, Fenced, Indeterminate, Retriable
 from eos.participant import Attempt, Participant
@@ -84,7 +84,7 @@ class OpenEpoch:
         failpoints.reached(Step.OPEN)
         return opened, done
 
-    def prepare(self, written: Written) -> None:
+    def prepare(self, written: Reports) -> None:
         """Steps 6 to 8: count what was written, leave the proof, append PREPARED. An epoch without
         rows stays OPEN: its commit is an abort.
 

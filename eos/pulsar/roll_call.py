@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eos.errors import ProtocolError, RequestTimeout, TransactionPoisoned
-from eos.ids import MessageId, Place
+from eos.ids import EntryPlace, MessageId
 from eos.summary import Answer
 
 if TYPE_CHECKING:
@@ -97,15 +97,15 @@ class RollCall:
         return tuple(answers)
 
     def _catch_up(
-        self, client: PulsarClient, progress: _Progress, end: Place, timeout_s: float
+        self, client: PulsarClient, progress: _Progress, end: EntryPlace, timeout_s: float
     ) -> None:
         """Read on from where this process' last run stopped, to ``end`` inclusive."""
         for place, properties in self._messages(client, progress.place, end, timeout_s):
             progress.take(place, properties)
 
     def _messages(
-        self, client: PulsarClient, start: Place, end: Place, timeout_s: float
-    ) -> Iterator[tuple[Place, dict[str, str]]]:
+        self, client: PulsarClient, start: EntryPlace, end: EntryPlace, timeout_s: float
+    ) -> Iterator[tuple[EntryPlace, dict[str, str]]]:
         """The topic from ``start`` to ``end``, both inclusive; {} for what is not of this call."""
         is_first = True
         with client.reader(self.topic, MessageId(*start)) as reader:
@@ -136,12 +136,12 @@ class _Progress:
     tasks would read the answers of all before it.
     """
 
-    place: Place
+    place: EntryPlace
     first_run: dict[int, str] = field(default_factory=dict)
-    closed_at: Place | None = None
+    closed_at: EntryPlace | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, place: Place, properties: dict[str, str]) -> None:
+    def take(self, place: EntryPlace, properties: dict[str, str]) -> None:
         self.place = place
         if properties.get(KIND) == _ANSWER:
             answer = _answer_of(properties)

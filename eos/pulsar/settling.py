@@ -25,7 +25,7 @@ from eos.retry import Patience
 from eos.steps import EndingStep, Step
 
 
-class EndTxn(Protocol):
+class SendEndTxn(Protocol):
     """Sends END_TXN, once."""
 
     def __call__(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
@@ -35,7 +35,7 @@ class EndTxn(Protocol):
 def settle(
     part: PulsarPart,
     witness: Witness,
-    end_txn: EndTxn,
+    end_txn: SendEndTxn,
     *,
     commit: bool,
     deadline_s: float,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eos.admin.request import Answer, Origin, Request, perform
+from eos.admin.request import Origin, Request, Response, perform
 from eos.errors import BrokerNotReady, EosError
 
 _POLL_S = 0.1
@@ -77,7 +77,7 @@ class Probe:
                 return "the transaction coordinator's topic"
         return None
 
-    def _ask(self, path: str) -> Answer:
+    def _ask(self, path: str) -> Response:
         origin = Origin(tls=False, host=self.host, port=self.admin_port)
         deadline = time.monotonic() + _HTTP_TIMEOUT_S
         return perform(Request("GET", path), origin, None, deadline, token=self.token)

@@ -24,11 +24,11 @@ from eos.commit_log import CommitLog
 from eos.committer import Claim, Committer, OpenEpoch, Participants
 from eos.participant import Access, Kind, Participant, kind_of
 from eos.protocol import BATCH, History, Known, LogRecord, Part, Run, Stage, State
-from eos.steps import EndingStep, Place, Step
+from eos.steps import AnyStep, EndingStep, Step
 
 ROWS: Final = ["one", "two", "three"]
 MORE: Final = ["four", "five"]
-_STEPS: Final[tuple[Place, ...]] = (
+_STEPS: Final[tuple[AnyStep, ...]] = (
     Step.CLAIM, Step.DECIDE, Step.BEGIN, Step.OPEN, Step.WRITE, Step.CHECK, Step.PREPARE,
     EndingStep.PART, EndingStep.OUTCOME, Step.FINISH,
 )  # fmt: skip
@@ -305,7 +305,7 @@ class SinkContract:
 
     @pytest.mark.parametrize("place", _STEPS, ids=lambda place: place.label)
     def test_wherever_a_driver_dies_the_next_one_leaves_each_row_once(
-        self, output: OutputUnderTest, lives: Callable[[], _Life], place: Place
+        self, output: OutputUnderTest, lives: Callable[[], _Life], place: AnyStep
     ) -> None:
         self._run(lives(), "a", ROWS)
         with pytest.MonkeyPatch.context() as dead:

@@ -9,27 +9,27 @@ from typing import Final
 
 from eos.errors import EosError
 from eos.wire import commands
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 CONNECT: Final = 0
 """Stands for a request id: CONNECT and its answer carry none. Real ids begin above it."""
 
 
-class Answers:
+class PendingRequests:
     """Pairs answers with requests by their id. Each future is settled at most once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[int, Future[Message]] = {}
+        self._pending: dict[int, Future[WireMessage]] = {}
         self._failed: EosError | None = None
 
-    def expect(self, request_id: int) -> Future[Message]:
+    def expect(self, request_id: int) -> Future[WireMessage]:
         """The future answer to ``request_id``; ``forget`` it in any case.
 
         Raises:
             EosError: what ``fail`` was told.
         """
-        future: Future[Message] = Future()
+        future: Future[WireMessage] = Future()
         with self._lock:
             if self._failed is not None:
                 raise copy.copy(self._failed)
@@ -41,7 +41,7 @@ class Answers:
         with self._lock:
             self._pending.pop(request_id, None)
 
-    def settle(self, command: Message) -> None:
+    def settle(self, command: WireMessage) -> None:
         """Hand ``command`` to who asked. What nobody waits for is dropped: late answers to
         requests that gave up, PONG, and notices that need no action."""
         request_id = getattr(command, "request_id", None)

@@ -22,16 +22,16 @@ from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport.address import Address
-from eos.transport.answers import CONNECT, Answers
+from eos.transport.answers import CONNECT, PendingRequests
 from eos.transport.greeting import Challenges, check_first_bytes, connect_command
 from eos.transport.listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport.security import Security
-from eos.transport.stream import Part, Stream, open_stream
+from eos.transport.stream import Chunk, Stream, open_stream
 from eos.transport.writer import WITHOUT_LIMIT, Writer
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ KEEP_ALIVE_S: Final = 30.0
 MIN_MESSAGE_BYTES: Final = 4096
 """A broker that takes less per message than this is no broker."""
 
-AnswerT = TypeVar("AnswerT", bound=Message)
+AnswerT = TypeVar("AnswerT", bound=WireMessage)
 
 
 class Connection:
@@ -59,7 +59,7 @@ class Connection:
         self._challenges = Challenges(security)
         self._decoder = FrameDecoder()
         self._writer = Writer(stream)
-        self._answers = Answers()
+        self._answers = PendingRequests()
         self._request_ids = itertools.count(CONNECT + 1)
         self._lock = threading.Lock()
         self._listeners = Listeners()
@@ -120,7 +120,7 @@ class Connection:
 
     def request(
         self,
-        make: Callable[[int], Message],
+        make: Callable[[int], WireMessage],
         answer: type[AnswerT],
         *,
         timeout_s: float,
@@ -142,7 +142,7 @@ class Connection:
     def _ask(
         self,
         request_id: int,
-        command: Message,
+        command: WireMessage,
         answer: type[AnswerT],
         *,
         timeout_s: float,
@@ -165,7 +165,7 @@ class Connection:
             raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
         return given
 
-    def notify(self, make: Callable[[int], Message]) -> None:
+    def notify(self, make: Callable[[int], WireMessage]) -> None:
         """Send a request whose answer nobody waits for; a lost connection is no error here."""
         with contextlib.suppress(EosError):
             self._write((encode_frame(make(next(self._request_ids))),))
@@ -211,7 +211,7 @@ class Connection:
         """End the connection; whoever waits on it is told ``ConnectionLost``."""
         self._lose(ConnectionLost(f"The connection to {self.address} was closed."))
 
-    def _write(self, parts: tuple[Part, ...], *, wait_s: float = WITHOUT_LIMIT) -> None:
+    def _write(self, parts: tuple[Chunk, ...], *, wait_s: float = WITHOUT_LIMIT) -> None:
         self._check_alive()
         try:
             self._writer.write(parts, wait_s=wait_s)
@@ -272,7 +272,7 @@ class Connection:
                 self._writer.owe(commands.Pong())
             case commands.AuthChallenge():
                 self._writer.owe(self._challenges.answer())
-            case Message():
+            case WireMessage():
                 self._answers.settle(command)
 
     # --- the end ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from eos.transport.address import Address
 
 
 @dataclass(frozen=True)
-class Target:
+class Peer:
     """What is dialled. ``name`` and ``option`` are for errors: what the user calls the peer, and
     the option that names it."""
 
@@ -24,7 +24,7 @@ class Target:
     option: str
 
     @classmethod
-    def of_broker(cls, address: Address) -> Target:
+    def of_broker(cls, address: Address) -> Peer:
         """A broker or proxy, by the binary protocol."""
         return cls(address.host, address.port, str(address), "service_url")
 
@@ -37,7 +37,7 @@ _PORTS: Final = {
 }
 
 
-def dial(target: Target, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
+def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
     """A connected socket; with ``context`` the peer's certificate and host name are verified.
 
     Args:
@@ -71,7 +71,7 @@ def dial(target: Target, context: ssl.SSLContext | None, deadline: float) -> soc
         raise
 
 
-def _connect(target: Target, deadline: float) -> socket.socket:
+def _connect(target: Peer, deadline: float) -> socket.socket:
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     last: OSError = OSError("the name has no address")
     for number, (family, kind, protocol, _, address) in enumerate(found):
@@ -98,7 +98,7 @@ def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _unverified(target: Target, error: ssl.SSLCertVerificationError) -> ConfigurationError:
+def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> ConfigurationError:
     hint = "Set tls_trust_certs_file to the PEM file of the authority that signed it."
     if "mismatch" in error.verify_message:
         hint = f"Use a host name in {target.option} that the certificate holds."

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from eos.transport.address import Address
-from eos.transport.dial import Target, dial
+from eos.transport.dial import Peer, dial
 from eos.transport.security import Security
 
 _RECV_BYTES: Final = 256 * 1024
 _TLS_SEND_BYTES: Final = 256 * 1024
 
-Part = bytes | memoryview
+Chunk = bytes | memoryview
 
 
 class Stream:
@@ -55,7 +55,7 @@ class Stream:
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT, deadline)
 
-    def send(self, parts: Sequence[Part], timeout_s: float) -> None:
+    def send(self, parts: Sequence[Chunk], timeout_s: float) -> None:
         """Send all ``parts``, one after the other, without joining them.
 
         Raises:
@@ -114,4 +114,4 @@ def open_stream(address: Address, security: Security, timeout_s: float) -> Strea
     """
     deadline = time.monotonic() + timeout_s
     context = security.ssl_context() if address.tls else None
-    return Stream(dial(Target.of_broker(address), context, deadline))
+    return Stream(dial(Peer.of_broker(address), context, deadline))

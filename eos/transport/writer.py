@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from eos.errors import RequestTimeout
-from eos.transport.stream import Part, Stream
+from eos.transport.stream import Chunk, Stream
 from eos.wire.frames import encode_frame
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 SEND_STALL_S: Final = 30.0
 """How long the broker may take no bytes at all before the connection counts as lost."""
@@ -26,9 +26,9 @@ class Writer:
         self._lock = threading.Lock()
         self._torn = False
         self._owed_lock = threading.Lock()
-        self._owed: dict[type[Message], Message] = {}
+        self._owed: dict[type[WireMessage], WireMessage] = {}
 
-    def write(self, parts: Sequence[Part], *, wait_s: float = WITHOUT_LIMIT) -> None:
+    def write(self, parts: Sequence[Chunk], *, wait_s: float = WITHOUT_LIMIT) -> None:
         """Send ``parts`` as they are, together.
 
         Args:
@@ -43,7 +43,7 @@ class Writer:
         self._write_and_release(parts)
         self._pay()
 
-    def owe(self, command: Message) -> None:
+    def owe(self, command: WireMessage) -> None:
         """Send ``command`` as soon as nobody else does. Never waits for another writer, and keeps
         one command of each type: a flood of PINGs gets one PONG.
 
@@ -59,7 +59,7 @@ class Writer:
         while self._owed and self._lock.acquire(blocking=False):
             self._write_and_release(())
 
-    def _write_and_release(self, parts: Sequence[Part]) -> None:
+    def _write_and_release(self, parts: Sequence[Chunk]) -> None:
         whole = False
         try:
             if self._torn:

@@ -24,7 +24,7 @@ from eos.wire.commands import (
     MessageMetadata,
     Send,
 )
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """More than any answer takes that comes before the broker has told its own limit."""
@@ -83,10 +83,10 @@ class Delivery:
         return int.from_bytes(part, "big")
 
 
-Command = Message | UnknownCommand | Delivery
+Command = WireMessage | UnknownCommand | Delivery
 
 
-def encode_frame(command: Message) -> bytes:
+def encode_frame(command: WireMessage) -> bytes:
     """The simple frame of ``command``."""
     body = _encode_command(command)
     return _SIZES.pack(len(body) + 4, len(body)) + body
@@ -112,7 +112,7 @@ def encode_send(send: Send, metadata: MessageMetadata, payload: memoryview | byt
     )
 
 
-def _encode_command(command: Message) -> bytes:
+def _encode_command(command: WireMessage) -> bytes:
     kind = type(command)
     envelope: dict[str, Any] = {"type": TYPE_NUMBERS[kind], FIELD_NAMES[kind]: command}
     return BaseCommand(**envelope).encode()

@@ -30,7 +30,7 @@ _KINDS: Final = {
 }
 
 
-def field(number: int, kind: str | type[Message], *, default: Any = dataclasses.MISSING) -> Any:
+def field(number: int, kind: str | type[WireMessage], *, default: Any = dataclasses.MISSING) -> Any:
     """Declare one field: its ``number`` and ``kind`` on the wire, its value when absent.
 
     ``kind`` is a scalar's protobuf name or a message class. Without ``default`` the field is
@@ -43,7 +43,7 @@ def field(number: int, kind: str | type[Message], *, default: Any = dataclasses.
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Message:
+class WireMessage:
     """Base of everything that travels. Subclasses become frozen dataclasses by themselves."""
 
     _protobuf: Any = None
@@ -91,8 +91,8 @@ class Message:
             value = getattr(self, spec.name)
             if spec.metadata["repeated"]:
                 target = getattr(message, spec.name)
-                target.extend(v.to_protobuf() if isinstance(v, Message) else v for v in value)
-            elif isinstance(value, Message):
+                target.extend(v.to_protobuf() if isinstance(v, WireMessage) else v for v in value)
+            elif isinstance(value, WireMessage):
                 getattr(message, spec.name).CopyFrom(value.to_protobuf())
             elif value is not None:
                 setattr(message, spec.name, value)
@@ -120,7 +120,7 @@ class Message:
 def _converter(spec: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     """From what the protobuf library gives for a field to what stands in the dataclass."""
     kind = spec.metadata["kind"]
-    nested: type[Message] | None = kind if isinstance(kind, type) else None
+    nested: type[WireMessage] | None = kind if isinstance(kind, type) else None
     convert = nested.from_protobuf if nested else _text if kind == "string" else _plain
     if spec.metadata["repeated"]:
         return lambda items: tuple(convert(item) for item in items)
@@ -138,7 +138,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _register(cls: type[Message]) -> Any:
+def _register(cls: type[WireMessage]) -> Any:
     """Build the descriptor of one class and return the protobuf class for it."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"eos/wire/{cls.__name__}.proto", package=_PACKAGE, syntax="proto2"

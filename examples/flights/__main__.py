@@ -21,7 +21,7 @@ from examples.flights.data import prepare
 from examples.flights.page import write_page
 from examples.flights.picture import draw
 from examples.flights.report import NAMES, conclude, evidence, lines_of
-from examples.flights.run import Run, Way
+from examples.flights.run import DemoRun, Way
 from examples.flights.story import Story, StoryFailed
 
 _FILES: Final = ("flights.png", "flights.svg", "flights.html", "today.log", "eos.log")
@@ -80,7 +80,7 @@ def main(
 
 def _run(
     teller: Teller, ways: list[Way], folder: Path, output: Path, *, rows: int | None, keep: bool
-) -> list[Run]:
+) -> list[DemoRun]:
     teller.tell("cutting the flights into files, starting a Pulsar broker of our own")
     flights = prepare(folder / "flights", rows=rows)
     runs = []
@@ -92,7 +92,7 @@ def _run(
     return runs
 
 
-def _show(teller: Teller, runs: list[Run], output: Path) -> int:
+def _show(teller: Teller, runs: list[DemoRun], output: Path) -> int:
     """Table, picture and page; the exit code."""
     lines, conclusion, proof = lines_of(runs), conclude(runs), evidence(runs[-1])
     teller.table(lines, [run.way for run in runs])

@@ -18,7 +18,7 @@ import psutil
 
 from chaos.cluster.processes import executors, kill_all, kill_session
 from chaos.cluster.spark_env import spark_env
-from examples.flights.job import Job
+from examples.flights.job import FlightsJob
 from examples.flights.run import Event
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -27,7 +27,9 @@ _ROOT = Path(__file__).parent.parent.parent
 class Driver:
     """One life of the driver program; a context manager that leaves nothing of it behind."""
 
-    def __init__(self, job: Job, log_file: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, job: FlightsJob, log_file: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         self._events: queue.Queue[Event] = queue.Queue()
         read_fd, write_fd = os.pipe()
         with log_file.open("ab") as log:

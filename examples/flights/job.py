@@ -26,13 +26,13 @@ from chaos.cluster.spark_env import local_cluster
 from examples.flights.data import FILES_PER_EPOCH
 from examples.flights.run import Way
 
-Write = Callable[[DataFrame, int], None]
+WriteEpoch = Callable[[DataFrame, int], None]
 
 SINK_ID = "flights"
 
 
 @dataclass(frozen=True)
-class Job:
+class FlightsJob:
     """What one driver program is told.
 
     Attributes:
@@ -67,7 +67,7 @@ class Job:
         return cls(**json.loads(text))
 
 
-def main(job: Job, events_fd: int) -> None:
+def main(job: FlightsJob, events_fd: int) -> None:
     """Run the stream to its end."""
     _end_with_parent()
     with os.fdopen(events_fd, "w", buffering=1) as events:
@@ -104,13 +104,13 @@ def main(job: Job, events_fd: int) -> None:
         spark.stop()
 
 
-def _schema(job: Job) -> StructType:
+def _schema(job: FlightsJob) -> StructType:
     """The columns of the first file. Asking Spark would cost a job, and seconds."""
     first = min(Path(job.input_dir).iterdir())
     return from_arrow_schema(pyarrow.parquet.read_schema(first), prefer_timestamp_ntz=False)
 
 
-def _writer(job: Job) -> Write:
+def _writer(job: FlightsJob) -> WriteEpoch:
     if job.way == "today":
         from examples.flights.today import write_with_pulsar_client
 
@@ -140,4 +140,4 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main(Job.from_json(sys.argv[1]), int(sys.argv[2]))
+    main(FlightsJob.from_json(sys.argv[1]), int(sys.argv[2]))

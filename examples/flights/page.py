@@ -9,7 +9,7 @@ from string import Template
 from typing import Final
 
 from examples.flights.report import CAPTION, NAMES, Conclusion, Line
-from examples.flights.run import Run
+from examples.flights.run import DemoRun
 
 _PAGE: Final = Template("""<!doctype html>
 <html lang="en">
@@ -56,7 +56,7 @@ $proof
 
 
 def write_page(
-    runs: Sequence[Run],
+    runs: Sequence[DemoRun],
     lines: Sequence[Line],
     conclusion: Conclusion,
     proof: Sequence[str],
@@ -85,7 +85,7 @@ def write_page(
     path.write_text(text, encoding="utf-8")
 
 
-def _compare(others: Sequence[Run]) -> str:
+def _compare(others: Sequence[DemoRun]) -> str:
     return "".join(
         f" Written as such jobs are today ({NAMES[run.way]}), the topic ended with "
         f"{run.extra_copies:,} rows too many and {len(run.verdict.missing):,} missing."

@@ -14,15 +14,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from examples.flights.report import NAMES
-from examples.flights.run import Run
-from examples.flights.timeline import Fate, outages, readable, stretches
+from examples.flights.run import DemoRun
+from examples.flights.timeline import EpochFate, outages, readable, stretches
 
 # Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
-_LOOKS: Final[dict[Fate, dict[str, Any]]] = {
-    Fate.WRITTEN: {"facecolor": "#0072B2", "edgecolor": "#0072B2"},
-    Fate.IN_DOUBT: {"facecolor": "#DCEBF5", "edgecolor": "#0072B2", "hatch": "...."},
-    Fate.ABORTED: {"facecolor": "#F7DFA8", "edgecolor": "#8A5A00", "hatch": "xxxx"},
-    Fate.REPEATED: {"facecolor": "#F3C6AA", "edgecolor": "#A34700", "hatch": "////"},
+_LOOKS: Final[dict[EpochFate, dict[str, Any]]] = {
+    EpochFate.WRITTEN: {"facecolor": "#0072B2", "edgecolor": "#0072B2"},
+    EpochFate.IN_DOUBT: {"facecolor": "#DCEBF5", "edgecolor": "#0072B2", "hatch": "...."},
+    EpochFate.ABORTED: {"facecolor": "#F7DFA8", "edgecolor": "#8A5A00", "hatch": "xxxx"},
+    EpochFate.REPEATED: {"facecolor": "#F3C6AA", "edgecolor": "#A34700", "hatch": "////"},
 }
 _READER: Final = "#222222"
 _COPIES: Final = "#D55E00"
@@ -40,7 +40,7 @@ _STYLE: Final[Any] = {
 }
 
 
-def draw(runs: Sequence[Run], png: Path, svg: Path) -> None:
+def draw(runs: Sequence[DemoRun], png: Path, svg: Path) -> None:
     """Write the picture of ``runs``, side by side, in two formats."""
     with matplotlib.rc_context(_STYLE):
         figure, grid = plt.subplots(
@@ -67,12 +67,12 @@ def draw(runs: Sequence[Run], png: Path, svg: Path) -> None:
         plt.close(figure)
 
 
-def _end_s(run: Run) -> float:
+def _end_s(run: DemoRun) -> float:
     last_seen = run.seen[-1][0] if run.seen else run.ended_at
     return max(run.ended_at, last_seen) - run.began_at
 
 
-def _draw_epochs(axes: Any, run: Run) -> None:
+def _draw_epochs(axes: Any, run: DemoRun) -> None:
     _shade_outages(axes, run)
     for stretch in stretches(run):
         width = max(stretch.end_s - stretch.start_s, 0.05)
@@ -103,7 +103,7 @@ def _draw_epochs(axes: Any, run: Run) -> None:
     axes.tick_params(labelleft=True, labelbottom=True)
 
 
-def _title(run: Run) -> str:
+def _title(run: DemoRun) -> str:
     copies, missing = run.extra_copies, len(run.verdict.missing)
     early = len(run.early_epochs)
     return (
@@ -112,12 +112,12 @@ def _title(run: Run) -> str:
     )
 
 
-def _shade_outages(axes: Any, run: Run) -> None:
+def _shade_outages(axes: Any, run: DemoRun) -> None:
     for start_s, end_s in outages(run):
         axes.axvspan(start_s, end_s, color="#000000", alpha=0.06, linewidth=0)
 
 
-def _draw_kills(axes: Any, run: Run, *, named: bool = True) -> None:
+def _draw_kills(axes: Any, run: DemoRun, *, named: bool = True) -> None:
     for kill in run.kills:
         at_s = kill.at - run.began_at
         axes.axvline(at_s, color=_KILL, linestyle=(0, (4, 3)), linewidth=1.4)
@@ -136,7 +136,7 @@ def _draw_kills(axes: Any, run: Run, *, named: bool = True) -> None:
             )
 
 
-def _draw_readable(axes: Any, run: Run) -> None:
+def _draw_readable(axes: Any, run: DemoRun) -> None:
     times_s, flights, rows = readable(run)
     thousands = [[n / 1000 for n in counts] for counts in (flights, rows)]
     _shade_outages(axes, run)
@@ -172,9 +172,11 @@ def _draw_readable(axes: Any, run: Run) -> None:
     axes.tick_params(labelleft=True)
 
 
-def _add_legend(figure: Any, runs: Sequence[Run]) -> None:
+def _add_legend(figure: Any, runs: Sequence[DemoRun]) -> None:
     fates = {stretch.fate for run in runs for stretch in stretches(run)}
-    handles: list[Any] = [Patch(label=fate.value, **_LOOKS[fate]) for fate in Fate if fate in fates]
+    handles: list[Any] = [
+        Patch(label=fate.value, **_LOOKS[fate]) for fate in EpochFate if fate in fates
+    ]
     handles += [
         Line2D([], [], color=_READER, marker="|", linewidth=2.2, label="its rows reach a reader"),
         Line2D([], [], color=_KILL, linestyle=(0, (4, 3)), label="SIGKILL"),

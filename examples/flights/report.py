@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eos.protocol import LogRecord, State
-from examples.flights.run import Run
+from examples.flights.run import DemoRun
 
 NAMES = {"today": "foreachPartition + pulsar-client", "eos": "eos PulsarSink"}
 CAPTION = (
@@ -49,7 +49,7 @@ class Conclusion:
         return "eos: every flight exactly once, under both kills."
 
 
-def lines_of(runs: Sequence[Run]) -> list[Line]:
+def lines_of(runs: Sequence[DemoRun]) -> list[Line]:
     """The table's lines, for one run or two."""
 
     def line(label: str, cells: Sequence[str], bad: Sequence[bool] | None = None) -> Line:
@@ -85,14 +85,14 @@ def lines_of(runs: Sequence[Run]) -> list[Line]:
     return lines
 
 
-def conclude(runs: Sequence[Run]) -> Conclusion:
+def conclude(runs: Sequence[DemoRun]) -> Conclusion:
     """Judge the last of ``runs``, which is eos; of another one only that it was killed as well."""
     eos = runs[-1]
     unproved = [text for run in runs[:-1] for text in _missing_kills(run)]
     return Conclusion(tuple(_anomalies(eos)), tuple(unproved + _missing_kills(eos) + _idle(eos)))
 
 
-def _anomalies(run: Run) -> list[str]:
+def _anomalies(run: DemoRun) -> list[str]:
     verdict = run.verdict
     early = ", ".join(map(str, run.early_epochs))
     found = [
@@ -113,7 +113,7 @@ def _anomalies(run: Run) -> list[str]:
     return [text for is_so, text in found if is_so]
 
 
-def _missing_kills(run: Run) -> list[str]:
+def _missing_kills(run: DemoRun) -> list[str]:
     killed = {kill.what for kill in run.kills}
     return [
         f"no {what} was killed in mid-epoch ({NAMES[run.way]})"
@@ -122,7 +122,7 @@ def _missing_kills(run: Run) -> list[str]:
     ]
 
 
-def _idle(eos: Run) -> list[str]:
+def _idle(eos: DemoRun) -> list[str]:
     """Kills of eos that did not have the effect that they were made for."""
     found = []
     executor, driver = eos.last_kill("executor"), eos.last_kill("driver")
@@ -133,7 +133,7 @@ def _idle(eos: Run) -> list[str]:
     return found
 
 
-def evidence(eos: Run) -> list[str]:
+def evidence(eos: DemoRun) -> list[str]:
     """What the commit log says about the epochs that the kills met, in sentences."""
     lines = []
     executor, driver = eos.last_kill("executor"), eos.last_kill("driver")
@@ -158,13 +158,13 @@ def evidence(eos: Run) -> list[str]:
     return lines
 
 
-def _poisoned(eos: Run, epoch: int) -> LogRecord | None:
+def _poisoned(eos: DemoRun, epoch: int) -> LogRecord | None:
     """The attempt that an executor's death ended."""
     aborted = [record for record in eos.aborted() if record.epoch == str(epoch)]
     return next((r for r in aborted if str(r.reason).startswith("POISONED")), None)
 
 
-def _resolved(eos: Run, epoch: int) -> tuple[LogRecord, LogRecord] | None:
+def _resolved(eos: DemoRun, epoch: int) -> tuple[LogRecord, LogRecord] | None:
     """PREPARED by one run and COMMITTED by another, of the epoch's only transaction."""
     history = eos.history(epoch)
     by_state = {record.state: record for record in history}

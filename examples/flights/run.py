@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from eos.protocol import LogRecord, State
 from examples.flights.data import Flights
-from examples.flights.tally import Verdict, tally
+from examples.flights.tally import TallyVerdict, tally
 
 Way = Literal["today", "eos"]
 
@@ -37,7 +37,7 @@ class Kill:
     sent: int
 
 
-class Window(NamedTuple):
+class DemoWindow(NamedTuple):
     """When a watching reader got the first row of an epoch, and when it had them all."""
 
     first: float
@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
 
 @dataclass
-class Run:
+class DemoRun:
     """One run. Filled while it goes on; its properties are for when it is over.
 
     Attributes:
@@ -63,7 +63,7 @@ class Run:
     records: list[LogRecord] = field(default_factory=list)
 
     @cached_property
-    def verdict(self) -> Verdict[int]:
+    def verdict(self) -> TallyVerdict[int]:
         """What is wrong with what the fresh reader found."""
         return tally(self.flights.written(), self.drained)
 
@@ -103,16 +103,16 @@ class Run:
         return max(times, default=float("inf"))
 
     @cached_property
-    def windows(self) -> dict[int, Window]:
+    def windows(self) -> dict[int, DemoWindow]:
         """For each epoch, when its rows reached the watching reader."""
-        found: dict[int, Window] = {}
+        found: dict[int, DemoWindow] = {}
         known: set[int] = set()
         for at, flight in self.seen:
             if flight in known:
                 continue
             known.add(flight)
             epoch = self.flights.epoch_of(flight)
-            found[epoch] = Window(found[epoch].first if epoch in found else at, at)
+            found[epoch] = DemoWindow(found[epoch].first if epoch in found else at, at)
         return found
 
     @property

@@ -14,10 +14,10 @@ from eos.protocol import State
 from eos.standalone import PulsarStandalone
 from examples.flights.data import FILES_PER_EPOCH, Flights
 from examples.flights.driver import Driver
-from examples.flights.job import SINK_ID, Job
-from examples.flights.run import Event, Kill, Run, Way
+from examples.flights.job import SINK_ID, FlightsJob
+from examples.flights.run import DemoRun, Event, Kill, Way
 from examples.flights.topic import Topic
-from examples.flights.watcher import Watcher, drain
+from examples.flights.watcher import TopicWatcher, drain
 
 PARTITIONS: Final = 4
 _SILENCE_S: Final = 90.0
@@ -59,17 +59,17 @@ class Story:
         self._driver_epoch = flights.epochs * 2 // 3
         self._taken = 0
 
-    def run(self, way: Way) -> Run:
+    def run(self, way: Way) -> DemoRun:
         """The whole story of one way.
 
         Raises:
             StoryFailed: the job failed by itself, or a reader did.
         """
-        run = Run(way, self._flights)
+        run = DemoRun(way, self._flights)
         topic = Topic.create(self._broker, f"flights-{way}", PARTITIONS)
         job = self._job(way, topic)
         try:
-            with Watcher(self._broker.service_url, topic.url) as watcher:
+            with TopicWatcher(self._broker.service_url, topic.url) as watcher:
                 self._tell("starting Spark: a driver and two executors")
                 self._live(run, replace(job, dies_after=self._driver_epoch), topic, first=True)
                 if run.last_kill("driver"):
@@ -85,7 +85,7 @@ class Story:
             run.records = CommitLog.open_read_only(job.commit_log, SINK_ID).records()
         return run
 
-    def _live(self, run: Run, job: Job, topic: Topic, *, first: bool) -> None:
+    def _live(self, run: DemoRun, job: FlightsJob, topic: Topic, *, first: bool) -> None:
         """One life of the driver: until it dies as planned, or has finished."""
         # The failpoint counts epochs prepared; an attempt that was aborted never gets there.
         setting = {"EOS_FAILPOINTS": f"prepare=kill@{self._driver_epoch + 1}"}
@@ -108,7 +108,7 @@ class Story:
                     self._note_death(run, event, driver.exit_code, topic, first=first)
                     return
 
-    def _kill_executor(self, run: Run, driver: Driver, topic: Topic) -> None:
+    def _kill_executor(self, run: DemoRun, driver: Driver, topic: Topic) -> None:
         """Kill while the epoch is being sent: when a quarter of its rows have arrived."""
         rows = len(self._flights.ids(self._executor_epoch))
         deadline = time.monotonic() + _SILENCE_S
@@ -127,7 +127,7 @@ class Story:
             f"epoch {self._executor_epoch}"
         )
 
-    def _aim_again(self, run: Run, job: Job, topic: Topic) -> None:
+    def _aim_again(self, run: DemoRun, job: FlightsJob, topic: Topic) -> None:
         """In the next epoch, when the kill met no running task: such a kill shows nothing."""
         epoch = self._executor_epoch
         if run.way == "eos":
@@ -140,7 +140,7 @@ class Story:
             self._executor_epoch += 1
 
     def _note_death(
-        self, run: Run, event: Event, code: int | None, topic: Topic, *, first: bool
+        self, run: DemoRun, event: Event, code: int | None, topic: Topic, *, first: bool
     ) -> None:
         begun = max((e.epoch for e in run.events if e.event == "begin"), default=-1)
         if not first or begun != self._driver_epoch or code != -signal.SIGKILL:
@@ -157,11 +157,11 @@ class Story:
         tail = "\n".join(f"  | {line[:200]}" for line in lines[-8:])
         raise StoryFailed(f"{text}.\nThe end of {log}:\n{tail}") from None
 
-    def _job(self, way: Way, topic: Topic) -> Job:
+    def _job(self, way: Way, topic: Topic) -> FlightsJob:
         scratch = self._folder / f"{way}-scratch"
         scratch.mkdir()
         rows_per_task = self._flights.rows // self._flights.epochs // FILES_PER_EPOCH
-        return Job(
+        return FlightsJob(
             way=way,
             input_dir=str(self._flights.folder),
             scratch_dir=str(scratch),

@@ -14,7 +14,7 @@ RecordT = TypeVar("RecordT", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Verdict(Generic[RecordT]):
+class TallyVerdict(Generic[RecordT]):
     """What is wrong with what a reader saw. Every list is empty for exactly-once.
 
     ``duplicates``: records at more than one position, with how many there are too many.
@@ -35,13 +35,15 @@ class Verdict(Generic[RecordT]):
         return not (self.duplicates or self.missing or self.torn or self.invented)
 
 
-def tally(written: Mapping[str, Iterable[RecordT]], seen: Iterable[RecordT]) -> Verdict[RecordT]:
+def tally(
+    written: Mapping[str, Iterable[RecordT]], seen: Iterable[RecordT]
+) -> TallyVerdict[RecordT]:
     """Compare ``seen`` with ``written``, the records of each committed epoch."""
     epochs = {epoch: list(records) for epoch, records in written.items()}
     expected = Counter(record for records in epochs.values() for record in records)
     counts = Counter(seen)
     present = {epoch: [counts[r] > 0 for r in records] for epoch, records in epochs.items()}
-    return Verdict(
+    return TallyVerdict(
         rows_in=expected.total(),
         rows_out=counts.total(),
         duplicates={r: n - expected[r] for r, n in counts.items() if 0 < expected[r] < n},

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from eos.protocol import State
-from examples.flights.run import Run
+from examples.flights.run import DemoRun
 
 
-class Fate(Enum):
+class EpochFate(Enum):
     """What a stretch of an epoch's life was; ``value`` is the text of the legend."""
 
     WRITTEN = "written"
@@ -25,19 +25,19 @@ class Stretch:
     epoch: int
     start_s: float
     end_s: float
-    fate: Fate
+    fate: EpochFate
 
 
-def stretches(run: Run) -> list[Stretch]:
+def stretches(run: DemoRun) -> list[Stretch]:
     """All attempts at all epochs: from the commit log or, without one, from what the job told."""
     return _from_log(run) if run.way == "eos" else _from_events(run)
 
 
-def _from_log(run: Run) -> list[Stretch]:
+def _from_log(run: DemoRun) -> list[Stretch]:
     fates = {
-        State.PREPARED: Fate.WRITTEN,
-        State.COMMITTED: Fate.IN_DOUBT,
-        State.ABORTED: Fate.ABORTED,
+        State.PREPARED: EpochFate.WRITTEN,
+        State.COMMITTED: EpochFate.IN_DOUBT,
+        State.ABORTED: EpochFate.ABORTED,
     }
     found: list[Stretch] = []
     since: dict[str, float] = {}
@@ -53,7 +53,7 @@ def _from_log(run: Run) -> list[Stretch]:
     return found
 
 
-def _from_events(run: Run) -> list[Stretch]:
+def _from_events(run: DemoRun) -> list[Stretch]:
     found: list[Stretch] = []
     begun_s = 0.0
     last = {event.epoch: event.at for event in run.events if event.event == "end"}
@@ -61,12 +61,12 @@ def _from_events(run: Run) -> list[Stretch]:
         if event.event == "begin":
             begun_s = event.at - run.began_at
         elif event.event == "end":
-            fate = Fate.WRITTEN if event.at == last[event.epoch] else Fate.REPEATED
+            fate = EpochFate.WRITTEN if event.at == last[event.epoch] else EpochFate.REPEATED
             found.append(Stretch(event.epoch, begun_s, event.at - run.began_at, fate))
     return found
 
 
-def outages(run: Run) -> list[tuple[float, float]]:
+def outages(run: DemoRun) -> list[tuple[float, float]]:
     """From each death of a driver until the next one begins an epoch; seconds, as above."""
     found: list[tuple[float, float]] = []
     for kill in run.kills:
@@ -77,7 +77,7 @@ def outages(run: Run) -> list[tuple[float, float]]:
     return found
 
 
-def readable(run: Run, *, step_s: float = 0.05) -> tuple[list[float], list[int], list[int]]:
+def readable(run: DemoRun, *, step_s: float = 0.05) -> tuple[list[float], list[int], list[int]]:
     """What the watching reader had got by when: times in seconds, flights, rows with all copies.
 
     One point for each ``step_s`` in which something came, and one before it.

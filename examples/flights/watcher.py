@@ -31,7 +31,7 @@ def flight_id(message: Any) -> int:
 
 
 @dataclass
-class Watcher:
+class TopicWatcher:
     """Reads a topic from its first message on, in a thread; a context manager.
 
     ``seen``: (time, flight id) of each message, in the order of reading; ``time.time()`` seconds.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from eos.ids import Place, TxnId
+from eos.ids import EntryPlace, TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 
@@ -24,7 +24,7 @@ class Attempts:
         self._generation: dict[str, int] = {}
         self._newest: dict[str, LogRecord] = {}
         last: dict[int, int] = {}
-        mark: Place = (-1, -1)
+        mark: EntryPlace = (-1, -1)
         generation = 0
         for record in records:
             part = pulsar_part(record)

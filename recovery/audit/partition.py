@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eos.client import Entry
-from eos.ids import MessageId, Place
+from eos.ids import EntryPlace, MessageId
 from eos.protocol import LogRecord, State
 from eos.pulsar.counting import Counted, is_counted
 from eos.pulsar.part import pulsar_part
@@ -101,7 +101,7 @@ class PartitionAudit:
         return min(first, before)
 
     @property
-    def end(self) -> Place:
+    def end(self) -> EntryPlace:
         """The last entry that has to be read; (-1, -1) when there is none."""
         return max((part.last_id.place for _, part in self._committed), default=(-1, -1))
 

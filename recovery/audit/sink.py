@@ -10,7 +10,7 @@ from typing import Any
 
 from eos.client import Entry, PulsarClient, Reader
 from eos.errors import EosError, ProtocolError
-from eos.ids import Place, TopicName
+from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
 from eos.pulsar.part import NOTHING, PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import receipt_call
@@ -21,7 +21,7 @@ from recovery.report import Facts
 from recovery.sink_view import Decided, Owing, Unfinished, view
 from recovery.target import Target
 
-_NOWHERE: Place = (-1, -1)
+_NOWHERE: EntryPlace = (-1, -1)
 
 
 class AuditedSink(Facts):
@@ -175,7 +175,7 @@ class SinkAudit:
             others=facts.others + audit.others,
         )
 
-    def _read_to_end(self, reader: Reader, audit: PartitionAudit) -> Place | None:
+    def _read_to_end(self, reader: Reader, audit: PartitionAudit) -> EntryPlace | None:
         """Read what the log names, and all that is readable now; the place that is not got to."""
         last = reader.last_id(self._target.timeout_s)
         end = max(audit.end, _NOWHERE if last is None else last.place)

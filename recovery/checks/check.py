@@ -9,7 +9,7 @@ from recovery.exits import Exit, exit_of
 from recovery.report import Facts
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """How a check ended. A warning is for reading; it changes no exit code."""
 
     OK = "ok"
@@ -22,32 +22,32 @@ class Check(Facts):
     """``found`` is a fact, ``hint`` what to do about it."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     found: str
     hint: str = ""
 
 
 def ok(name: str, found: str) -> Check:
     """Nothing to do."""
-    return Check(name=name, verdict=Verdict.OK, found=found)
+    return Check(name=name, verdict=CheckStatus.OK, found=found)
 
 
 def warning(name: str, found: str, hint: str) -> Check:
     """It works, with a risk."""
-    return Check(name=name, verdict=Verdict.WARNING, found=found, hint=hint)
+    return Check(name=name, verdict=CheckStatus.WARNING, found=found, hint=hint)
 
 
 def failed(name: str, found: str, hint: str) -> Check:
     """It does not work, or loses the guarantee."""
-    return Check(name=name, verdict=Verdict.FAILED, found=found, hint=hint)
+    return Check(name=name, verdict=CheckStatus.FAILED, found=found, hint=hint)
 
 
 def unknown(name: str, found: str, hint: str = "") -> Check:
     """It could not be looked at."""
-    return Check(name=name, verdict=Verdict.UNKNOWN, found=found, hint=hint)
+    return Check(name=name, verdict=CheckStatus.UNKNOWN, found=found, hint=hint)
 
 
 def of_error(name: str, error: EosError) -> Check:
     """The check that ended with ``error``."""
-    verdict = Verdict.UNKNOWN if exit_of(error) is Exit.UNKNOWN else Verdict.FAILED
+    verdict = CheckStatus.UNKNOWN if exit_of(error) is Exit.UNKNOWN else CheckStatus.FAILED
     return Check(name=name, verdict=verdict, found=error.message, hint=error.hint)

@@ -14,9 +14,9 @@ from eos.wire.commands import TxnAction
 from recovery.change import (
     ABORT,
     Apply,
+    ChangeProgress,
     Deadline,
     GiveUp,
-    Progress,
     Yes,
     carry_out,
     fencing_warning,
@@ -78,7 +78,7 @@ def abort(
         refused=[_refusal(record) for record in chosen if record.state is State.PREPARED],
     )
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         keys = {record.key for record in undecided}
         with open_takeover(target, sink, deadline_s, give_up) as takeover:
             for record in takeover.unfinished:
@@ -141,7 +141,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
         ],
     )
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         with target.client(_recorded_url(target)) as client:
             try:
                 client.coordinators.end(txn, TxnAction.ABORT, timeout_s=target.timeout_s)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from eos.errors import EosError
-from recovery.change import Apply, GiveUp, Progress, Yes, carry_out, fencing_warning, label
+from recovery.change import Apply, ChangeProgress, GiveUp, Yes, carry_out, fencing_warning, label
 from recovery.decide import STATE, Case, reason_of
 from recovery.evidence import Evidence
 from recovery.exits import Exit
@@ -27,7 +27,7 @@ _MEANS: Final = {
 }
 
 
-class Decision(Plan):
+class DecisionPlan(Plan):
     """A plan, and all that can be seen of the epoch."""
 
     evidence: Evidence
@@ -90,7 +90,7 @@ def decide_verb(
     case = Case(target, sink, epoch, query, verdict, reason, deadline_s, tuple(give_up or ()))
     plan = _plan(case)
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         progress.doing(f"{sink}, epoch {epoch}: {verdict.value}, by decision")
         try:
             last = case.carry_out()
@@ -103,7 +103,7 @@ def decide_verb(
     return carry_out(target, plan, do, apply=apply, yes=yes)
 
 
-def _plan(case: Case) -> Decision:
+def _plan(case: Case) -> DecisionPlan:
     record, evidence, against = case.look()
     name = label(case.sink_id, record.query_id, record.epoch)
     step = PlanStep(
@@ -111,7 +111,7 @@ def _plan(case: Case) -> Decision:
         why=_MEANS[case.verdict],
     )
     history = case.target.log(case.sink_id).history
-    return Decision(
+    return DecisionPlan(
         steps=[] if against else [step],
         warnings=[] if against else [fencing_warning(view(history, ()))],
         refused=[one.text for one in against],

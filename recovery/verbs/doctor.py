@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.pulsar.part import pulsar_part
-from recovery.checks.check import Check, Verdict
+from recovery.checks.check import Check, CheckStatus
 from recovery.checks.cluster import check_cluster
 from recovery.checks.local import check_logs, check_spark
 from recovery.checks.namespace import check_receipt_topics
@@ -19,10 +19,10 @@ from recovery.report import Report, escape
 from recovery.target import Target
 
 _COLOURS = {
-    Verdict.OK: "green",
-    Verdict.WARNING: "yellow",
-    Verdict.FAILED: "red",
-    Verdict.UNKNOWN: "yellow",
+    CheckStatus.OK: "green",
+    CheckStatus.WARNING: "yellow",
+    CheckStatus.FAILED: "red",
+    CheckStatus.UNKNOWN: "yellow",
 }
 
 
@@ -36,8 +36,8 @@ class DoctorReport(Report):
         """Failed: action. Unknown: unknown. Warnings are for reading."""
         verdicts = {check.verdict for check in self.checks}
         return worst(
-            Exit.NEEDS_ACTION if Verdict.FAILED in verdicts else Exit.CLEAN,
-            Exit.UNKNOWN if Verdict.UNKNOWN in verdicts else Exit.CLEAN,
+            Exit.NEEDS_ACTION if CheckStatus.FAILED in verdicts else Exit.CLEAN,
+            Exit.UNKNOWN if CheckStatus.UNKNOWN in verdicts else Exit.CLEAN,
         )
 
     def render(self, console: Console) -> None:

@@ -12,7 +12,7 @@ from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFoun
 from eos.ids import TopicName
 from eos.pulsar.pins import commit_empty
 from eos.retry import Patience
-from recovery.change import Apply, Progress, Yes, carry_out
+from recovery.change import Apply, ChangeProgress, Yes, carry_out
 from recovery.held_back import connect_coordinators, held_back
 from recovery.report import Plan, PlanStep, Report, age_s, duration
 from recovery.target import Target
@@ -60,7 +60,7 @@ def heal(
         warnings=[*(_older(open_) if pinned else []), *problems],
     )
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         with target.client() as client:
             _free(client, admin, pinned, progress, Patience(wait_s))
 
@@ -93,7 +93,7 @@ def _free(
     client: PulsarClient,
     admin: AdminClient,
     topics: list[TopicName],
-    progress: Progress,
+    progress: ChangeProgress,
     patience: Patience,
 ) -> None:
     left = topics

@@ -16,7 +16,7 @@ from rich.console import Console
 from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
-from recovery.change import Apply, Progress, Yes, carry_out
+from recovery.change import Apply, ChangeProgress, Yes, carry_out
 from recovery.exits import Exit
 from recovery.report import Plan, PlanStep, Report, escape
 from recovery.target import Target
@@ -63,7 +63,7 @@ def compact(
         ]
     )
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         for name in names:
             progress.doing(f"compacting the log of {name}")
             try:

@@ -8,7 +8,7 @@ import typer
 
 from eos.commit_log import Mendable, examine, mend
 from eos.errors import CommitLogError, EosError
-from recovery.change import Apply, Progress, Yes, carry_out
+from recovery.change import Apply, ChangeProgress, Yes, carry_out
 from recovery.report import Plan, PlanStep, Report
 from recovery.target import Target
 
@@ -39,7 +39,7 @@ def repair(
     except CommitLogError as error:
         return Plan(steps=[], refused=[str(error)])
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         progress.doing(f"mending the log of {sink}")
         try:
             mended = mend(target.root, sink, storage_options=target.storage_options)

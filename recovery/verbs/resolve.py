@@ -11,9 +11,9 @@ from eos.protocol import State
 from recovery.change import (
     ABORT,
     Apply,
+    ChangeProgress,
     Deadline,
     GiveUp,
-    Progress,
     Yes,
     carry_out,
     fencing_warning,
@@ -86,7 +86,7 @@ def resolve_verb(
     logs = [target.log(name) for name in names]
     plan = plan_of([view(log.history, ()) for log in logs])
 
-    def do(progress: Progress) -> None:
+    def do(progress: ChangeProgress) -> None:
         for log in logs:
             if log.history.unfinished:
                 _resolve_one(target, log.sink_id, deadline_s, give_up, progress)
@@ -99,7 +99,7 @@ def _resolve_one(
     sink_id: str,
     deadline_s: float,
     give_up: Collection[str] | None,
-    progress: Progress,
+    progress: ChangeProgress,
 ) -> None:
     with open_takeover(target, sink_id, deadline_s, give_up) as takeover:
         for record in takeover.unfinished:

@@ -11,7 +11,7 @@ import pytest
 from bench import page_cache
 from bench.plots import draw
 from bench.results import base_rates, markdown, put_between, summary, targets
-from bench.rows import Shape
+from bench.rows import RowShape
 from bench.spread import Spread, percentile
 
 
@@ -104,8 +104,8 @@ def test_a_quick_run_has_tables_and_pictures_of_what_it_measured(results, tmp_pa
 
 
 def test_large_rows_are_as_many_bytes():
-    assert Shape(100).count(2_000_000) == 2_000_000
-    assert Shape(1024).count(2_000_000) == 195_312
+    assert RowShape(100).count(2_000_000) == 2_000_000
+    assert RowShape(1024).count(2_000_000) == 195_312
 
 
 def test_free_memory_is_filled_with_a_file_that_is_gone_afterwards(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from zlib import crc32
 
-from chaos.checker.history import Decision, Position, Reader, Record, RunHistory, Sight
+from chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
 from eos.protocol import State
 
 QUERY = "q"
@@ -84,7 +84,9 @@ def clean(seed: int) -> RunHistory:
     )
 
 
-def _reader(rng: random.Random, name: str, committed: list[tuple[float, list[Sight]]]) -> Reader:
+def _reader(
+    rng: random.Random, name: str, committed: list[tuple[float, list[Sight]]]
+) -> ReaderSights:
     """Sees each epoch after its commit, partitions in any mixture, each one in its order."""
     sights = []
     for at, seen in committed:
@@ -97,7 +99,7 @@ def _reader(rng: random.Random, name: str, committed: list[tuple[float, list[Sig
             sights.append(lines[topic].pop(0)._replace(at=at))
             if not lines[topic]:
                 del lines[topic]
-    return Reader(name, tuple(sights))
+    return ReaderSights(name, tuple(sights))
 
 
 def small() -> RunHistory:
@@ -117,12 +119,12 @@ def small() -> RunHistory:
             sights.append(Sight(at, topic, position, f"{epoch}/{n}", key, f"p{epoch}"))
         producers = frozenset((TOPIC.format(n), f"p{epoch}") for n in range(2))
         draft += decisions(epoch, producers, attempts=2 if epoch == 1 else 1)
-    fresh = Reader("fresh reader", tuple(s._replace(at=s.at + 100) for s in sights))
+    fresh = ReaderSights("fresh reader", tuple(s._replace(at=s.at + 100) for s in sights))
     return RunHistory(
         records=tuple(records),
         fresh=fresh,
         decisions=numbered(draft),
-        readers=(Reader("watcher", tuple(sights)),),
+        readers=(ReaderSights("watcher", tuple(sights)),),
         noted=frozenset("012"),
         fresh_again=fresh,
         decisions_again=numbered(draft),

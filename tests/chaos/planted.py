@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from chaos.checker.anomalies import Kind
-from chaos.checker.history import Decision, Position, Reader, RunHistory, Sight
+from chaos.checker.anomalies import AnomalyKind
+from chaos.checker.history import Decision, Position, ReaderSights, RunHistory, Sight
 from eos.protocol import BATCH, State
 from tests.chaos.histories import QUERY, TOPIC, numbered
 
@@ -18,10 +18,10 @@ SightsEdit = Callable[[list[Sight]], object]
 class Planted(NamedTuple):
     """One case. ``besides``: the other kinds that the same change is."""
 
-    kind: Kind
+    kind: AnomalyKind
     what: str
     edit: Edit
-    besides: set[Kind]
+    besides: set[AnomalyKind]
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ def readers(edit: SightsEdit) -> Edit:
     return both(watcher(edit), fresh(edit))
 
 
-def _edited(reader: Reader, edit: SightsEdit) -> Reader:
+def _edited(reader: ReaderSights, edit: SightsEdit) -> ReaderSights:
     sights = list(reader.sights)
     edit(sights)
     return replace(reader, sights=tuple(sights))
@@ -199,7 +199,7 @@ def _without_transaction(epoch: int, state: State) -> Decision:
 NAIVE = with_(decisions=None, decisions_again=None)
 """A sink without a log: Spark's word is all there is."""
 
-K = Kind
+K = AnomalyKind
 EPOCH_1 = ("1/0", "1/1", "1/2", "1/3")
 EPOCH_2 = ("2/0", "2/1", "2/2", "2/3")
 ELSEWHERE = {"topic": TOPIC.format(1), "producer": "p0"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.checker.anomalies import Kind
+from chaos.checker.anomalies import AnomalyKind
 from chaos.checker.check import CHECKS, check
 from chaos.checker.history import Position, RunHistory
 from eos.protocol import State
@@ -23,7 +23,9 @@ def test_a_planted_anomaly_is_found_and_no_other(case: Planted):
     assert all(anomaly.count >= len(anomaly.examples) > 0 for anomaly in found)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.FALSE_CLEAN])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in AnomalyKind if kind is not AnomalyKind.FALSE_CLEAN]
+)
 def test_each_kind_is_planted_at_least_three_times(kind):
     assert sum(case.kind is kind for case in PLANTED) >= 3
 
@@ -31,7 +33,7 @@ def test_each_kind_is_planted_at_least_three_times(kind):
 @cases
 def test_clean_is_false_while_anything_is_wrong(case: Planted):
     found = check(replace(case.edit(small()), says_clean=True))
-    assert found[-1].kind is Kind.FALSE_CLEAN
+    assert found[-1].kind is AnomalyKind.FALSE_CLEAN
     assert case.kind.name.lower() in found[-1].examples[0]
 
 
@@ -49,10 +51,10 @@ def two_inputs(history: RunHistory) -> RunHistory:
 
 def test_the_order_of_two_inputs_in_one_epoch_is_left_to_spark():
     mixed = readers(swap("0/0", "0/2"))(small())
-    assert {anomaly.kind for anomaly in check(mixed)} == {Kind.ORDER}
+    assert {anomaly.kind for anomaly in check(mixed)} == {AnomalyKind.ORDER}
     assert check(two_inputs(mixed)) == []
     other_epoch = readers(swap("0/0", "1/2"))(small())
-    assert {anomaly.kind for anomaly in check(two_inputs(other_epoch))} >= {Kind.ORDER}
+    assert {anomaly.kind for anomaly in check(two_inputs(other_epoch))} >= {AnomalyKind.ORDER}
 
 
 @pytest.mark.parametrize("seed", range(250))
@@ -68,8 +70,8 @@ def test_clean_histories_have_something_in_them():
 
 
 def test_every_kind_has_its_check():
-    assert {*CHECKS, Kind.FALSE_CLEAN} == set(Kind)
-    assert [kind.number for kind in Kind] == list(range(1, 18))
+    assert {*CHECKS, AnomalyKind.FALSE_CLEAN} == set(AnomalyKind)
+    assert [kind.number for kind in AnomalyKind] == list(range(1, 18))
 
 
 def test_many_cases_are_counted_and_a_few_are_told():
@@ -78,7 +80,7 @@ def test_many_cases_are_counted_and_a_few_are_told():
             again(record, position=Position(9, n, 0))(sights)
 
     (anomaly,) = check(readers(everything_again)(small()))
-    assert anomaly.kind is Kind.DUPLICATE
+    assert anomaly.kind is AnomalyKind.DUPLICATE
     assert (anomaly.count, len(anomaly.examples)) == (24, 5)
     assert str(anomaly).startswith("1 duplicate x24: watcher found record 0/0 at ")
 
@@ -91,5 +93,5 @@ def test_a_log_may_forget_what_is_older_than_it_keeps():
         decisions_again=(history.decisions or ())[3:],
         earlier=history.decisions or (),
     )
-    assert [anomaly.kind for anomaly in check(thinned)] == [Kind.DECISION_FLIP]
+    assert [anomaly.kind for anomaly in check(thinned)] == [AnomalyKind.DECISION_FLIP]
     assert check(replace(thinned, kept_epochs=2)) == []

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from chaos.checker.anomalies import Kind
+from chaos.checker.anomalies import AnomalyKind
 from chaos.faults import FAULTS
 
 
@@ -48,7 +48,7 @@ def test_faults_and_anomalies_are_listed():
     faults, anomalies = chaos("faults"), chaos("anomalies")
     assert (faults.returncode, anomalies.returncode) == (0, 0)
     assert all(name in faults.stdout for name in FAULTS)
-    assert all(kind.name.lower().replace("_", " ") in anomalies.stdout for kind in Kind)
+    assert all(kind.name.lower().replace("_", " ") in anomalies.stdout for kind in AnomalyKind)
 
 
 def test_help_teaches():

@@ -19,7 +19,7 @@ from chaos.job import Job
 from chaos.options import for_workload, parse_faults
 from chaos.planning import clash, draw, fits, only, shape_of
 from chaos.report.outcome import outcome_of
-from chaos.run import Result, Run
+from chaos.run import Result, ScheduleRun
 from chaos.workloads import OWN
 from eos.ids import TopicName
 from tests.transport.scripted import wait_until
@@ -99,7 +99,7 @@ def test_another_workload_gets_what_it_need_not_know_of():
 def test_a_condition_is_the_jobs_from_its_first_life_on(tmp_path):
     broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
     names = ("stateful-rocksdb-2", "caches", "no-admin")
-    run = Run(only(*names), "m:f", broker, tmp_path, tell=lambda _: None)
+    run = ScheduleRun(only(*names), "m:f", broker, tmp_path, tell=lambda _: None)
     assert (run._job.shape, run._job.habits) == ("stateful", ("caches",))
     assert run._job.spark_conf["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
     assert run._job.admin_url == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker.anomalies import Kind
+from chaos.checker.anomalies import AnomalyKind
 from chaos.planning import only
 from chaos.run import Result
 from eos.errors import ConfigurationError
@@ -20,7 +20,7 @@ NAIVE = "chaos.workloads:naive"
 long = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
-def kinds(result: Result) -> set[Kind]:
+def kinds(result: Result) -> set[AnomalyKind]:
     """What was found; the run has to have come to its end, with all of its faults."""
     assert not result.failure
     assert all(happened.hit for happened in result.happened)
@@ -63,19 +63,19 @@ class TestOnAClusterOfItsOwn:
 
     def test_the_naive_sink_writes_twice(self, chaos_cluster, assert_exactly_once):
         result = chaos_cluster.run_schedule(only("worker-kill-at-send"), NAIVE)
-        assert Kind.DUPLICATE in kinds(result)
+        assert AnomalyKind.DUPLICATE in kinds(result)
         with pytest.raises(AssertionError, match="duplicate"):
             assert_exactly_once(result)
 
     def test_a_sink_without_its_attempt_guard_is_caught(self, chaos_cluster, broken_build):
         schedule = only("worker-kill-at-send")
         result = chaos_cluster.run_schedule(schedule, project=broken_build("attempt_guard_off"))
-        assert Kind.DUPLICATE in kinds(result)
+        assert AnomalyKind.DUPLICATE in kinds(result)
 
     def test_a_sink_without_its_fence_is_caught(self, chaos_cluster, broken_build):
         schedule = only("overtaken-at-decide")
         result = chaos_cluster.run_schedule(schedule, project=broken_build("fence_off"))
-        assert Kind.DUPLICATE in kinds(result)
+        assert AnomalyKind.DUPLICATE in kinds(result)
 
     def test_the_same_schedule_finds_nothing_in_the_real_sink(
         self, chaos_cluster, assert_exactly_once

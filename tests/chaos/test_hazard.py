@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.checker.anomalies import Kind
+from chaos.checker.anomalies import AnomalyKind
 from chaos.checker.check import check
-from chaos.checker.history import Decision, Reader, Record, RunHistory
+from chaos.checker.history import Decision, ReaderSights, Record, RunHistory
 from chaos.observers.readers import Watcher, drain
 from chaos.record_text import text_of
 from eos.client import PulsarClient
@@ -47,10 +47,10 @@ def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name
                 records=tuple(records),
                 fresh=fresh,
                 decisions=tuple(log),
-                readers=(Reader("watcher", tuple(watcher.sights)),),
+                readers=(ReaderSights("watcher", tuple(watcher.sights)),),
             )
     found = {anomaly.kind: anomaly for anomaly in check(history)}
-    assert {Kind.VANISHED, Kind.LOST_WRITE} <= set(found)
-    assert found[Kind.VANISHED].examples == (
+    assert {AnomalyKind.VANISHED, AnomalyKind.LOST_WRITE} <= set(found)
+    assert found[AnomalyKind.VANISHED].examples == (
         "watcher read record 0/0, which is not readable any more",
     )

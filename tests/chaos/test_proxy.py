@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, Hold, Replace, Verdict, _Socket
+from chaos.cluster.proxy import FaultProxy, FrameAction, Hold, Replace, _Socket
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
 from eos.transport.connection import Connection
 from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import encode_frame
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 from tests.support.judge import drain, quiet_client
 from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind, wait_until
 
@@ -58,10 +58,10 @@ def connect(proxy: FaultProxy) -> Connection:
 @pytest.mark.parametrize(
     ("verdict", "error", "arrives"),
     [
-        (Verdict.DROP, RequestTimeout, False),
-        (Verdict.CUT, ConnectionLost, False),
-        (Verdict.CUT_WITHIN, ConnectionLost, False),
-        (Verdict.CUT_AFTER, ConnectionLost, True),
+        (FrameAction.DROP, RequestTimeout, False),
+        (FrameAction.CUT, ConnectionLost, False),
+        (FrameAction.CUT_WITHIN, ConnectionLost, False),
+        (FrameAction.CUT_AFTER, ConnectionLost, True),
     ],
 )
 def test_a_verdict_about_a_request_does_what_it_says_once(proxy, verdict, error, arrives):
@@ -72,7 +72,7 @@ def test_a_verdict_about_a_request_does_what_it_says_once(proxy, verdict, error,
             ask(connection, 2)
         assert fault.fired.is_set()
         assert fault.count == 1
-        if verdict is not Verdict.DROP:
+        if verdict is not FrameAction.DROP:
             connection = connect(proxy)
         ask(connection, 3)
         assert fault.count == 1
@@ -93,7 +93,7 @@ def test_an_answer_that_is_faster_than_the_cut_is_lost(proxy, monkeypatch):
         time.sleep(0.2)
 
     monkeypatch.setattr(_Socket, "send", linger)
-    with proxy.fault(commands.CloseProducer, Verdict.CUT_AFTER), pytest.raises(ConnectionLost):
+    with proxy.fault(commands.CloseProducer, FrameAction.CUT_AFTER), pytest.raises(ConnectionLost):
         ask(connection, 1)
     assert noted == [1]
 
@@ -121,7 +121,7 @@ def test_a_replaced_command_goes_on_changed(proxy):
 
 def test_a_rule_that_lets_pass_counts_nothing_and_what_came_by_is_counted(proxy):
     connection = connect(proxy)
-    with proxy.fault(commands.CloseProducer, Verdict.PASS) as fault:
+    with proxy.fault(commands.CloseProducer, FrameAction.PASS) as fault:
         ask(connection, 1)
     assert fault.count == 0
     assert not fault.fired.is_set()
@@ -133,9 +133,9 @@ def test_a_fault_fires_only_as_often_as_it_may_on_many_connections_at_once(proxy
     connections = [connect(proxy) for _ in range(6)]
     together = threading.Barrier(6)
 
-    def drop(_: commands.CloseProducer) -> Verdict:
+    def drop(_: commands.CloseProducer) -> FrameAction:
         together.wait(5)
-        return Verdict.DROP
+        return FrameAction.DROP
 
     lost: list[int] = []
 
@@ -161,9 +161,9 @@ def test_a_held_frame_goes_on_when_the_rule_returns(proxy):
     connection = connect(proxy)
     release = threading.Event()
 
-    def hold(_: commands.Success) -> Verdict:
+    def hold(_: commands.Success) -> FrameAction:
         release.wait(5)
-        return Verdict.PASS
+        return FrameAction.PASS
 
     with proxy.fault(commands.Success, hold, times=100):
         with pytest.raises(RequestTimeout):
@@ -175,7 +175,7 @@ def test_a_held_frame_goes_on_when_the_rule_returns(proxy):
 
 def test_a_slow_link_delays_each_frame_and_counts_it(proxy):
     connection = connect(proxy)
-    with proxy.fault(Message, Hold(0.2), times=100) as fault:
+    with proxy.fault(WireMessage, Hold(0.2), times=100) as fault:
         began = time.monotonic()
         ask(connection, 1)
     assert time.monotonic() - began >= 0.4  # there, and back
@@ -187,7 +187,7 @@ def test_a_slow_link_delays_each_frame_and_counts_it(proxy):
 def test_a_one_way_loss_lets_the_other_way_be(proxy, towards, arrived):
     connection = connect(proxy)
     with (
-        proxy.fault(Message, Verdict.DROP, times=100, towards=towards) as fault,
+        proxy.fault(WireMessage, FrameAction.DROP, times=100, towards=towards) as fault,
         pytest.raises(RequestTimeout),
     ):
         ask(connection, 1)

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.checker.history import Control, Reader, RunHistory
+from chaos.checker.history import Control, ReaderSights, RunHistory
 from chaos.cluster.supervisor import JobFailed
 from chaos.faults import DRAWN, FAULTS
 from chaos.planning import only
-from chaos.run import Run
+from chaos.run import ScheduleRun
 from eos import errors
 
 REFUSED = [fault for fault in FAULTS.values() if fault.ends_with]
@@ -22,7 +22,7 @@ def feed_with(tmp_path):
     broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
 
     def feed(fault: str, end: Exception | None) -> str:
-        run = Run(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
+        run = ScheduleRun(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
 
         def feed_all(*_: object) -> None:
             if end is not None:
@@ -69,8 +69,8 @@ def test_an_error_that_nobody_expected_breaks_off_one_run_and_shows_its_place(
         raise ValueError("nobody expected this")
 
     broker = SimpleNamespace(service_url="", admin_url="", is_running=lambda: True)
-    monkeypatch.setattr(Run, "_go", bug)
-    result = Run(only("deaf"), "m:f", broker, tmp_path, tell=lambda _: None).go()
+    monkeypatch.setattr(ScheduleRun, "_go", bug)
+    result = ScheduleRun(only("deaf"), "m:f", broker, tmp_path, tell=lambda _: None).go()
     assert result.failure == "ValueError: nobody expected this"
     assert not result.is_good
     assert "in bug" in caplog.text
@@ -79,7 +79,7 @@ def test_an_error_that_nobody_expected_breaks_off_one_run_and_shows_its_place(
 @pytest.mark.parametrize(("fault", "lost"), [("cluster-wiped", 0), ("topic-deleted", 1)])
 def test_a_wipe_of_ours_is_not_called_a_loss_of_the_brokers(tmp_path, fault, lost):
     broker = SimpleNamespace(service_url="", admin_url="")
-    run = Run(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
+    run = ScheduleRun(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
     sent = Control(acknowledged=frozenset({"control/1"}))
-    history = RunHistory(records=(), fresh=Reader("fresh", ()), control=sent)
+    history = RunHistory(records=(), fresh=ReaderSights("fresh", ()), control=sent)
     assert len(run._without_own_losses(history).control.lost) == lost

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chaos.campaign import Plan, of_pairs, of_seeds, of_singles, run_all
-from chaos.checker.anomalies import Anomaly, Kind
+from chaos.campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
+from chaos.checker.anomalies import Anomaly, AnomalyKind
 from chaos.checker.history import Operation
 from chaos.faults import DRAWN
 from chaos.faults.conditions import CONDITIONS
@@ -17,7 +17,7 @@ from chaos.observers.resources import Sample, grown, growth
 from chaos.observers.timing import Timing
 from chaos.planning import draw
 from chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
-from chaos.report.outcome import EpochView, Outcome, outcome_of, schedule_of
+from chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from chaos.report.page import write_page
 from chaos.run import Result
 from eos.errors import ConfigurationError
@@ -27,7 +27,7 @@ DEFAULT = [*DRAWN, *CONDITIONS]
 WORKLOAD = "chaos.workloads:stream"
 
 
-def kept(made: Result) -> Outcome:
+def kept(made: Result) -> ScheduleOutcome:
     seed = made.schedule.seed
     outcome = outcome_of(made, WORKLOAD)
     return outcome.model_copy(
@@ -50,7 +50,7 @@ def result(seed: int = 1, **values) -> Result:
 
 
 GOOD = kept(result())
-BAD = kept(result(2, anomalies=[Anomaly(Kind.LOST_WRITE, 7, ("record <1/2> is gone",))]))
+BAD = kept(result(2, anomalies=[Anomaly(AnomalyKind.LOST_WRITE, 7, ("record <1/2> is gone",))]))
 BROKEN = kept(result(3, failure="TimeoutError: epoch 3", history=None))
 ALL = [GOOD, BAD, BROKEN]
 NAMES = DRAWN
@@ -60,7 +60,7 @@ NAMES = DRAWN
 def test_what_is_kept_comes_back(outcome, tmp_path):
     path = tmp_path / "1.json"
     outcome.write(path)
-    again = Outcome.read(path)
+    again = ScheduleOutcome.read(path)
     assert again.model_dump_json() == outcome.model_dump_json()
     assert schedule_of(again) == draw(int(outcome.name[5:]), DEFAULT)
     assert [p.name for p in tmp_path.iterdir()] == ["1.json"]
@@ -70,7 +70,7 @@ def test_a_file_that_is_not_ours_is_refused_by_name(tmp_path):
     path = tmp_path / "1.json"
     path.write_text('{"seed": 1}')
     with pytest.raises(ConfigurationError, match=r"1\.json is not the outcome"):
-        Outcome.read(path)
+        ScheduleOutcome.read(path)
 
 
 def test_the_verdict_counts_only_faults_that_fired():
@@ -96,7 +96,10 @@ def test_the_page_tells_what_a_fault_could_not_do_and_what_it_did_to_the_topic(t
     faults = [
         fault.model_copy(update={"hit": "", "error": "OSError: <no>"}) for fault in GOOD.faults
     ]
-    left = [Anomaly(Kind.LOST_WRITE, 1200, ("record 1/2 is gone",)), Anomaly(Kind.SKIP, 3, ("x",))]
+    left = [
+        Anomaly(AnomalyKind.LOST_WRITE, 1200, ("record 1/2 is gone",)),
+        Anomaly(AnomalyKind.SKIP, 3, ("x",)),
+    ]
     outcome = kept(result(left=left)).model_copy(update={"faults": faults[:1] + GOOD.faults[1:]})
     assert outcome.is_good
     assert "; 1,200 records destroyed by a fault itself; 1 fault hit nothing." in (
@@ -176,8 +179,10 @@ def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
     assert text.count("<svg") == 4
 
 
-def plan(tmp_path, entries=None, **values) -> Plan:
-    made = Plan(WORKLOAD, entries or list(of_seeds(range(1, 4), DEFAULT, 24)), tmp_path, **values)
+def plan(tmp_path, entries=None, **values) -> Campaign:
+    made = Campaign(
+        WORKLOAD, entries or list(of_seeds(range(1, 4), DEFAULT, 24)), tmp_path, **values
+    )
     made.path("").parent.mkdir(exist_ok=True)
     return made
 
@@ -187,7 +192,7 @@ def test_what_is_there_is_not_run_again_unless_it_broke_off(tmp_path):
     for outcome in ALL:
         outcome.write(mine.path(outcome.name))
     assert [mine.maybe_done(entry) is not None for entry in mine.entries] == [True, True, False]
-    found: list[Outcome] = []
+    found: list[ScheduleOutcome] = []
     run_all(plan(tmp_path, mine.entries[:2]), tell=lambda _: None, on_outcome=found.append)
     assert [outcome.name for outcome in found] == ["seed-1", "seed-2"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cluster.proxy import Verdict
+from chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import (
     BROKER_ERRORS,
@@ -81,7 +81,7 @@ def test_a_broker_that_opens_no_transaction_is_given_up_and_looked_up_again(thro
     through.transaction()
     before = proxy.seen[commands.Lookup]
     with (
-        proxy.fault(commands.NewTxn, Verdict.DROP),
+        proxy.fault(commands.NewTxn, FrameAction.DROP),
         pytest.raises(RequestTimeout, match=r"Opening a transaction: no answer .* within 3 s"),
     ):
         through.transaction()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.cluster.proxy import Replace, Verdict
+from chaos.cluster.proxy import FrameAction, Replace
 from eos.client import PulsarClient
 from eos.errors import (
     BrokerNotReady,
@@ -113,9 +113,9 @@ def test_through_a_proxy_every_connection_names_the_broker_behind_it(
 ):
     targets = []
 
-    def note(connect: commands.Connect) -> Verdict:
+    def note(connect: commands.Connect) -> FrameAction:
         targets.append(connect.proxy_to_broker_url)
-        return Verdict.PASS
+        return FrameAction.PASS
 
     with (
         proxy.fault(commands.Connect, note, times=100),

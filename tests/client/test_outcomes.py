@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cluster.proxy import Verdict
+from chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.client import transaction as transaction_module
 from eos.errors import (
@@ -30,7 +30,7 @@ def written(through, name):
     return txn
 
 
-@pytest.mark.parametrize("verdict", [Verdict.DROP, Verdict.CUT, Verdict.CUT_WITHIN])
+@pytest.mark.parametrize("verdict", [FrameAction.DROP, FrameAction.CUT, FrameAction.CUT_WITHIN])
 def test_a_commit_whose_answer_was_lost_is_never_claimed_to_have_failed(
     written, through, proxy, values, verdict
 ):
@@ -51,7 +51,7 @@ def test_a_commit_whose_answer_was_lost_is_never_claimed_to_have_failed(
 
 
 def test_a_commit_whose_request_was_lost_is_repeated(written, proxy, values):
-    with proxy.fault(commands.EndTxn, Verdict.CUT) as fault:
+    with proxy.fault(commands.EndTxn, FrameAction.CUT) as fault:
         written.commit()
     assert fault.count == 1
     assert values() == [b"x"]
@@ -64,7 +64,7 @@ def test_a_commit_that_is_never_answered_is_indeterminate_whatever_the_last_erro
     monkeypatch.setattr(transaction_module, "END_DEADLINE_S", 3.0)
     through.coordinators.timeout_s = 2
     with (
-        proxy.fault(commands.EndTxnResponse, Verdict.CUT, times=100),
+        proxy.fault(commands.EndTxnResponse, FrameAction.CUT, times=100),
         pytest.raises(Indeterminate, match="may be committed or not") as caught,
     ):
         written.commit()
@@ -111,7 +111,7 @@ def test_a_refusal_by_name_passes_as_it_is(written, proxy, values):
 
 
 def test_a_refusal_after_a_doubt_does_not_settle_the_doubt(written, proxy, values):
-    verdicts = iter([Verdict.CUT_AFTER])
+    verdicts = iter([FrameAction.CUT_AFTER])
 
     def cut_then_refuse(end: commands.EndTxn):
         refusal = commands.EndTxnResponse(request_id=end.request_id, error=4)
@@ -179,7 +179,7 @@ def test_a_poisoned_commit_says_so_even_when_the_abort_fails(written, proxy, mon
     monkeypatch.setattr(transaction_module, "END_DEADLINE_S", 0.5)
     written.poison(EosError("a doubt"))
     with (
-        proxy.fault(commands.EndTxn, Verdict.CUT, times=100),
+        proxy.fault(commands.EndTxn, FrameAction.CUT, times=100),
         pytest.raises(TransactionPoisoned, match="a doubt"),
     ):
         written.commit()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.cluster.proxy import Hold, Replace, Verdict
+from chaos.cluster.proxy import FrameAction, Hold, Replace
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.wire import commands
@@ -57,13 +57,13 @@ def answered_as_dropped(send: commands.Send) -> commands.SendReceipt:
 
 
 DOUBTS = {
-    "the send is lost": (commands.Send, Verdict.DROP),
-    "the connection is cut before the send": (commands.Send, Verdict.CUT),
-    "the connection is cut within the send": (commands.Send, Verdict.CUT_WITHIN),
-    "the connection is cut after the send": (commands.Send, Verdict.CUT_AFTER),
+    "the send is lost": (commands.Send, FrameAction.DROP),
+    "the connection is cut before the send": (commands.Send, FrameAction.CUT),
+    "the connection is cut within the send": (commands.Send, FrameAction.CUT_WITHIN),
+    "the connection is cut after the send": (commands.Send, FrameAction.CUT_AFTER),
     "the send is dropped as a duplicate": (commands.Send, answered_as_dropped),
-    "the acknowledgement is lost": (commands.SendReceipt, Verdict.DROP),
-    "the connection is cut in the acknowledgement": (commands.SendReceipt, Verdict.CUT_WITHIN),
+    "the acknowledgement is lost": (commands.SendReceipt, FrameAction.DROP),
+    "the connection is cut in the acknowledgement": (commands.SendReceipt, FrameAction.CUT_WITHIN),
     "the acknowledgement names no place": (commands.SendReceipt, dropped),
     "the acknowledgement names half a place": (commands.SendReceipt, half_dropped),
     "the acknowledgement names nothing": (commands.SendReceipt, without_an_id),
@@ -79,13 +79,13 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
     sends: Counter[tuple[int, int]] = Counter()
     ends: list[int | None] = []
 
-    def count(send: commands.Send) -> Verdict:
+    def count(send: commands.Send) -> FrameAction:
         sends[send.producer_id, send.sequence_id] += 1
-        return Verdict.PASS
+        return FrameAction.PASS
 
-    def note_end(end: commands.EndTxn) -> Verdict:
+    def note_end(end: commands.EndTxn) -> FrameAction:
         ends.append(end.action)
-        return Verdict.PASS
+        return FrameAction.PASS
 
     through._timeout_s = 3  # of the producer that is made now
     producer = through.producer(name, create=True)
@@ -141,12 +141,12 @@ def test_an_abort_waits_for_what_silent_producers_have_under_way_for_all_at_once
         txn.register(topics)
         answers = proxy.seen[commands.Success]
 
-        def note(_: commands.EndTxn) -> Verdict:
+        def note(_: commands.EndTxn) -> FrameAction:
             closed_before_the_end.append(proxy.seen[commands.Success] - answers)
-            return Verdict.PASS
+            return FrameAction.PASS
 
         with (
-            proxy.fault(commands.SendReceipt, Verdict.DROP, times=count),
+            proxy.fault(commands.SendReceipt, FrameAction.DROP, times=count),
             # So that whoever does not wait for the answers is ahead of them.
             proxy.fault(commands.CloseProducer, lambda _: Hold(0.1), times=count),
             proxy.fault(commands.EndTxn, note),
@@ -166,9 +166,9 @@ def test_the_rest_of_what_is_under_way_fails_with_it_each_with_an_error_of_its_o
     producer = through.producer(name, create=True)
     all_sent = threading.Event()
 
-    def cut(_: commands.SendReceipt) -> Verdict:
+    def cut(_: commands.SendReceipt) -> FrameAction:
         all_sent.wait(10)
-        return Verdict.CUT
+        return FrameAction.CUT
 
     with proxy.fault(commands.SendReceipt, cut):
         acknowledgements = [producer.send(b"%d" % n) for n in range(20)]
@@ -289,9 +289,9 @@ def test_an_abort_waits_until_a_failed_producer_has_nothing_under_way(
     txn = through.transaction()
     closed_before_end: list[int] = []
 
-    def look(_: object) -> Verdict:
+    def look(_: object) -> FrameAction:
         closed_before_end.append(proxy.seen[commands.CloseProducer])
-        return Verdict.PASS
+        return FrameAction.PASS
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -346,7 +346,7 @@ def test_a_flush_ends_when_one_receipt_is_missing_although_younger_ones_come(thr
             except EosError:
                 return
 
-    with proxy.fault(commands.SendReceipt, Verdict.DROP) as fault:
+    with proxy.fault(commands.SendReceipt, FrameAction.DROP) as fault:
         producer.send(b"lost")
         assert fault.fired.wait(5)
     thread = threading.Thread(target=keep_sending)

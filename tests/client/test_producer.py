@@ -8,7 +8,7 @@ from dataclasses import replace
 import google_crc32c
 import pytest
 
-from chaos.cluster.proxy import Replace, Verdict
+from chaos.cluster.proxy import FrameAction, Replace
 from eos.errors import (
     BrokerNotReady,
     EosError,
@@ -62,7 +62,7 @@ def test_a_producer_whose_opening_is_not_answered_is_taken_back(through, proxy, 
     through.producer(name, create=True)
     through._timeout_s = 3
     with (
-        proxy.fault(commands.ProducerSuccess, Verdict.DROP),
+        proxy.fault(commands.ProducerSuccess, FrameAction.DROP),
         pytest.raises(RequestTimeout, match="Opening a producer"),
     ):
         through.producer(name)
@@ -90,9 +90,9 @@ def test_an_odd_answer_to_the_opening_is_refused(through, proxy, name, change, e
 def test_producers_never_share_an_id_on_a_connection(through, proxy, name):
     ids = []
 
-    def note(command: commands.Producer) -> Verdict:
+    def note(command: commands.Producer) -> FrameAction:
         ids.append(command.producer_id)
-        return Verdict.PASS
+        return FrameAction.PASS
 
     with proxy.fault(commands.Producer, note, times=100):
         for _ in range(3):
@@ -233,9 +233,9 @@ def test_none_stays_open_when_one_cannot_be_opened(through, proxy, name):
         through.producer(topic, create=True).close()
     opened, closed = proxy.seen[commands.Producer], proxy.seen[commands.CloseProducer]
 
-    def refuse_the_second(command: commands.Producer) -> Verdict | commands.Error:
+    def refuse_the_second(command: commands.Producer) -> FrameAction | commands.Error:
         if command.topic != names[1]:
-            return Verdict.PASS
+            return FrameAction.PASS
         return commands.Error(request_id=command.request_id, error=4, message="not for you")
 
     with (
@@ -271,7 +271,7 @@ def test_a_silent_broker_is_not_waited_for_once_for_each_of_many(
     names = [f"persistent://public/default/{name}-partition-{n}" for n in range(100)]
     through._timeout_s = 1
     with (
-        proxy.fault(commands.Producer, Verdict.DROP, times=len(names)),
+        proxy.fault(commands.Producer, FrameAction.DROP, times=len(names)),
         pytest.raises(RequestTimeout, match="Opening a producer"),
     ):
         through.producers(names)

@@ -24,7 +24,7 @@ from eos.errors import (
 from eos.ids import MessageId
 from eos.wire import commands
 from eos.wire.frames import Delivery, FrameDecoder, encode_frame
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 from tests.transport.scripted import Peer, ScriptedBroker, wait_until
 from tests.wire.entries import body, frame, metadata
 
@@ -38,10 +38,10 @@ class Broker(ScriptedBroker):
         self._deliver = deliver
         self.refusal = 0
         self.ack_error: int | None = None
-        self.unanswered: tuple[type[Message], ...] = ()
+        self.unanswered: tuple[type[WireMessage], ...] = ()
         super().__init__(self._script)
 
-    def of(self, kind: type[Message]) -> list[Message]:
+    def of(self, kind: type[WireMessage]) -> list[WireMessage]:
         """All commands of ``kind`` that came."""
         return [command for command in self.received if isinstance(command, kind)]
 
@@ -53,7 +53,7 @@ class Broker(ScriptedBroker):
             if not isinstance(command, self.unanswered):
                 self._answer(peer, command)
 
-    def _answer(self, peer: Peer, command: Message) -> None:
+    def _answer(self, peer: Peer, command: WireMessage) -> None:
         match command:
             case commands.Lookup():
                 peer.send(

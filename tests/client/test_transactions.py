@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from chaos.cluster.proxy import Verdict
+from chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import (
     ConfigurationError,
@@ -181,14 +181,14 @@ def test_what_threads_send_while_another_commits_is_either_committed_or_refused(
     late: list[object] = []
     ending = threading.Event()
 
-    def at_end(_: commands.EndTxn) -> Verdict:
+    def at_end(_: commands.EndTxn) -> FrameAction:
         ending.set()
-        return Verdict.PASS
+        return FrameAction.PASS
 
-    def at_send(send: commands.Send) -> Verdict:
+    def at_send(send: commands.Send) -> FrameAction:
         if ending.is_set():
             late.append(send)
-        return Verdict.PASS
+        return FrameAction.PASS
 
     def send(thread: int) -> None:
         try:

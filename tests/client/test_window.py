@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from chaos.cluster.proxy import Verdict
+from chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
-from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, Entry, Window
+from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, PendingEntry, Window
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 from eos.wire import commands
@@ -214,9 +214,9 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
     release = threading.Event()
     in_flight_max = []
 
-    def hold(_: commands.SendReceipt) -> Verdict:
+    def hold(_: commands.SendReceipt) -> FrameAction:
         release.wait(20)
-        return Verdict.PASS
+        return FrameAction.PASS
 
     with PulsarClient(proxy.service_url, timeout_s=15, max_pending_bytes=64 * 1024) as client:
         producer = client.producer(name, create=True)
@@ -247,7 +247,7 @@ def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through
     producer = through.producer(name, create=True)
     producer._window._timeout_s = 2
     through._budget._max_bytes = 3000
-    with proxy.fault(commands.SendReceipt, Verdict.DROP, times=100):
+    with proxy.fault(commands.SendReceipt, FrameAction.DROP, times=100):
         producer.send(b"x" * 1000)
         with pytest.raises(RequestTimeout, match="No acknowledgement"):
             producer.send(b"x" * 1000)
@@ -267,11 +267,11 @@ class Interrupted(Budget):
             self._before = None
             raise KeyboardInterrupt
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: PendingEntry) -> None:
         self._may_interrupt("take")
         super().take(entry)
 
-    def free(self, entries: Iterable[Entry]) -> None:
+    def free(self, entries: Iterable[PendingEntry]) -> None:
         self._may_interrupt("free")
         super().free(entries)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pulsar
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, Verdict
+from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.committer import OpenEpoch
@@ -155,9 +155,9 @@ def watched(broker: PulsarStandalone):
     ended = []
     with FaultProxy(broker.service_url) as proxy:
 
-        def note(command: commands.EndTxn) -> Verdict:
+        def note(command: commands.EndTxn) -> FrameAction:
             ended.append(TxnId(command.txnid_most, command.txnid_least))
-            return Verdict.PASS
+            return FrameAction.PASS
 
         with proxy.fault(commands.EndTxn, note, times=1000):
             yield proxy.service_url, ended

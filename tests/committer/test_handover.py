@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, Verdict
+from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError, Fenced
@@ -74,13 +74,13 @@ def test_an_end_txn_that_is_still_in_flight_changes_nothing(
         old.committer.claim()
         after: list[object] = []
 
-        def hand_over(_: commands.EndTxn) -> Verdict:
+        def hand_over(_: commands.EndTxn) -> FrameAction:
             if not after:
                 successor = make_driver()
                 successor.run("0")
                 successor.run("1")
                 after.extend(successor.records())
-            return Verdict.PASS
+            return FrameAction.PASS
 
         def fail(_) -> None:
             raise ValueError("the job failed")

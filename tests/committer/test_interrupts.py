@@ -12,7 +12,7 @@ import pytest
 
 from eos import failpoints
 from eos.protocol import BATCH, State
-from eos.steps import EndingStep, LogStep, Place, Step
+from eos.steps import AnyStep, EndingStep, LogStep, Step
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 
@@ -30,7 +30,7 @@ def interrupt() -> None:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)
 def test_after_an_interrupt_behind_any_step_the_same_driver_goes_on(
-    pulsar_standalone, make_driver, topic, place: Place
+    pulsar_standalone, make_driver, topic, place: AnyStep
 ):
     driver = make_driver()
     driver.run("first", query_id=BATCH)

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, Verdict
+from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import InDoubt
@@ -46,7 +46,7 @@ def values(pulsar_standalone, topic: str) -> list[bytes]:
     return [seen.value for seen in drain(pulsar_standalone.service_url, topic)]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.DROP, Verdict.CUT], ids=["reply lost", "cut"])
+@pytest.mark.parametrize("verdict", [FrameAction.DROP, FrameAction.CUT], ids=["reply lost", "cut"])
 def test_a_lost_reply_of_a_commit_that_took_effect_is_settled_by_the_witness(
     pulsar_standalone, make_driver, topic, proxy, witness, verdict
 ):
@@ -77,7 +77,7 @@ def test_a_lost_answer_before_anything_is_in_doubt_is_asked_for_again(
     driver = make_driver(service_url=proxy.service_url, timeout_s=3.0)
     if answer is commands.SendReceipt:  # of the mark, not of the priming transaction
         driver.committer.claim()
-    with proxy.fault(answer, Verdict.DROP) as fault:
+    with proxy.fault(answer, FrameAction.DROP) as fault:
         driver.run("0")
     assert fault.count == 1
     assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
@@ -164,7 +164,7 @@ def test_a_send_that_is_in_doubt_runs_the_epoch_again(pulsar_standalone, make_dr
     driver = make_driver(service_url=proxy.service_url, timeout_s=4.0)
     driver.run("0")
     is_in_transaction = lambda send: (  # noqa: E731
-        Verdict.CUT if send.txnid_least is not None else Verdict.PASS
+        FrameAction.CUT if send.txnid_least is not None else FrameAction.PASS
     )
     with proxy.fault(commands.Send, is_in_transaction) as fault:
         driver.run("1")
@@ -183,7 +183,9 @@ def test_a_receipt_that_is_in_doubt_runs_the_epoch_again(
 
         def lose_the_next() -> None:
             if not lost:
-                lost.append(stack.enter_context(proxy.fault(commands.SendReceipt, Verdict.DROP)))
+                lost.append(
+                    stack.enter_context(proxy.fault(commands.SendReceipt, FrameAction.DROP))
+                )
 
         stack.enter_context(failpoints.armed(Step.CHECK, lose_the_next))
         driver.run("1")
@@ -201,7 +203,7 @@ def test_a_roll_call_whose_closing_is_in_doubt_is_closed_again(
         lost = []
 
         def cut_behind_the_closing() -> None:
-            lost.append(stack.enter_context(proxy.fault(commands.SendReceipt, Verdict.CUT)))
+            lost.append(stack.enter_context(proxy.fault(commands.SendReceipt, FrameAction.CUT)))
 
         with failpoints.armed(Step.WRITE, cut_behind_the_closing):
             driver.run("1")

@@ -14,7 +14,7 @@ from eos.committer import OpenEpoch
 from eos.errors import ConfigurationError, InDoubt, NewCluster, TransactionPoisoned
 from eos.protocol import State, UnknownPart, unknown
 from eos.pulsar.part import pulsar_part
-from eos.steps import EndingStep, Place, Step
+from eos.steps import AnyStep, EndingStep, Step
 from examples.folder.participant import KIND, FolderParticipant
 from recovery.decide import decide
 from recovery.resolve import resolve
@@ -77,7 +77,7 @@ def staged(folder: Path) -> list[Path]:
     return list((folder / ".staged").glob("*"))
 
 
-def dies_behind(driver: PlainDriver, place: Place, epoch: str) -> None:
+def dies_behind(driver: PlainDriver, place: AnyStep, epoch: str) -> None:
     def die() -> None:
         raise Died
 

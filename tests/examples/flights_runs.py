@@ -9,7 +9,7 @@ from eos.ids import TxnId
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import PulsarPart
 from examples.flights.data import Flights
-from examples.flights.run import Event, Kill, Run
+from examples.flights.run import DemoRun, Event, Kill
 from tests.protocol.epochs import NOW
 
 T0 = NOW.timestamp()
@@ -41,9 +41,9 @@ def record(
     )
 
 
-def eos_run() -> Run:
+def eos_run() -> DemoRun:
     """The executor killed in epoch 1, the driver in epoch 2: exactly once."""
-    run = Run("eos", FLIGHTS)
+    run = DemoRun("eos", FLIGHTS)
     run.records = [
         record(0, "OPEN", 1, txn=1),
         record(0, "PREPARED", 2, txn=1),
@@ -74,9 +74,9 @@ def eos_run() -> Run:
     return run
 
 
-def today_run() -> Run:
+def today_run() -> DemoRun:
     """The same kills: flight 3 was sent twice by the executor's death, 6 to 8 by the driver's."""
-    run = Run("today", FLIGHTS)
+    run = DemoRun("today", FLIGHTS)
     run.events = _events((0, 0, 4), (1, 10, 17), (2, 20, 22))
     run.events += [Event("died", -1, T0 + 23), *_events((2, 27, 29), (3, 30, 34))]
     run.kills = [Kill("executor", 1, T0 + 11.5, 1), Kill("driver", 2, T0 + 23, 3)]

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from examples.flights.timeline import Fate, Stretch, outages, readable, stretches
+from examples.flights.timeline import EpochFate, Stretch, outages, readable, stretches
 from tests.examples.flights_runs import eos_run, today_run
 
 
 def test_the_log_gives_attempts_aborts_and_what_was_in_doubt():
     epochs_1_and_2 = [s for s in stretches(eos_run()) if s.epoch in (1, 2)]
     assert epochs_1_and_2 == [
-        Stretch(1, 11, 13, Fate.ABORTED),
-        Stretch(1, 14, 15, Fate.WRITTEN),
-        Stretch(1, 15, 16, Fate.IN_DOUBT),
-        Stretch(2, 21, 22, Fate.WRITTEN),
-        Stretch(2, 22, 28, Fate.IN_DOUBT),
+        Stretch(1, 11, 13, EpochFate.ABORTED),
+        Stretch(1, 14, 15, EpochFate.WRITTEN),
+        Stretch(1, 15, 16, EpochFate.IN_DOUBT),
+        Stretch(2, 21, 22, EpochFate.WRITTEN),
+        Stretch(2, 22, 28, EpochFate.IN_DOUBT),
     ]
 
 
 def test_without_a_log_an_epoch_that_was_written_twice_shows():
     epoch_2 = [s for s in stretches(today_run()) if s.epoch == 2]
-    assert epoch_2 == [Stretch(2, 20, 22, Fate.REPEATED), Stretch(2, 27, 29, Fate.WRITTEN)]
+    assert epoch_2 == [
+        Stretch(2, 20, 22, EpochFate.REPEATED),
+        Stretch(2, 27, 29, EpochFate.WRITTEN),
+    ]
 
 
 def test_an_outage_lasts_until_the_next_driver_begins_an_epoch():

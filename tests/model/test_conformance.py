@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eos.committer import Committer, Written
+from eos.committer import Committer, Reports
 from eos.errors import EosError, Fenced, Retriable
 from eos.ids import MessageId, TxnId
 from eos.participant import Attempt
@@ -229,7 +229,7 @@ class World:
         self.events.append("die")
 
 
-def written(*, poisoned: bool = False) -> Written:
+def written(*, poisoned: bool = False) -> Reports:
     """What two tasks report."""
     summaries = [
         TaskSummary(
@@ -249,7 +249,7 @@ def run(committer: Committer, *epochs: str, poisoned: int = 0) -> None:
     left = poisoned
     for epoch in epochs:
 
-        def write() -> Written:
+        def write() -> Reports:
             nonlocal left
             left -= 1
             return written(poisoned=left >= 0)
@@ -381,7 +381,7 @@ def test_the_model_refuses_what_the_committer_would_not_do():
 def test_a_retriable_error_of_the_writing_half_is_an_attempt_of_its_own():
     world, failures = World(), [Retriable("an executor was lost")]
 
-    def write() -> Written:
+    def write() -> Reports:
         if failures:
             raise failures.pop()
         return written()

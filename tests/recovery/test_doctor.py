@@ -6,7 +6,7 @@ import pytest
 
 from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
-from recovery.checks.check import Verdict
+from recovery.checks.check import CheckStatus
 from recovery.checks.local import check_spark
 from recovery.checks.namespace import check_policies, check_retention
 from tests.support import admin
@@ -174,7 +174,7 @@ def test_a_quota_on_age_refuses_receipts_of_an_idle_sink(policies, settings, men
     quotas = {kind: {"policy": policy, **quota} for kind, quota in policies.items()}
     settings = {"backlogQuotaDefaultRetentionPolicy": policy, **settings}
     (check,) = check_policies("t/n", {"backlog_quota_map": quotas}, settings)
-    assert check.verdict is (Verdict.WARNING if mends else Verdict.OK)
+    assert check.verdict is (CheckStatus.WARNING if mends else CheckStatus.OK)
     assert (mends or "") in check.hint
 
 
@@ -232,14 +232,14 @@ HARMLESS = {
 @pytest.mark.parametrize("case", HARMFUL)
 def test_policies_that_remove_receipts_fail(case):
     (check,) = check_policies("t/n", *HARMFUL[case])
-    assert check.verdict is Verdict.FAILED
+    assert check.verdict is CheckStatus.FAILED
     assert check.hint
 
 
 @pytest.mark.parametrize("case", HARMLESS)
 def test_policies_that_leave_receipts_alone_are_ok(case):
     (check,) = check_policies("t/n", *HARMLESS[case])
-    assert check.verdict is Verdict.OK
+    assert check.verdict is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
@@ -261,28 +261,28 @@ def test_the_retention_of_receipts_is_told(own, default, says):
     keys = ("retentionTimeInMinutes", "retentionSizeInMB")
     policies = {"retention_policies": dict(zip(keys, own, strict=True))} if own else {}
     check = check_retention("t/n", policies, settings)
-    assert check.verdict is Verdict.OK
+    assert check.verdict is CheckStatus.OK
     assert says in check.found
 
 
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("spark.speculation true", Verdict.FAILED),
-        ("spark.speculation=true", Verdict.FAILED),
-        ("# spark.speculation true\nspark.master local", Verdict.OK),
-        ("spark.speculation   false\n", Verdict.OK),
-        ("spark.speculation\ttrue", Verdict.FAILED),
-        ("spark.speculation:true", Verdict.FAILED),
-        ("spark.speculation : TRUE ", Verdict.FAILED),
-        ("\f spark.specu\\\n   lation = \\\r\n true", Verdict.FAILED),
-        ("spark.specul\\u0061tion true", Verdict.FAILED),
-        ("spark.speculation true\nspark.speculation=false", Verdict.OK),
-        ("! spark.speculation true\rspark.a b\\\\", Verdict.OK),
-        ("spark.speculation.interval true", Verdict.OK),
-        ("spark\\ speculation true", Verdict.OK),
-        ("spark.x \\u00", Verdict.UNKNOWN),
-        (None, Verdict.OK),
+        ("spark.speculation true", CheckStatus.FAILED),
+        ("spark.speculation=true", CheckStatus.FAILED),
+        ("# spark.speculation true\nspark.master local", CheckStatus.OK),
+        ("spark.speculation   false\n", CheckStatus.OK),
+        ("spark.speculation\ttrue", CheckStatus.FAILED),
+        ("spark.speculation:true", CheckStatus.FAILED),
+        ("spark.speculation : TRUE ", CheckStatus.FAILED),
+        ("\f spark.specu\\\n   lation = \\\r\n true", CheckStatus.FAILED),
+        ("spark.specul\\u0061tion true", CheckStatus.FAILED),
+        ("spark.speculation true\nspark.speculation=false", CheckStatus.OK),
+        ("! spark.speculation true\rspark.a b\\\\", CheckStatus.OK),
+        ("spark.speculation.interval true", CheckStatus.OK),
+        ("spark\\ speculation true", CheckStatus.OK),
+        ("spark.x \\u00", CheckStatus.UNKNOWN),
+        (None, CheckStatus.OK),
     ],
 )
 def test_speculation_in_sparks_defaults_is_found(tmp_path, text, verdict):

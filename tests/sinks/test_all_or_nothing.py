@@ -15,7 +15,7 @@ from eos.commit_log import CommitLog
 from eos.committer import OpenEpoch
 from eos.errors import ConfigurationError, TransactionPoisoned
 from eos.protocol import State
-from eos.steps import EndingStep, Place, Step
+from eos.steps import AnyStep, EndingStep, Step
 from recovery.resolve import resolve
 from sinks import DeltaSink, all_or_nothing
 from sinks.delta_sink import DeltaOutput
@@ -75,7 +75,7 @@ def ids(pulsar_standalone, name, table):
     return read
 
 
-def dies_behind(place: Place, run) -> None:
+def dies_behind(place: AnyStep, run) -> None:
     def die() -> None:
         raise Died
 

@@ -22,7 +22,7 @@ from eos.errors import (
     NewCluster,
     NewLineage,
 )
-from eos.steps import EndingStep, Place, Step
+from eos.steps import AnyStep, EndingStep, Step
 from recovery.decide import Refused, decide
 from recovery.resolve import resolve
 from sinks import DeltaSink, all_or_nothing
@@ -62,7 +62,7 @@ def files(tmp_path) -> set[str]:
     return {path.name for path in (tmp_path / "table").rglob("*.parquet")}
 
 
-def dies_behind(place: Place, run) -> None:
+def dies_behind(place: AnyStep, run) -> None:
     def die() -> None:
         raise Died
 

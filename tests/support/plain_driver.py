@@ -18,7 +18,7 @@ from typing import Literal
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
-from eos.committer import Committer, EpochResult, Written
+from eos.committer import Committer, EpochResult, Reports
 from eos.ids import TopicName, TxnId
 from eos.participant import Participant
 from eos.protocol import LogRecord, Part
@@ -118,7 +118,7 @@ class PlainDriver:
         """Free connections."""
         self.participant.close()
 
-    def _write(self, parts: tuple[Part, ...], values: list[bytes]) -> Written:
+    def _write(self, parts: tuple[Part, ...], values: list[bytes]) -> Reports:
         part = parts[0]
         assert isinstance(part, PulsarPart)
         files = [_store(one, values[: self.folder_count]) for one in parts[1:]]

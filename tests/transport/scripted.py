@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from eos.transport.address import Address
 from eos.wire import commands
 from eos.wire.frames import FrameDecoder, encode_frame
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 CONNECTED = commands.Connected(server_version="scripted", protocol_version=21)
 
@@ -30,14 +30,14 @@ class Peer:
         while data := self.sock.recv(65536):
             yield from decoder.feed(data)
 
-    def next(self, kind: type[Message] = Message) -> Message:
+    def next(self, kind: type[WireMessage] = WireMessage) -> WireMessage:
         """The next command of ``kind``; others are passed over. EOFError at the end."""
         for command in self._commands:
             if isinstance(command, kind):
                 return command
         raise EOFError
 
-    def send(self, *answers: Message) -> None:
+    def send(self, *answers: WireMessage) -> None:
         self.sock.sendall(b"".join(map(encode_frame, answers)))
 
     def welcome(self) -> commands.Connect:

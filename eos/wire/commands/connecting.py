@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 PROTOCOL_VERSION: Final = 21
 
 
-class FeatureFlags(Message):
+class FeatureFlags(WireMessage):
     supports_auth_refresh: bool | None = field(1, "bool", default=None)
     supports_partial_producer: bool | None = field(3, "bool", default=None)
     supports_metadata_without_auto_creation: bool | None = field(5, "bool", default=None)
 
 
-class Connect(Message):
+class Connect(WireMessage):
     client_version: str = field(1, "string")
     auth_data: bytes | None = field(3, "bytes", default=None)
     protocol_version: int | None = field(4, "int32", default=None)
@@ -28,13 +28,13 @@ class Connect(Message):
         return f"Connect(auth_method_name={self.auth_method_name!r})"
 
 
-class Connected(Message):
+class Connected(WireMessage):
     server_version: str = field(1, "string")
     protocol_version: int = field(2, "int32", default=0)
     max_message_size: int = field(3, "int32", default=5 * 1024 * 1024)
 
 
-class AuthData(Message):
+class AuthData(WireMessage):
     auth_method_name: str | None = field(1, "string", default=None)
     auth_data: bytes | None = field(2, "bytes", default=None)
 
@@ -43,21 +43,21 @@ class AuthData(Message):
         return f"AuthData(auth_method_name={self.auth_method_name!r})"
 
 
-class AuthChallenge(Message):
+class AuthChallenge(WireMessage):
     server_version: str | None = field(1, "string", default=None)
     challenge: AuthData | None = field(2, AuthData, default=None)
     protocol_version: int | None = field(3, "int32", default=None)
 
 
-class AuthResponse(Message):
+class AuthResponse(WireMessage):
     client_version: str | None = field(1, "string", default=None)
     response: AuthData | None = field(2, AuthData, default=None)
     protocol_version: int | None = field(3, "int32", default=None)
 
 
-class Ping(Message):
+class Ping(WireMessage):
     pass
 
 
-class Pong(Message):
+class Pong(WireMessage):
     pass

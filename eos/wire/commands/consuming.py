@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from eos.wire.commands.parts import MessageIdData
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 
 class SubscriptionType(IntEnum):
@@ -28,7 +28,7 @@ class AckType(IntEnum):
     CUMULATIVE = 1
 
 
-class Subscribe(Message):
+class Subscribe(WireMessage):
     topic: str = field(1, "string")
     subscription: str = field(2, "string")
     subscription_type: int = field(3, "int32")
@@ -43,7 +43,7 @@ class Subscribe(Message):
     force_topic_creation: bool | None = field(15, "bool", default=None)
 
 
-class Deliver(Message):
+class Deliver(WireMessage):
     """MESSAGE of the protocol, which comes with an entry. Named so since all these are messages."""
 
     consumer_id: int = field(1, "uint64")
@@ -51,14 +51,14 @@ class Deliver(Message):
     redelivery_count: int = field(3, "uint32", default=0)
 
 
-class Ack(Message):
+class Ack(WireMessage):
     consumer_id: int = field(1, "uint64")
     ack_type: int = field(2, "int32")
     message_ids: tuple[MessageIdData, ...] = field(3, MessageIdData, default=())
     request_id: int | None = field(8, "uint64", default=None)
 
 
-class AckResponse(Message):
+class AckResponse(WireMessage):
     """The answer to an ACK with a request id."""
 
     consumer_id: int = field(1, "uint64")
@@ -67,26 +67,26 @@ class AckResponse(Message):
     request_id: int | None = field(6, "uint64", default=None)
 
 
-class Flow(Message):
+class Flow(WireMessage):
     """The broker may deliver so many messages more. It counts messages, not entries."""
 
     consumer_id: int = field(1, "uint64")
     permits: int = field(2, "uint32")
 
 
-class CloseConsumer(Message):
+class CloseConsumer(WireMessage):
     """Travels both ways: the broker sends it when a topic is unloaded or deleted."""
 
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
 
 
-class GetLastMessageId(Message):
+class GetLastMessageId(WireMessage):
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
 
 
-class GetLastMessageIdResponse(Message):
+class GetLastMessageIdResponse(WireMessage):
     """The last entry that will be delivered: no marker, below every open transaction."""
 
     last_message_id: MessageIdData = field(1, MessageIdData)

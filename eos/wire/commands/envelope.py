@@ -9,10 +9,10 @@ from dataclasses import fields
 from typing import Final
 
 from eos.wire.commands import answers, connecting, consuming, finding, producing, transactions
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 
-class BaseCommand(Message):
+class BaseCommand(WireMessage):
     """The envelope: ``type``, and the command in the field whose number equals it."""
 
     type: int = field(1, "int32")
@@ -84,19 +84,19 @@ class BaseCommand(Message):
     )
 
 
-FIELD_NAMES: Final[dict[type[Message], str]] = {
+FIELD_NAMES: Final[dict[type[WireMessage], str]] = {
     spec.metadata["kind"]: spec.name for spec in fields(BaseCommand) if spec.name != "type"
 }
 """Command -> its field in BaseCommand."""
 
-TYPE_NUMBERS: Final[dict[type[Message], int]] = {
+TYPE_NUMBERS: Final[dict[type[WireMessage], int]] = {
     spec.metadata["kind"]: spec.metadata["number"]
     for spec in fields(BaseCommand)
     if spec.name != "type"
 }
 """Command -> BaseCommand's ``type``."""
 
-COMMANDS: Final[dict[int, type[Message]]] = {
+COMMANDS: Final[dict[int, type[WireMessage]]] = {
     number: command for command, number in TYPE_NUMBERS.items()
 }
 """BaseCommand's ``type`` -> command; a type that is not here is one that we do not speak."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 
 class LookupType(IntEnum):
@@ -21,13 +21,13 @@ class TopicsMode(IntEnum):
     PERSISTENT = 0
 
 
-class PartitionedMetadata(Message):
+class PartitionedMetadata(WireMessage):
     topic: str = field(1, "string")
     request_id: int = field(2, "uint64")
     metadata_auto_creation_enabled: bool | None = field(6, "bool", default=None)
 
 
-class PartitionedMetadataResponse(Message):
+class PartitionedMetadataResponse(WireMessage):
     partitions: int = field(1, "uint32", default=0)
     request_id: int = field(2, "uint64")
     response: int = field(3, "int32", default=0)
@@ -35,13 +35,13 @@ class PartitionedMetadataResponse(Message):
     message: str = field(5, "string", default="")
 
 
-class Lookup(Message):
+class Lookup(WireMessage):
     topic: str = field(1, "string")
     request_id: int = field(2, "uint64")
     authoritative: bool | None = field(3, "bool", default=None)
 
 
-class LookupResponse(Message):
+class LookupResponse(WireMessage):
     broker_url: str | None = field(1, "string", default=None)
     broker_url_tls: str | None = field(2, "string", default=None)
     response: int = field(3, "int32", default=int(LookupType.FAILED))
@@ -52,7 +52,7 @@ class LookupResponse(Message):
     proxy_through_service_url: bool = field(8, "bool", default=False)
 
 
-class GetTopics(Message):
+class GetTopics(WireMessage):
     """GET_TOPICS_OF_NAMESPACE."""
 
     request_id: int = field(1, "uint64")
@@ -60,6 +60,6 @@ class GetTopics(Message):
     mode: int | None = field(3, "int32", default=None)
 
 
-class GetTopicsResponse(Message):
+class GetTopicsResponse(WireMessage):
     request_id: int = field(1, "uint64")
     topics: tuple[str, ...] = field(2, "string", default=())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from eos.ids import MessageId
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 
-class KeyValue(Message):
+class KeyValue(WireMessage):
     key: str = field(1, "string")
     value: str = field(2, "string")
 
 
-class MessageIdData(Message):
+class MessageIdData(WireMessage):
     ledger: int = field(1, "uint64")
     entry: int = field(2, "uint64")
     partition: int = field(3, "int32", default=-1)
@@ -30,11 +30,11 @@ class MessageIdData(Message):
         return cls(ledger=message_id.ledger, entry=message_id.entry)
 
 
-class EncryptionKeys(Message):
+class EncryptionKeys(WireMessage):
     key: str = field(1, "string")
 
 
-class MessageMetadata(Message):
+class MessageMetadata(WireMessage):
     """Goes with each entry; both halves of the transaction's id stand here *and* in SEND."""
 
     producer_name: str = field(1, "string")

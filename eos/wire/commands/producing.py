@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eos.wire.commands.parts import MessageIdData
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 
-class Producer(Message):
+class Producer(WireMessage):
     topic: str = field(1, "string")
     producer_id: int = field(2, "uint64")
     request_id: int = field(3, "uint64")
@@ -16,7 +16,7 @@ class Producer(Message):
     txn_enabled: bool | None = field(12, "bool", default=None)
 
 
-class ProducerSuccess(Message):
+class ProducerSuccess(WireMessage):
     request_id: int = field(1, "uint64")
     producer_name: str = field(2, "string")
     last_sequence_id: int = field(3, "int64", default=-1)
@@ -24,7 +24,7 @@ class ProducerSuccess(Message):
     producer_ready: bool = field(6, "bool", default=True)
 
 
-class Send(Message):
+class Send(WireMessage):
     producer_id: int = field(1, "uint64")
     sequence_id: int = field(2, "uint64")
     num_messages: int | None = field(3, "int32", default=None)
@@ -32,20 +32,20 @@ class Send(Message):
     txnid_most: int | None = field(5, "uint64", default=None)
 
 
-class SendReceipt(Message):
+class SendReceipt(WireMessage):
     producer_id: int = field(1, "uint64")
     sequence_id: int = field(2, "uint64")
     message_id: MessageIdData | None = field(3, MessageIdData, default=None)
 
 
-class SendError(Message):
+class SendError(WireMessage):
     producer_id: int = field(1, "uint64")
     sequence_id: int = field(2, "uint64")
     error: int = field(3, "int32")
     message: str = field(4, "string", default="")
 
 
-class CloseProducer(Message):
+class CloseProducer(WireMessage):
     """Travels both ways: the broker sends it when a topic is unloaded or deleted."""
 
     producer_id: int = field(1, "uint64")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from eos.wire.messages import Message, field
+from eos.wire.messages import WireMessage, field
 
 
 class TxnAction(IntEnum):
@@ -15,13 +15,13 @@ class TxnAction(IntEnum):
     ABORT = 1
 
 
-class NewTxn(Message):
+class NewTxn(WireMessage):
     request_id: int = field(1, "uint64")
     ttl_ms: int | None = field(2, "uint64", default=None)
     tc_id: int | None = field(3, "uint64", default=None)
 
 
-class NewTxnResponse(Message):
+class NewTxnResponse(WireMessage):
     request_id: int = field(1, "uint64")
     txnid_least: int | None = field(2, "uint64", default=None)
     txnid_most: int | None = field(3, "uint64", default=None)
@@ -29,14 +29,14 @@ class NewTxnResponse(Message):
     message: str = field(5, "string", default="")
 
 
-class AddPartitionToTxn(Message):
+class AddPartitionToTxn(WireMessage):
     request_id: int = field(1, "uint64")
     txnid_least: int | None = field(2, "uint64", default=None)
     txnid_most: int | None = field(3, "uint64", default=None)
     partitions: tuple[str, ...] = field(4, "string", default=())
 
 
-class AddPartitionToTxnResponse(Message):
+class AddPartitionToTxnResponse(WireMessage):
     request_id: int = field(1, "uint64")
     txnid_least: int = field(2, "uint64", default=0)
     txnid_most: int = field(3, "uint64", default=0)
@@ -44,14 +44,14 @@ class AddPartitionToTxnResponse(Message):
     message: str = field(5, "string", default="")
 
 
-class EndTxn(Message):
+class EndTxn(WireMessage):
     request_id: int = field(1, "uint64")
     txnid_least: int | None = field(2, "uint64", default=None)
     txnid_most: int | None = field(3, "uint64", default=None)
     action: int | None = field(4, "int32", default=None)
 
 
-class EndTxnResponse(Message):
+class EndTxnResponse(WireMessage):
     request_id: int = field(1, "uint64")
     txnid_least: int = field(2, "uint64", default=0)
     txnid_most: int = field(3, "uint64", default=0)
@@ -59,12 +59,12 @@ class EndTxnResponse(Message):
     message: str = field(5, "string", default="")
 
 
-class TcClientConnectRequest(Message):
+class TcClientConnectRequest(WireMessage):
     request_id: int = field(1, "uint64")
     tc_id: int = field(2, "uint64")
 
 
-class TcClientConnectResponse(Message):
+class TcClientConnectResponse(WireMessage):
     request_id: int = field(1, "uint64")
     error: int | None = field(2, "int32", default=None)
     message: str = field(3, "string", default="")

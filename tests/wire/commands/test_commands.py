@@ -13,7 +13,7 @@ from eos.errors import ProtocolError
 from eos.wire import commands
 from eos.wire.commands import COMMANDS
 from eos.wire.frames import Delivery, FrameDecoder, encode_frame
-from eos.wire.messages import Message
+from eos.wire.messages import WireMessage
 
 RANGES = {
     "uint64": (0, 2**64 - 1),
@@ -39,7 +39,7 @@ def values_of(spec: dataclasses.Field[Any]) -> st.SearchStrategy[Any]:
     return values
 
 
-def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
+def messages(kind: type[WireMessage]) -> st.SearchStrategy[WireMessage]:
     """Any message of a class, declared as it is: each field with all values of its kind."""
     return st.builds(kind, **{spec.name: values_of(spec) for spec in dataclasses.fields(kind)})
 
