@@ -26,7 +26,7 @@ from chaos.cluster.spark_env import local_cluster
 from examples.flights.data import FILES_PER_EPOCH
 from examples.flights.run import Way
 
-WriteEpoch = Callable[[DataFrame, int], None]
+WriteBatch = Callable[[DataFrame, int], None]
 
 SINK_ID = "flights"
 
@@ -110,7 +110,7 @@ def _schema(job: FlightsJob) -> StructType:
     return from_arrow_schema(pyarrow.parquet.read_schema(first), prefer_timestamp_ntz=False)
 
 
-def _writer(job: FlightsJob) -> WriteEpoch:
+def _writer(job: FlightsJob) -> WriteBatch:
     if job.way == "today":
         from examples.flights.today import write_with_pulsar_client
 
