@@ -16,8 +16,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from chaos import options
-from chaos.campaign import Campaign, CampaignEntry, of_pairs, of_seeds, of_singles, of_soak, run_all
+from chaos import _options as options
+from chaos._campaign import (
+    Campaign,
+    CampaignEntry,
+    of_pairs,
+    of_seeds,
+    of_singles,
+    of_soak,
+    run_all,
+)
 from chaos.checker.anomalies import AnomalyKind
 from chaos.cluster import spark_rehearsal
 from chaos.faults import FAULTS

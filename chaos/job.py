@@ -48,7 +48,7 @@ class Job:
         on_new_cluster: what the operator says to a driver that finds another cluster.
         shape: what kind of query it is, for the harness's own workload.
         table: of a second output, for the same; "" for none.
-        habits: what its user's code does, for the same (``chaos.habits``).
+        habits: what its user's code does, for the same (``chaos._habits``).
         spark_conf: more settings of Spark.
     """
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from chaos.run import Result
+    from chaos._run import Result
     from chaos.testing import ChaosCluster
 
 

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos._options import for_workload, parse_faults
+from chaos._run import Result, ScheduleRun
 from chaos.job import load
-from chaos.options import for_workload, parse_faults
 from chaos.planning import draw
-from chaos.run import Result, ScheduleRun
 from chaos.schedule import Schedule
 from eos.standalone import PulsarStandalone
 

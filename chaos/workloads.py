@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos.habits import say, with_habits
-from chaos.notebook import Notebook
-from chaos.records import java_hash
+from chaos._habits import say, with_habits
+from chaos._notebook import Notebook
+from chaos._records import java_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 from eos.errors import EosError
+from recovery._report import escape
+from recovery._target import VerbExit, verb
 from recovery.exits import Exit, exit_of
-from recovery.report import escape
-from recovery.target import VerbExit, verb
 from recovery.verbs import log as log_verbs
 from recovery.verbs.abort import abort
 from recovery.verbs.decide import decide_verb

@@ -13,12 +13,12 @@ from eos.errors import ConfigurationError, Fatal, InDoubt
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import pulsar_part
 from eos.transport.security import Security
-from recovery.change import open_takeover
-from recovery.evidence import Evidence, ask_outputs, gather
-from recovery.given_up import check_given_up
-from recovery.moments import life_of
-from recovery.objections import Objection, Verdict, objections
-from recovery.target import Target
+from recovery._change import open_takeover
+from recovery._evidence import Evidence, ask_outputs, gather
+from recovery._given_up import check_given_up
+from recovery._moments import life_of
+from recovery._objections import Objection, Verdict, objections
+from recovery._target import Target
 
 STATE: Final = {
     Verdict.COMMITTED: State.COMMITTED,

@@ -8,7 +8,7 @@ from pathlib import Path
 from eos.errors import EosError
 from eos.protocol import LogRecord
 from eos.transport.security import Security
-from recovery.takeover import Takeover
+from recovery._takeover import Takeover
 
 
 def resolve(

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from eos.committer import EpochResult
-    from sinks.delta_sink import DeltaSink
-    from sinks.pulsar_sink import PulsarSink
+    from sinks._delta_sink import DeltaSink
+    from sinks._pulsar_sink import PulsarSink
     from sinks.several import all_or_nothing
 
 __all__ = ["DeltaSink", "EpochResult", "PulsarSink", "all_or_nothing"]
 
 _WHERE: Final = {
-    "DeltaSink": "sinks.delta_sink",
+    "DeltaSink": "sinks._delta_sink",
     "EpochResult": "eos.committer",
-    "PulsarSink": "sinks.pulsar_sink",
+    "PulsarSink": "sinks._pulsar_sink",
     "all_or_nothing": "sinks.several",
 }
 
 
 def __getattr__(name: str) -> object:
-    # Late (PEP 562): executors import sinks.task, and have neither pydantic nor deltalake.
+    # Late (PEP 562): executors import sinks._task, and have neither pydantic nor deltalake.
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from eos.committer import Reports
 from eos.errors import ConfigurationError, Retriable
 from eos.protocol import Part
-from sinks.arguments import check_dataframe
-from sinks.jobs import tagged_jobs
+from sinks._arguments import check_dataframe
+from sinks._jobs import tagged_jobs
 from sinks.options import SinkOptions
 from sinks.output import Output
 from sinks.sink import Sink

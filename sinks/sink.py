@@ -29,19 +29,19 @@ from eos.protocol import (
     unfinished_epoch,
 )
 from eos.retry import attempts
-from sinks.arguments import BatchKey, batch_key, check_batch
-from sinks.failures import shortened
-from sinks.jobs import spark_context
-from sinks.options import SinkOptions
-from sinks.output import Output
-from sinks.progress import log_written
-from sinks.streaming import (
+from sinks._arguments import BatchKey, batch_key, check_batch
+from sinks._jobs import spark_context
+from sinks._progress import log_written
+from sinks._streaming import (
     is_stateful,
     may_rerun,
     planned_at,
     run_without_writing,
     running_query,
 )
+from sinks.failures import shortened
+from sinks.options import SinkOptions
+from sinks.output import Output
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from eos.steps import Step
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("eos", "sinks", "recovery", "chaos", "examples", "bench")
+SHIPPED = ("eos", "sinks", "recovery", "chaos")
+# Modules of users' own chaos runs, which nothing of ours imports.
+FOR_USERS = {"chaos.job", "chaos.planning", "chaos.schedule", "chaos.cli"}
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
@@ -36,14 +39,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
     "participant": {"protocol", "transport"},
-    "disk": set(),
-    "credentials": set(),
+    "_disk": set(),
+    "_credentials": set(),
     "commit_log": {
-        "credentials", "disk", "errors", "failpoints", "ids", "participant", "protocol", "steps",
+        "_credentials", "_disk", "errors", "failpoints", "ids", "participant", "protocol", "steps",
         "summary",
     },
     "delta": {
-        "commit_log", "credentials", "disk", "errors", "failpoints", "ids", "participant",
+        "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "participant",
         "protocol", "retry", "steps",
     },
     "committer": {
@@ -123,6 +126,35 @@ def test_no_module_imports_itself_by_way_of_others():
         }
     )
     sorter.prepare()
+
+
+def importers() -> dict[str, set[Path]]:
+    """The modules that are shipped, and which files outside the tests import each of them."""
+    modules = {name_of(path).removesuffix(".py").replace("/", ".") for path in files(*SHIPPED)}
+    found: dict[str, set[Path]] = {name: set() for name in modules}
+    for path in files(*PRODUCT):
+        for name in imports(path) & modules:
+            found[name].add(path)
+    return found
+
+
+def test_what_begins_with_an_underscore_is_its_own_folders_business():
+    for module, paths in importers().items():
+        if module.rpartition(".")[2].startswith("_") and not module.endswith("__"):
+            folder = ROOT.joinpath(*module.split(".")[:-1])
+            assert not [path for path in paths if not path.is_relative_to(folder)], module
+
+
+def test_what_nobody_outside_its_folder_imports_begins_with_an_underscore():
+    named = "".join(
+        path.read_text()
+        for path in (ROOT / "README.md", ROOT / "pyproject.toml", *(ROOT / "docs").rglob("*.md"))
+    )
+    for module, paths in importers().items():
+        folder, last = ROOT.joinpath(*module.split(".")[:-1]), module.rpartition(".")[2]
+        is_used = any(not path.is_relative_to(folder) for path in paths)
+        is_named = re.search(rf"{re.escape(module)}\b", named) is not None
+        assert last.startswith("_") or is_used or is_named or module in FOR_USERS, module
 
 
 def test_no_verb_imports_a_verb_and_nothing_but_the_command_line_does():

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from chaos.checker import deciding, reading
+from chaos.checker import _deciding as deciding
+from chaos.checker import _reading as reading
 from chaos.checker.anomalies import Anomaly, AnomalyKind
 from chaos.checker.history import RunHistory
 from chaos.checker.view import View

@@ -51,7 +51,7 @@ class Life:
         prepare(mine)
         with log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.cluster.driver", mine.to_json()],
+                [sys.executable, "-m", "chaos.cluster._driver", mine.to_json()],
                 cwd=project,
                 env={**os.environ, **spark_env(scratch, path=(project,)), **(env or {})},
                 stdin=subprocess.PIPE,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chaos.cluster.spark_archive import ARCHIVE, folder_of_archive
+from chaos.cluster._spark_archive import ARCHIVE, folder_of_archive
 from chaos.cluster.spark_env import local_cluster, spark_env
 from eos.standalone.maven import locked
 from eos.standalone.progress import Progress

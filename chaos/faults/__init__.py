@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.faults import (
-    broker,
-    executor,
-    log,
-    moments,
-    network,
-    receipts,
-    rival,
-    rows,
-    spark,
-    steps,
-    strangers,
-    topic,
-    transactions,
-    user,
-)
-from chaos.faults.fault import Fault, HitPart, Proof
+from chaos.faults import _broker as broker
+from chaos.faults import _executor as executor
+from chaos.faults import _log as log
+from chaos.faults import _moments as moments
+from chaos.faults import _network as network
+from chaos.faults import _receipts as receipts
+from chaos.faults import _rival as rival
+from chaos.faults import _rows as rows
+from chaos.faults import _spark as spark
+from chaos.faults import _steps as steps
+from chaos.faults import _strangers as strangers
+from chaos.faults import _topic as topic
+from chaos.faults import _transactions as transactions
+from chaos.faults import _user as user
+from chaos.faults._fault import Fault, HitPart, Proof
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault

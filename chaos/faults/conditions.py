@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from chaos._habits import HABITS, said
 from chaos.cluster.driver_log import DriverLog
 from chaos.cluster.target import FaultTarget
-from chaos.habits import HABITS, said
 from chaos.job import QueryShape
 from eos.errors import EosError
 from eos.ids import TopicName

@@ -11,7 +11,7 @@ from typing import Final
 from chaos.checker.history import Operation
 from chaos.cluster.target import FaultTarget
 from chaos.faults import FAULTS
-from chaos.faults.fault import Proof
+from chaos.faults._fault import Proof
 from chaos.schedule import Planned, Schedule
 
 _FIRES_WITHIN_S: Final = 30.0

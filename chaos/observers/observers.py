@@ -10,7 +10,7 @@ from typing import Final
 import pulsar
 
 from chaos.checker.history import Control, Position, ReaderSights
-from chaos.observers.control import ControlWriter
+from chaos.observers._control import ControlWriter
 from chaos.observers.readers import Watcher, drain, keep, open_client
 
 WATCHERS: Final = 2

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pulsar
 
+from chaos._record_text import id_in
 from chaos.checker.history import Position, ReaderSights, Sight
-from chaos.record_text import id_in
 
 _SENTINEL: Final = "chaos-sentinel"
 _KEEPER: Final = "chaos-keeper"

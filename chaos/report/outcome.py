@@ -8,11 +8,11 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from chaos._run import Result
 from chaos.checker.anomalies import Anomaly, AnomalyKind
 from chaos.checker.history import RunHistory
 from chaos.checker.view import View
 from chaos.observers.resources import Sample, grown
-from chaos.run import Result
 from chaos.schedule import Schedule
 from eos.errors import ConfigurationError
 

@@ -11,9 +11,9 @@ from typing import Final
 from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
 from chaos.observers.resources import are_long
+from chaos.report._plots import recovery_times, resources, timeline
 from chaos.report.machine import DURATIONS, Percentiles, durations_of, verdict_of
 from chaos.report.outcome import ScheduleOutcome
-from chaos.report.plots import recovery_times, resources, timeline
 
 _PAGE: Final = Template("""<!doctype html>
 <html lang="en">

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from eos.client.lookup import Lookup
+from eos.client._lookup import Lookup
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,

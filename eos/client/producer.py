@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from eos.client.transaction import Transaction, poisoning
-from eos.client.window import Budget, Window
+from eos.client._transaction import Transaction, poisoning
+from eos.client._window import Budget, Window
 from eos.errors import (
     BrokerNotReady,
     ConnectionLost,

@@ -15,7 +15,7 @@ from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
-from eos import disk
+from eos import _disk as disk
 from eos.commit_log import damage
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location

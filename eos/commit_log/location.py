@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow.fs
 from deltalake.fs import DeltaStorageHandler
 
-from eos import credentials
+from eos import _credentials as credentials
 from eos.errors import ConfigurationError
 from eos.ids import check_sink_id
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from eos.commit_log._table import LogTable
 from eos.commit_log.location import LOG_FOLDER, Location
-from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, ConfigurationError
 from eos.ids import check_sink_id
 

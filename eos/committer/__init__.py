@@ -1,9 +1,9 @@
 """Performs what the protocol decides; sinks and the recovery tools share it."""
 
-from eos.committer.claim import Claim
-from eos.committer.committer import Committer
-from eos.committer.epoch import EpochResult, PlanWriting, Reports
-from eos.committer.open_epoch import OpenEpoch
+from eos.committer._claim import Claim
+from eos.committer._committer import Committer
+from eos.committer._epoch import EpochResult, PlanWriting, Reports
+from eos.committer._open_epoch import OpenEpoch
 from eos.committer.participants import Participants
 
 __all__ = [

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 import pyarrow.fs
 
-from eos import credentials, disk
+from eos import _credentials as credentials
+from eos import _disk as disk
 from eos.errors import ConfigurationError, Retriable
 
 _PASSWORD: Final = re.compile(r"://[^/?#]*@|[?#]")

@@ -9,9 +9,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
+from eos._credentials import clean
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.credentials import clean
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eos.delta._table import TargetTable
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_of
 from eos.delta.part import KIND, DeltaPart
-from eos.delta.table import TargetTable
 from eos.errors import (
     ConfigurationError,
     EosError,

@@ -1,7 +1,7 @@
 """The commit protocol: records, what they mean, and what to do next. Pure: no I/O, no clock."""
 
-from eos.protocol.checks import check_order, check_record, check_successor, stage_of
-from eos.protocol.ending import (
+from eos.protocol._checks import check_order, check_record, check_successor, stage_of
+from eos.protocol._ending import (
     ABORTED,
     COMMITTED,
     Action,
@@ -14,7 +14,7 @@ from eos.protocol.ending import (
     next_action,
     unknown,
 )
-from eos.protocol.epochs import (
+from eos.protocol._epochs import (
     EpochDecision,
     Run,
     Skip,
@@ -25,19 +25,19 @@ from eos.protocol.epochs import (
     lost_log,
     unfinished_epoch,
 )
-from eos.protocol.history import History, Key
-from eos.protocol.keys import (
+from eos.protocol._history import History, Key
+from eos.protocol._keys import (
     BATCH,
     check_key,
     epoch_number,
     has_control_characters,
     is_streaming,
 )
-from eos.protocol.part import Part, Payload, Stage, UnknownPart, require, require_carried
-from eos.protocol.reasons import Reason, ReasonKind
-from eos.protocol.record import RECORD_VERSION, UNWRITTEN, LogRecord
-from eos.protocol.retention import Thinning, thin
-from eos.protocol.states import (
+from eos.protocol._part import Part, Payload, Stage, UnknownPart, require, require_carried
+from eos.protocol._reasons import Reason, ReasonKind
+from eos.protocol._record import RECORD_VERSION, UNWRITTEN, LogRecord
+from eos.protocol._retention import Thinning, thin
+from eos.protocol._states import (
     FINAL,
     OWING,
     TRANSITIONS,

@@ -24,14 +24,14 @@ from eos.errors import (
 from eos.ids import TopicName
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, LogRecord, Part, State, unknown
-from eos.pulsar.acknowledging import Acknowledging
+from eos.pulsar._acknowledging import Acknowledging
+from eos.pulsar._poison import find_poison, raise_task_error
+from eos.pulsar._settling import settle
 from eos.pulsar.asking import EndAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
 from eos.pulsar.pins import Pins, is_watched
-from eos.pulsar.poison import find_poison, raise_task_error
 from eos.pulsar.receipts import ReceiptTopic, receipt_topic_name, receipt_topics_of
 from eos.pulsar.roll_call import RollCall
-from eos.pulsar.settling import settle
 from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step

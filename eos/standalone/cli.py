@@ -106,7 +106,9 @@ def fetch() -> None:
     Exit codes: 0 the jars are there; 1 a first broker did not get ready; 2 Maven or Java is
     missing, or Maven failed.
     """
-    from eos.standalone import broker, class_rehearsal, jvm, maven
+    from eos.standalone import _broker as broker
+    from eos.standalone import _class_rehearsal as class_rehearsal
+    from eos.standalone import jvm, maven
 
     try:
         jars = maven.pulsar_jars()
@@ -125,7 +127,7 @@ def default_data_dir() -> Path:
 
 
 def _run(data: Path | None, config: dict[str, str]) -> None:
-    from eos.standalone.broker import PulsarStandalone
+    from eos.standalone._broker import PulsarStandalone
 
     with PulsarStandalone(data, config) as broker:
         typer.echo(f"service URL: {broker.service_url}")

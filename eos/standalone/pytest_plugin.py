@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from eos.standalone.broker import PulsarStandalone
+    from eos.standalone._broker import PulsarStandalone
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def pulsar_standalone() -> Iterator[PulsarStandalone]:
     ``pulsar_standalone.service_url`` and ``.admin_url`` say where it is. Tests share it: use
     topic names of your own, and don't kill it unless you ``restart()`` it.
     """
-    from eos.standalone.broker import PulsarStandalone
+    from eos.standalone._broker import PulsarStandalone
 
     with PulsarStandalone() as broker:
         yield broker

@@ -21,13 +21,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
+from eos.transport._answers import CONNECT, PendingRequests
+from eos.transport._greeting import Challenges, check_first_bytes, connect_command
+from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
+from eos.transport._stream import Chunk, Stream, open_stream
+from eos.transport._writer import WITHOUT_LIMIT, Writer
 from eos.transport.address import Address
-from eos.transport.answers import CONNECT, PendingRequests
-from eos.transport.greeting import Challenges, check_first_bytes, connect_command
-from eos.transport.listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport.security import Security
-from eos.transport.stream import Chunk, Stream, open_stream
-from eos.transport.writer import WITHOUT_LIMIT, Writer
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send

@@ -16,9 +16,9 @@ from eos.protocol import LogRecord, State
 from eos.pulsar.counting import Counted, is_counted
 from eos.pulsar.part import pulsar_part
 from eos.summary import PartitionFigures
-from recovery.audit.attempts import NEVER_READABLE, Attempts
-from recovery.report import Facts
-from recovery.sink_view import is_decided
+from recovery._report import Facts
+from recovery._sink_view import is_decided
+from recovery.audit._attempts import NEVER_READABLE, Attempts
 
 
 class Finding(Facts):

@@ -14,12 +14,12 @@ from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
 from eos.pulsar.part import NOTHING, PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import receipt_call
-from recovery.audit.attempts import Attempts
-from recovery.audit.outputs import audit_outputs
+from recovery._report import Facts
+from recovery._sink_view import Decided, Owing, Unfinished, view
+from recovery._target import Target
+from recovery.audit._attempts import Attempts
+from recovery.audit._outputs import audit_outputs
 from recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
-from recovery.report import Facts
-from recovery.sink_view import Decided, Owing, Unfinished, view
-from recovery.target import Target
 
 _NOWHERE: EntryPlace = (-1, -1)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from eos.errors import EosError
+from recovery._report import Facts
 from recovery.exits import Exit, exit_of
-from recovery.report import Facts
 
 
 class CheckStatus(StrEnum):

@@ -6,9 +6,9 @@ from eos.admin import AdminClient, CoordinatorState
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
+from recovery._report import age_s, duration
+from recovery._target import Target
 from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
-from recovery.report import age_s, duration
-from recovery.target import Target
 
 MAX_SKEW_S = 5.0
 OLD_TRANSACTION_S = 3600.0

@@ -7,10 +7,10 @@ from pathlib import Path
 from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.protocol import LogRecord
+from recovery._report import age_s, duration
+from recovery._target import Target
+from recovery.checks._properties import parse_properties
 from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
-from recovery.checks.properties import parse_properties
-from recovery.report import age_s, duration
-from recovery.target import Target
 
 MAX_AHEAD_S = 5.0
 

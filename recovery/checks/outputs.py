@@ -6,8 +6,8 @@ from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.protocol import LogRecord, Part
 from eos.pulsar.part import parts_elsewhere
+from recovery._target import Target
 from recovery.checks.check import Check, failed, of_error, ok
-from recovery.target import Target
 
 
 def check_outputs(target: Target, newest: list[LogRecord]) -> list[Check]:

@@ -11,7 +11,7 @@ from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 from eos.wire.commands import TxnAction
-from recovery.change import (
+from recovery._change import (
     ABORT,
     Apply,
     ChangeProgress,
@@ -24,9 +24,9 @@ from recovery.change import (
     label,
     open_takeover,
 )
-from recovery.report import Plan, PlanStep, Report, age_s, duration
-from recovery.sink_view import view
-from recovery.target import Target
+from recovery._report import Plan, PlanStep, Report, age_s, duration
+from recovery._sink_view import view
+from recovery._target import Target
 
 
 def abort(

@@ -8,14 +8,14 @@ import typer
 from rich.console import Console
 
 from eos.errors import EosError
-from recovery.change import Apply, ChangeProgress, GiveUp, Yes, carry_out, fencing_warning, label
+from recovery._change import Apply, ChangeProgress, GiveUp, Yes, carry_out, fencing_warning, label
+from recovery._evidence import Evidence
+from recovery._objections import Verdict
+from recovery._report import Plan, PlanStep, Report
+from recovery._sink_view import view
+from recovery._target import Target
 from recovery.decide import STATE, Case, reason_of
-from recovery.evidence import Evidence
 from recovery.exits import Exit
-from recovery.objections import Verdict
-from recovery.report import Plan, PlanStep, Report
-from recovery.sink_view import view
-from recovery.target import Target
 
 _MEANS: Final = {
     Verdict.COMMITTED: "The epoch is never written again. If the broker did not commit it after "

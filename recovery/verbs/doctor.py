@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.pulsar.part import pulsar_part
+from recovery._report import Report, escape
+from recovery._target import Target
 from recovery.checks.check import Check, CheckStatus
 from recovery.checks.cluster import check_cluster
 from recovery.checks.local import check_logs, check_spark
 from recovery.checks.namespace import check_receipt_topics
 from recovery.checks.outputs import check_outputs
 from recovery.exits import Exit, worst
-from recovery.report import Report, escape
-from recovery.target import Target
 
 _COLOURS = {
     CheckStatus.OK: "green",

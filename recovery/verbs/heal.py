@@ -12,10 +12,10 @@ from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFoun
 from eos.ids import TopicName
 from eos.pulsar.pins import commit_empty
 from eos.retry import Patience
-from recovery.change import Apply, ChangeProgress, Yes, carry_out
-from recovery.held_back import connect_coordinators, held_back
-from recovery.report import Plan, PlanStep, Report, age_s, duration
-from recovery.target import Target
+from recovery._change import Apply, ChangeProgress, Yes, carry_out
+from recovery._held_back import connect_coordinators, held_back
+from recovery._report import Plan, PlanStep, Report, age_s, duration
+from recovery._target import Target
 
 
 def heal(

@@ -16,10 +16,10 @@ from rich.console import Console
 from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
-from recovery.change import Apply, ChangeProgress, Yes, carry_out
+from recovery._change import Apply, ChangeProgress, Yes, carry_out
+from recovery._report import Plan, PlanStep, Report, escape
+from recovery._target import Target
 from recovery.exits import Exit
-from recovery.report import Plan, PlanStep, Report, escape
-from recovery.target import Target
 
 log_app = typer.Typer(
     no_args_is_help=True,

@@ -15,10 +15,10 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
+from recovery._held_back import HeldBack, connect_coordinators, held_back
+from recovery._report import Facts, Report, age_s, duration, escape
+from recovery._target import Target
 from recovery.exits import Exit, worst
-from recovery.held_back import HeldBack, connect_coordinators, held_back
-from recovery.report import Facts, Report, age_s, duration, escape
-from recovery.target import Target
 
 
 class Orphan(Facts):

@@ -8,9 +8,9 @@ import typer
 
 from eos.commit_log import Mendable, examine, mend
 from eos.errors import CommitLogError, EosError
-from recovery.change import Apply, ChangeProgress, Yes, carry_out
-from recovery.report import Plan, PlanStep, Report
-from recovery.target import Target
+from recovery._change import Apply, ChangeProgress, Yes, carry_out
+from recovery._report import Plan, PlanStep, Report
+from recovery._target import Target
 
 
 def repair(

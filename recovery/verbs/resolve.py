@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from eos.protocol import State
-from recovery.change import (
+from recovery._change import (
     ABORT,
     Apply,
     ChangeProgress,
@@ -21,9 +21,9 @@ from recovery.change import (
     label,
     open_takeover,
 )
-from recovery.report import Plan, PlanStep, Report
-from recovery.sink_view import SinkView, Unfinished, view
-from recovery.target import Target
+from recovery._report import Plan, PlanStep, Report
+from recovery._sink_view import SinkView, Unfinished, view
+from recovery._target import Target
 
 _WILL: Final = {
     State.OPEN: (

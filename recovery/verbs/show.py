@@ -8,16 +8,16 @@ import typer
 from rich.console import Console
 
 from eos.protocol import UNFINISHED, LogRecord
-from recovery.exits import Exit
-from recovery.moments import SAYS, Moment, is_of, life_of, moments_of, moments_table
-from recovery.report import Report, escape
-from recovery.sink_view import (
+from recovery._moments import SAYS, Moment, is_of, life_of, moments_of, moments_table
+from recovery._report import Report, escape
+from recovery._sink_view import (
     Owing,
     is_decided,
     meaning_of,
     owing_of,
 )
-from recovery.target import Target
+from recovery._target import Target
+from recovery.exits import Exit
 
 
 class ShowReport(Report):

@@ -12,9 +12,8 @@ from eos.admin import AdminClient
 from eos.errors import CommitLogError, EosError
 from eos.ids import TxnId
 from eos.protocol import BATCH
-from recovery.exits import Exit, worst
-from recovery.report import Facts, Report, duration, escape, facts_table
-from recovery.sink_view import (
+from recovery._report import Facts, Report, duration, escape, facts_table
+from recovery._sink_view import (
     SinkView,
     Unfinished,
     epoch_label,
@@ -22,7 +21,8 @@ from recovery.sink_view import (
     render_owing,
     view,
 )
-from recovery.target import Target
+from recovery._target import Target
+from recovery.exits import Exit, worst
 
 
 class BrokenSink(Facts):

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from recovery._report import Report, escape
+from recovery._sink_view import query_label, render_owing
+from recovery._target import Target
 from recovery.audit.partition import Finding
 from recovery.audit.sink import AuditedSink, SinkAudit
 from recovery.exits import Exit, worst
-from recovery.report import Report, escape
-from recovery.sink_view import query_label, render_owing
-from recovery.target import Target
 
 
 class VerifyReport(Report):

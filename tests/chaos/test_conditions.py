@@ -9,17 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.campaign import of_pairs, of_seeds, of_singles
+from chaos._campaign import of_pairs, of_seeds, of_singles
+from chaos._feed import Feed
+from chaos._options import for_workload, parse_faults
+from chaos._run import Result, ScheduleRun
 from chaos.checker.history import Record
 from chaos.cluster.driver_log import DriverLog
 from chaos.faults import DRAWN, FAULTS
 from chaos.faults.conditions import CONDITIONS, operators
-from chaos.feed import Feed
 from chaos.job import Job
-from chaos.options import for_workload, parse_faults
 from chaos.planning import clash, draw, fits, only, shape_of
 from chaos.report.outcome import outcome_of
-from chaos.run import Result, ScheduleRun
 from chaos.workloads import OWN
 from eos.ids import TopicName
 from tests.transport.scripted import wait_until

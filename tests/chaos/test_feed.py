@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from chaos.feed import Feed
+from chaos._feed import Feed
 from chaos.job import Job
 from chaos.planning import only
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults.user import _take_back
-from chaos.habits import HABITS_ENV, said, with_habits
+from chaos._habits import HABITS_ENV, said, with_habits
+from chaos._notebook import Notebook
+from chaos.faults._user import _take_back
 from chaos.job import Job
-from chaos.notebook import Notebook
 from eos.errors import DuplicateEpochCall
 
 SPARK = SimpleNamespace(sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None))

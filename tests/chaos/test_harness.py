@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from chaos._run import Result
 from chaos.checker.anomalies import AnomalyKind
 from chaos.planning import only
-from chaos.run import Result
 from eos.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chaos.faults import FAULTS
-from chaos.faults.fault import Fault, Proof
+from chaos.faults._fault import Fault, Proof
 from chaos.faults.nemesis import Nemesis
 from chaos.schedule import Planned, Schedule
 

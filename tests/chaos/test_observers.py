@@ -6,9 +6,9 @@ import time
 
 import pulsar
 
+from chaos._record_text import text_of
 from chaos.observers.observers import Observers
 from chaos.observers.readers import open_client
-from chaos.record_text import text_of
 from tests.support import admin
 
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos._run import ScheduleRun
 from chaos.checker.history import Control, ReaderSights, RunHistory
 from chaos.cluster.supervisor import JobFailed
 from chaos.faults import DRAWN, FAULTS
 from chaos.planning import only
-from chaos.run import ScheduleRun
 from eos import errors
 
 REFUSED = [fault for fault in FAULTS.values() if fault.ends_with]

@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chaos.campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
+from chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
+from chaos._run import Result
 from chaos.checker.anomalies import Anomaly, AnomalyKind
 from chaos.checker.history import Operation
 from chaos.faults import DRAWN
@@ -19,7 +20,6 @@ from chaos.planning import draw
 from chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
 from chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from chaos.report.page import write_page
-from chaos.run import Result
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from chaos._record_text import id_in, text_of
+from chaos._records import java_hash, records_of, release
 from chaos.faults import DRAWN, FAULTS
 from chaos.faults.conditions import CONDITIONS
 from chaos.job import Job
 from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
-from chaos.record_text import id_in, text_of
-from chaos.records import java_hash, records_of, release
 from eos.wire.batch import partitions_for_keys
 
 NAMES = DRAWN

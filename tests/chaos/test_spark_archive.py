@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import spark_archive, spark_rehearsal
+from chaos.cluster import _spark_archive as spark_archive
+from chaos.cluster import spark_rehearsal
 from chaos.cluster.spark_env import spark_env
 
 _SESSION = """

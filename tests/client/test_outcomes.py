@@ -6,7 +6,7 @@ import pytest
 
 from chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
-from eos.client import transaction as transaction_module
+from eos.client import _transaction as transaction_module
 from eos.errors import (
     EosError,
     Fatal,

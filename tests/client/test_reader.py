@@ -178,7 +178,7 @@ def test_a_read_ends_at_its_deadline_and_the_next_goes_on(client, name):
 
 def test_batches_are_permitted_by_their_messages(client, name, monkeypatch):
     """The broker counts messages: a batch takes more permits than there are."""
-    monkeypatch.setattr("eos.client.reader.PERMITS", 3)
+    monkeypatch.setattr("eos.client._reader.PERMITS", 3)
     producer = client.producer(name, create=True)
     for n in range(60):
         producer.send_many([Message(b"%d" % n)] * (n % 7 + 1))
@@ -189,7 +189,7 @@ def test_batches_are_permitted_by_their_messages(client, name, monkeypatch):
 
 
 def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch):
-    monkeypatch.setattr("eos.client.reader.MAX_WAITING_BYTES", 100_000)
+    monkeypatch.setattr("eos.client._reader.MAX_WAITING_BYTES", 100_000)
     ids = send(client, name, *[b"%d" % n + bytes(20_000) for n in range(100)])
     with client.reader(name) as reader:
         first_consumer = reader._id

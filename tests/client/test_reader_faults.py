@@ -107,7 +107,7 @@ def read(reader: Reader, wait_s: float = 0.5) -> list[Entry]:
 
 
 def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
-    monkeypatch.setattr("eos.client.reader.PERMITS", 10)
+    monkeypatch.setattr("eos.client._reader.PERMITS", 10)
     with reading(Broker(sending(*range(11)))) as reader:
         wait_until(lambda: reader._failure)
         assert len(reader._queue) == 10
@@ -118,7 +118,7 @@ def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
 
 
 def test_permits_are_given_back_in_halves(monkeypatch):
-    monkeypatch.setattr("eos.client.reader.PERMITS", 10)
+    monkeypatch.setattr("eos.client._reader.PERMITS", 10)
     broker = Broker(sending(*range(10)))
     with reading(broker) as reader:
         entries = reader.read(time.monotonic() + 20)
@@ -150,7 +150,7 @@ def test_what_is_still_under_way_to_an_earlier_consumer_is_dropped():
 
 
 def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch):
-    monkeypatch.setattr("eos.client.reader.MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr("eos.client._reader.MAX_WAITING_BYTES", 100)
     broker = Broker(sending(*range(20)))
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         reader = client.reader(TOPIC)

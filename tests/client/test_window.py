@@ -10,7 +10,7 @@ import pytest
 
 from chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
-from eos.client.window import ENTRY_OVERHEAD_BYTES, Budget, PendingEntry, Window
+from eos.client._window import ENTRY_OVERHEAD_BYTES, Budget, PendingEntry, Window
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 from eos.wire import commands

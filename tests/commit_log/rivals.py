@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eos.commit_log import CommitLog
-from eos.commit_log import log as log_module
+from eos.commit_log import _log as log_module
 from eos.errors import Fenced
 from tests.protocol.epochs import claim
 

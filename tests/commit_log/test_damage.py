@@ -10,9 +10,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.commit_log import SCHEMA, CommitLog, delta_table
+from eos.commit_log._table import LogTable
 from eos.commit_log.location import Location
 from eos.commit_log.schema import to_row
-from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError
 from eos.protocol import State
 from tests.protocol.epochs import FAILED, at, claim, opened

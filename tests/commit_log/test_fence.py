@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from eos.commit_log import CommitLog
-from eos.commit_log import head as head_module
-from eos.commit_log import table as table_module
+from eos.commit_log import _head as head_module
+from eos.commit_log import _table as table_module
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from tests.commit_log import rivals

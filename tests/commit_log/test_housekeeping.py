@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from eos.commit_log import CommitLog
-from eos.commit_log import log as log_module
-from eos.commit_log.housekeeping import keep_house
+from eos.commit_log import _log as log_module
+from eos.commit_log._housekeeping import keep_house
 from eos.commit_log.location import Location
 from eos.errors import Fenced
 from eos.protocol import State

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
-from eos.commit_log import log as log_module
-from eos.commit_log.housekeeping import keep_house
+from eos.commit_log import _log as log_module
+from eos.commit_log._housekeeping import keep_house
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, Fenced
 from tests.protocol.epochs import QUERY, claim, committed_epoch, opened

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from eos.commit_log import CommitLog, housekeeping
-from eos.commit_log import log as log_module
-from eos.commit_log.housekeeping import keep_house
+from eos.commit_log import CommitLog
+from eos.commit_log import _housekeeping as housekeeping
+from eos.commit_log import _log as log_module
+from eos.commit_log._housekeeping import keep_house
+from eos.commit_log._reading import read_history
+from eos.commit_log._table import LogTable
 from eos.commit_log.location import Location
-from eos.commit_log.reading import read_history
 from eos.commit_log.schema import to_table
-from eos.commit_log.table import LogTable
 from eos.errors import CommitLogError, Retriable
 from eos.protocol import State, thin
 from tests.protocol.epochs import at, claim, committed_epoch, opened, step

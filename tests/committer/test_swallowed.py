@@ -103,7 +103,7 @@ def test_what_a_later_epoch_has_passed_by_is_no_obstacle_and_stays_known(make_dr
     swallowing(driver, "1")
     driver.during_write = lambda _: None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eos.protocol.epochs._left_behind", lambda *_: None)
+        patch.setattr("eos.protocol._epochs._left_behind", lambda *_: None)
         driver.run("2")
     assert make_driver().run("3").status == "written"
     assert [record.epoch for record in make_driver().log.history.owing] == ["1"]

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from eos.delta._table import TargetTable
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
-from eos.delta.table import TargetTable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

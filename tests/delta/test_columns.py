@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from eos.delta.columns import check, conform, fits
+from eos.delta._columns import check, conform, fits
 from eos.errors import InputError
 
 TABLE = pa.schema(

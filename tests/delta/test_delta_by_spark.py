@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from eos.delta.table import TargetTable
+from eos.delta._table import TargetTable
 from eos.errors import ConfigurationError, Fatal
 from eos.standalone.maven import delta_jars
 from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from eos.delta._table import TargetTable
 from eos.delta.staging import StagingTarget, stage
-from eos.delta.table import TargetTable
 from eos.errors import CommitUnconfirmed, Retriable
 from tests.commit_log.test_s3 import keys
 from tests.delta.tables import SCHEMA, batch, commit, ids, made, numbered, rows, staged

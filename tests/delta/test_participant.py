@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
 from eos.committer import Committer
+from eos.delta._table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
-from eos.delta.table import TargetTable
 from eos.errors import CommitUnconfirmed
 from eos.protocol import BATCH, Known, LogRecord, Stage, State
 from tests.testing.outputs import TableOutput

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eos import disk
+from eos import _disk as disk
 from eos.delta import staging
 from eos.delta.folder import Folder
 from eos.delta.staging import StagingTarget, stage

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.delta.statistics import INDEXED_COLUMNS, FileStatistics
+from eos.delta._statistics import INDEXED_COLUMNS, FileStatistics
 
 KINDS = {
     "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),

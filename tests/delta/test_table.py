@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from eos import disk
-from eos.delta.table import TargetTable
+from eos import _disk as disk
+from eos.delta._table import TargetTable
 from eos.errors import (
     CommitUnconfirmed,
     ConfigurationError,

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from eos.ids import MessageId
 from eos.protocol import Action, EndPart, Fate, Run, decide_epoch, next_action
+from eos.pulsar._ending import next_asking
+from eos.pulsar._poison import find_poison
 from eos.pulsar.asking import Answers, Asking, Ended, WitnessAnswer
-from eos.pulsar.ending import next_asking
-from eos.pulsar.poison import find_poison
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
 

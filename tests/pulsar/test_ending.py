@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eos.protocol import ABORTED, COMMITTED, Known
+from eos.pulsar._ending import next_asking
 from eos.pulsar.asking import (
     Answers,
     AskData,
@@ -20,7 +21,6 @@ from eos.pulsar.asking import (
     MarkAnswer,
     WitnessAnswer,
 )
-from eos.pulsar.ending import next_asking
 
 ALL_ANSWERS = [
     Answers(*parts)

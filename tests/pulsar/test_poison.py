@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eos.ids import MessageId
-from eos.pulsar.poison import find_poison
+from eos.pulsar._poison import find_poison
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 
 TOPIC = "persistent://public/default/t-partition-0"

@@ -13,7 +13,7 @@ from eos.summary import PartitionFigures
 from eos.wire.batch import Entry, Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
-from recovery.audit.attempts import Attempts
+from recovery.audit._attempts import Attempts
 from recovery.audit.partition import PartitionAudit
 from tests.protocol.epochs import EMPTY, FAILED, changed, claim, opened, step
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.commit_log import SCHEMA, CommitLog, to_row
-from eos.commit_log import housekeeping as housekeeping_module
+from eos.commit_log import _housekeeping as housekeeping_module
 from eos.errors import CommitLogError
 from tests.protocol.epochs import at, claim, opened
 from tests.support.logs import compact_twice, small_log

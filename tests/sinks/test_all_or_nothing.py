@@ -18,7 +18,7 @@ from eos.protocol import State
 from eos.steps import AnyStep, EndingStep, Step
 from recovery.resolve import resolve
 from sinks import DeltaSink, all_or_nothing
-from sinks.delta_sink import DeltaOutput
+from sinks._delta_sink import DeltaOutput
 from tests.support.judge import drain
 
 PLACES = [

@@ -9,7 +9,7 @@ import pytest
 
 BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
 ON_EXECUTORS = """
-import sinks.task, sinks.delta_task, eos.summary, pyarrow as pa
+import sinks._task, sinks._delta_task, eos.summary, pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]
 from eos.client import PulsarClient
@@ -18,7 +18,7 @@ EVERYTHING_BUT_SINKS = """
 import importlib, pkgutil, eos, recovery, chaos
 for package in (eos, recovery, chaos):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if module.name not in ("eos.standalone.container", "chaos.cluster.driver"):
+        if module.name not in ("eos.standalone._container", "chaos.cluster._driver"):
             importlib.import_module(module.name)
 """
 

@@ -11,8 +11,8 @@ from tests.support.admin import create_partitioned
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level(logging.INFO, logger="sinks.progress")
-    return lambda: [r.getMessage() for r in caplog.records if r.name == "sinks.progress"]
+    caplog.set_level(logging.INFO, logger="sinks._progress")
+    return lambda: [r.getMessage() for r in caplog.records if r.name == "sinks._progress"]
 
 
 def test_each_epoch_is_a_line_with_its_rows_bytes_and_time(spark, make_sink, lines, name):

@@ -14,10 +14,10 @@ from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
 from eos.transport.security import Security
 from eos.wire.batch import Compression
+from sinks import _task as task_module
 from sinks import clients
-from sinks import task as task_module
+from sinks._task import WriteTask, _Run, gathered
 from sinks.clients import MAX_KEPT, ClientOptions, kept_client
-from sinks.task import WriteTask, _Run, gathered
 
 
 def batch(*values: int) -> pa.RecordBatch:

@@ -26,8 +26,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import PulsarStandalone, settings
-from eos.standalone.readiness import Probe
+from eos.standalone import PulsarStandalone
+from eos.standalone import _settings as settings
+from eos.standalone._readiness import Probe
 from tests.standalone.messages import read, write
 from tests.support.tokens import CONFIG, KEY, token
 
@@ -298,7 +299,7 @@ def test_a_container_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatc
     from docker.types import HostConfig
     from testcontainers.core import container as testcontainers
 
-    from eos.standalone.container import Container
+    from eos.standalone._container import Container
 
     monkeypatch.setattr(testcontainers, "DockerClient", lambda **_: None)
     created = Container(None)._create({"bindAddress": "127.0.0.1"}, [6650, 8080])

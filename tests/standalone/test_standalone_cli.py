@@ -14,7 +14,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from eos.standalone import PulsarStandalone, class_archive, class_rehearsal, maven
+from eos.standalone import PulsarStandalone, maven
+from eos.standalone import _class_archive as class_archive
+from eos.standalone import _class_rehearsal as class_rehearsal
 from eos.standalone.cli import app
 from tests.standalone.messages import read, write
 

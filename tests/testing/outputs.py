@@ -12,15 +12,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from eos.client import PulsarClient
-from eos.delta.kind import KIND as DELTA
+from eos.delta._kind import KIND as DELTA
+from eos.delta._table import TargetTable
 from eos.delta.opening import schema_text
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
-from eos.delta.table import TargetTable
 from eos.participant import Access, Kind, Participant
 from eos.protocol import Part
-from eos.pulsar.kind import KIND as PULSAR
+from eos.pulsar._kind import KIND as PULSAR
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.summary import PartitionFigures, TaskSummary

@@ -19,8 +19,8 @@ from eos.errors import (
     RequestTimeout,
     Unauthorized,
 )
+from eos.transport import _writer as writer_module
 from eos.transport import connection as connection_module
-from eos.transport import writer as writer_module
 from eos.transport.connection import Connection
 from eos.transport.security import Security
 from eos.wire import commands

@@ -1,12 +1,12 @@
 """Rows <-> the bytes of entries: which partition, which batch, and what a reader finds in them."""
 
-from eos.wire.batch.checks import check_rows
-from eos.wire.batch.compression import Compression
-from eos.wire.batch.encoder import EncodedBatch, encode_batches
-from eos.wire.batch.entry import Entry
-from eos.wire.batch.reader import DecodedMessage, decode_batch
-from eos.wire.batch.routing import partitions_for_keys, split_by_partition
-from eos.wire.batch.rows import Message, Rows, rows_from_messages
+from eos.wire.batch._checks import check_rows
+from eos.wire.batch._compression import Compression
+from eos.wire.batch._encoder import EncodedBatch, encode_batches
+from eos.wire.batch._entry import Entry
+from eos.wire.batch._reader import DecodedMessage, decode_batch
+from eos.wire.batch._routing import partitions_for_keys, split_by_partition
+from eos.wire.batch._rows import Message, Rows, rows_from_messages
 
 __all__ = [
     "Compression",

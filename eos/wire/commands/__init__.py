@@ -4,8 +4,8 @@ Numbers from ``pulsar-common/src/main/proto/PulsarApi.proto`` of apache/pulsar. 
 a request with its answer. Names of fields are ours where Pulsar's would mislead.
 """
 
-from eos.wire.commands.answers import Error, Success
-from eos.wire.commands.connecting import (
+from eos.wire.commands._answers import Error, Success
+from eos.wire.commands._connecting import (
     PROTOCOL_VERSION,
     AuthChallenge,
     AuthData,
@@ -16,7 +16,7 @@ from eos.wire.commands.connecting import (
     Ping,
     Pong,
 )
-from eos.wire.commands.consuming import (
+from eos.wire.commands._consuming import (
     Ack,
     AckResponse,
     AckType,
@@ -29,8 +29,8 @@ from eos.wire.commands.consuming import (
     Subscribe,
     SubscriptionType,
 )
-from eos.wire.commands.envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
-from eos.wire.commands.finding import (
+from eos.wire.commands._envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
+from eos.wire.commands._finding import (
     GetTopics,
     GetTopicsResponse,
     Lookup,
@@ -40,8 +40,8 @@ from eos.wire.commands.finding import (
     PartitionedMetadataResponse,
     TopicsMode,
 )
-from eos.wire.commands.parts import EncryptionKeys, KeyValue, MessageIdData, MessageMetadata
-from eos.wire.commands.producing import (
+from eos.wire.commands._parts import EncryptionKeys, KeyValue, MessageIdData, MessageMetadata
+from eos.wire.commands._producing import (
     CloseProducer,
     Producer,
     ProducerSuccess,
@@ -49,7 +49,7 @@ from eos.wire.commands.producing import (
     SendError,
     SendReceipt,
 )
-from eos.wire.commands.transactions import (
+from eos.wire.commands._transactions import (
     AddPartitionToTxn,
     AddPartitionToTxnResponse,
     EndTxn,

@@ -10,7 +10,7 @@ import pytest
 
 from eos.errors import InputError, MessageTooLarge
 from eos.wire.batch import Message, Rows, check_rows, encode_batches, rows_from_messages
-from eos.wire.batch.metadata import message_sizes
+from eos.wire.batch._metadata import message_sizes
 
 LIMIT = 1000
 MAP = pa.map_(pa.string(), pa.string())

@@ -26,7 +26,7 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
-from eos.wire.batch.metadata import message_sizes
+from eos.wire.batch._metadata import message_sizes
 from eos.wire.checksum import crc32c
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "java_batches.json").read_text())

@@ -21,7 +21,7 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
-from eos.wire.batch.compression import MAX_UNCOMPRESSED_BYTES, decompress
+from eos.wire.batch._compression import MAX_UNCOMPRESSED_BYTES, decompress
 from eos.wire.checksum import entry_checksum
 from eos.wire.frames import Delivery, FrameDecoder
 from tests.wire.entries import body, frame, metadata

@@ -1,0 +1,251 @@
+"""Many schedules, one after the other: resumable, cut into shards, failures shrunk."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Final
+
+from chaos._run import ScheduleRun
+from chaos.cluster.driver_log import logs_in
+from chaos.faults import DRAWN, FAULTS
+from chaos.faults.conditions import CONDITIONS
+from chaos.planning import draw, only, soak
+from chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
+from chaos.schedule import Schedule
+from eos.standalone import PulsarStandalone
+
+_TRIES: Final = 2
+"""A schedule does not hit the same moment each time: a smaller one may pass once and still fail."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CampaignEntry:
+    """One schedule of a campaign. ``words``: what makes ``eos-chaos run`` run just this one.
+    ``is_alone``: it is there for one fault, which has to happen."""
+
+    name: str
+    schedule: Schedule
+    words: tuple[str, ...]
+    minutes: float | None = None
+    is_alone: bool = False
+
+
+def of_soak(seed: int, minutes: float) -> Iterator[CampaignEntry]:
+    """One long run; its driver lives from the beginning to the end."""
+    survived = [fault.name for fault in FAULTS.values() if fault.is_survived]
+    words = ("--soak-minutes", f"{minutes:g}", "--seed", str(seed))
+    yield CampaignEntry(f"soak-{seed}", soak(seed, survived, minutes=minutes), words, minutes)
+
+
+def of_seeds(
+    seeds: Sequence[int], faults: Sequence[str], epochs: int, always: Sequence[str] = ()
+) -> Iterator[CampaignEntry]:
+    """The random schedules of these seeds. ``always``: conditions that each of them has."""
+    holding = ("--always", ",".join(always)) if always else ()
+    for seed in seeds:
+        words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs), *holding)
+        schedule = draw(seed, faults, epochs=epochs, always=always)
+        yield CampaignEntry(f"seed-{seed}", schedule, words + _choice(faults))
+
+
+def of_singles(faults: Sequence[str]) -> Iterator[CampaignEntry]:
+    """Each fault alone."""
+    for name in faults:
+        keyed = name not in FAULTS or not FAULTS[name].needs_keyless
+        words = ("--singles", "--faults", name)
+        yield CampaignEntry(f"only-{name}", only(name, keyed=keyed), words, is_alone=True)
+
+
+def of_pairs(faults: Sequence[str]) -> Iterator[CampaignEntry]:
+    """Each fault, and then each other one."""
+    for first, then in permutations(faults, 2):
+        words = ("--pairs", "--faults", f"{first},{then}")
+        yield CampaignEntry(f"{first}-then-{then}", only(first, then), words)
+
+
+def _choice(faults: Sequence[str]) -> tuple[str, ...]:
+    return () if list(faults) == [*DRAWN, *CONDITIONS] else ("--faults", ",".join(faults))
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What to run.
+
+    Attributes:
+        workload: ``module:function``.
+        entries: the schedules; may be endless.
+        report: folder; ``schedules/<name>.json`` and the drivers' logs of failures.
+        keep: run only these faults of each schedule, by number from 1; None: all.
+        shrink: look for the fewest faults that still fail.
+    """
+
+    workload: str
+    entries: Iterable[CampaignEntry]
+    report: Path
+    keep: Sequence[int] | None = None
+    shrink: bool = True
+
+    def path(self, name: str) -> Path:
+        """Where the outcome of a schedule is kept."""
+        return self.report / "schedules" / f"{name}.json"
+
+    def schedule(self, entry: CampaignEntry) -> Schedule:
+        """What is run of an entry.
+
+        Raises:
+            IndexError: it has not all the faults that are to be kept.
+        """
+        return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
+
+    def maybe_done(self, entry: CampaignEntry) -> ScheduleOutcome | None:
+        """The outcome that is there. That of another schedule is not taken for ours, and what broke
+        off is to be run again."""
+        path = self.path(entry.name)
+        outcome = ScheduleOutcome.read(path) if path.exists() else None
+        if outcome is None or outcome.failure or outcome.workload != self.workload:
+            return None
+        return outcome if schedule_of(outcome) == self.schedule(entry) else None
+
+    def command(self, entry: CampaignEntry, outcome: ScheduleOutcome) -> str:
+        """The one command that runs a schedule again, with the fewest faults that are known."""
+        words = ["eos-chaos", "run", *entry.words, "--workload", self.workload]
+        keep = outcome.shrunk_to or self.keep
+        if keep:
+            words += ["--keep", ",".join(map(str, keep))]
+        return " ".join(words)
+
+
+def run_all(
+    plan: Campaign,
+    *,
+    tell: Tell,
+    on_outcome: Callable[[ScheduleOutcome], None],
+    until: float | None = None,
+) -> None:
+    """Run what is not there yet.
+
+    Args:
+        on_outcome: gets each outcome when it is there, those of an earlier run included.
+        until: begin no further schedule after this ``time.monotonic()``.
+    """
+    plan.path("").parent.mkdir(parents=True, exist_ok=True)
+    with _scratch() as scratch, _Brokers() as brokers:
+        for entry in plan.entries:
+            outcome = plan.maybe_done(entry)
+            if outcome is None:
+                if until is not None and time.monotonic() > until:
+                    return
+                outcome = _run_entry(plan, entry, brokers, scratch, tell)
+            on_outcome(outcome)
+
+
+def _run_entry(
+    plan: Campaign, entry: CampaignEntry, brokers: _Brokers, scratch: Path, tell: Tell
+) -> ScheduleOutcome:
+    schedule = plan.schedule(entry)
+    log = plan.path(entry.name).with_suffix(".driver.log")
+    outcome = _run_one(
+        plan.workload, schedule, brokers, scratch, tell, log=log, minutes=entry.minutes
+    )
+    for found in outcome.anomalies:
+        tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
+    if entry.is_alone and outcome.is_good and outcome.missed:
+        missed = f"{'; '.join(outcome.missed)}, which proves nothing"
+        outcome = outcome.model_copy(update={"failure": missed})
+    can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
+    if can_shrink and not outcome.is_good:
+        outcome = _shrunk(plan.workload, schedule, outcome, brokers, scratch, tell)
+    outcome = outcome.model_copy(update={"name": entry.name})
+    outcome = outcome.model_copy(update={"again": plan.command(entry, outcome)})
+    outcome.write(plan.path(entry.name))
+    return outcome
+
+
+class _Brokers:
+    """One broker for all schedules, and a fresh one after a failure; a context manager."""
+
+    def __init__(self) -> None:
+        self._broker: PulsarStandalone | None = None
+
+    def get(self) -> PulsarStandalone:
+        if self._broker is None:
+            self._broker = PulsarStandalone().start()
+        return self._broker
+
+    def discard(self) -> None:
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.stop()
+
+    def __enter__(self) -> _Brokers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="eos-chaos-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_one(
+    workload: str,
+    schedule: Schedule,
+    brokers: _Brokers,
+    scratch: Path,
+    tell: Tell,
+    *,
+    log: Path | None = None,
+    minutes: float | None = None,
+) -> ScheduleOutcome:
+    folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
+    run = ScheduleRun(schedule, workload, brokers.get(), folder, tell=tell, minutes=minutes)
+    result = run.go()
+    outcome = outcome_of(result, workload)
+    if not outcome.is_good:
+        brokers.discard()
+        if log is not None:
+            log.write_bytes(b"".join(path.read_bytes() for path in logs_in(folder)))
+    shutil.rmtree(folder, ignore_errors=True)
+    return outcome
+
+
+def _shrunk(
+    workload: str,
+    schedule: Schedule,
+    outcome: ScheduleOutcome,
+    brokers: _Brokers,
+    scratch: Path,
+    tell: Tell,
+) -> ScheduleOutcome:
+    """Leave out one fault after the other, as long as it still fails in the same way."""
+    wanted = _shape(outcome)
+    numbers = list(range(1, len(schedule.faults) + 1))
+    for number in list(numbers):
+        fewer = [other for other in numbers if other != number]
+        tell(f"shrinking: without fault {number} of {len(schedule.faults)}")
+        for _ in range(_TRIES):
+            again = _run_one(workload, schedule.keep(fewer), brokers, scratch, tell)
+            if _shape(again) & wanted:
+                numbers = fewer
+                break
+    return outcome.model_copy(update={"shrunk_to": numbers})
+
+
+def _shape(outcome: ScheduleOutcome) -> set[str]:
+    broke_off = {"broke off"} if outcome.failure else set()
+    return {anomaly.name for anomaly in outcome.anomalies} | broke_off | outcome.grown.keys()

@@ -1,0 +1,281 @@
+"""One schedule, from a fresh topic to a verdict: feed, break, heal, drain, recover, check."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from chaos._checkpoint import Checkpoint
+from chaos._feed import EPOCH_TIMEOUT_S, Feed
+from chaos._records import records_of
+from chaos.checker.anomalies import Anomaly
+from chaos.checker.check import check
+from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
+from chaos.cluster.proxy import FaultProxy
+from chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
+from chaos.cluster.target import FaultTarget
+from chaos.faults import FAULTS
+from chaos.faults.conditions import CONDITIONS, operators
+from chaos.faults.nemesis import Happened, Nemesis
+from chaos.job import Job, prepare
+from chaos.observers.observers import Observers
+from chaos.observers.resources import Sample, Sampler
+from chaos.observers.stuck import held_back
+from chaos.observers.table import ids_in
+from chaos.observers.timing import Timing, timing_of
+from chaos.planning import shape_of
+from chaos.schedule import Schedule
+from eos.errors import CommitLogError, EosError
+from eos.protocol import LogRecord
+from eos.standalone import PulsarStandalone
+
+_log = logging.getLogger(__name__)
+_EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
+"""What keeps a run from its end says so by itself; of anything else one wants to see the place."""
+_REFUSALS: Final = 2
+"""A job that has to end is started again once: it must not get on by that."""
+
+
+@dataclass
+class Result:
+    """What came of one schedule.
+
+    ``failure`` is "" unless the run itself did not come to its end; then nothing is proved.
+    ``ended_by``: the error with which the job had to end; "" when it had to go on. ``left``: what
+    the faults themselves did to the topic, which no sink can help. ``met``: where each condition
+    was met; "" when it was not.
+    """
+
+    schedule: Schedule
+    history: RunHistory | None = None
+    anomalies: list[Anomaly] = field(default_factory=list)
+    left: list[Anomaly] = field(default_factory=list)
+    happened: list[Happened] = field(default_factory=list)
+    met: dict[str, str] = field(default_factory=dict)
+    records: list[LogRecord] = field(default_factory=list)
+    timing: Timing = field(default_factory=Timing)
+    samples: list[Sample] = field(default_factory=list)
+    began_at: float = 0.0
+    ended_at: float = 0.0
+    failure: str = ""
+    ended_by: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """It came to its end, and nothing is wrong."""
+        return not self.failure and not self.anomalies
+
+
+class ScheduleRun:
+    """One run of a schedule against a running broker.
+
+    Args:
+        workload: ``module:function``.
+        folder: for the job's files; the drivers' logs stay there.
+        project: folder that the driver runs in; this process's own when None.
+        minutes: give out no epoch after that; None: all of them.
+        tell: gets a line of text for each thing that happens.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        workload: str,
+        broker: PulsarStandalone,
+        folder: Path,
+        *,
+        tell: Callable[[str], None],
+        project: Path | None = None,
+        minutes: float | None = None,
+    ) -> None:
+        self._schedule = schedule
+        self._minutes = minutes
+        self._project = project or Path.cwd()
+        self._broker = broker
+        self._folder = folder
+        self._tell = tell
+        name = f"chaos-{schedule.seed}-{uuid.uuid4().hex[:8]}"
+        self._conditions = [CONDITIONS[one] for one in schedule.conditions]
+        self._namespace = f"public/{name}" if self._policies else "public/default"
+        topic = f"persistent://{self._namespace}/{name}"
+        self._control_topic = f"persistent://public/default/{name}-control"
+        self._topics = [f"{topic}-partition-{n}" for n in range(schedule.partitions)]
+        self._inputs = records_of(schedule, topic)
+        planned = [FAULTS[one.fault] for one in schedule.faults]
+        self._refusals = [fault for fault in planned if fault.ends_with]
+        self._earlier: dict[int, Decision] = {}
+        self._job = Job(
+            workload=workload,
+            service_url=broker.service_url,
+            admin_url=broker.admin_url if all(c.has_admin_url for c in self._conditions) else "",
+            topic=topic,
+            sink_id=name,
+            commit_log=str(folder / "commit-log"),
+            checkpoint=str(folder / "checkpoint"),
+            input_dir=str(folder / "input"),
+            scratch_dir=str(folder / "scratch"),
+            tasks=schedule.tasks,
+            shape=shape_of(schedule.conditions),
+            habits=tuple(habit for one in self._conditions for habit in one.habits),
+            table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
+            spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
+        )
+        self._checkpoint = Checkpoint(self._job.checkpoint)
+
+    def go(self) -> Result:
+        """Everything, to the verdict; what keeps the run from its end is in ``failure``."""
+        result = Result(self._schedule, began_at=time.time())
+        try:
+            self._go(result)
+        except Exception as error:  # whatever it is, the campaign goes on with the next run
+            result.failure = f"{type(error).__name__}: {error}"
+            if not isinstance(error, _EXPECTED):
+                _log.exception("schedule %d broke off", self._schedule.seed)
+        finally:
+            if not self._broker.is_running():
+                self._broker.restart()
+        result.ended_at = time.time()
+        return result
+
+    def _go(self, result: Result) -> None:
+        prepare(self._job)
+        with ExitStack() as stack:
+            proxy = stack.enter_context(FaultProxy(self._broker.service_url))
+            job = replace(self._job, service_url=proxy.service_url)
+            supervisor = DriverSupervisor(
+                job,
+                self._folder,
+                project=self._project,
+                tell=self._tell,
+                in_vain=_REFUSALS if self._refusals else IN_VAIN,
+            )
+            target = FaultTarget(self._broker, proxy, supervisor, job, self._topics)
+            self._create_namespace(target)
+            target.create_topic(self._schedule.partitions)
+            observers = stack.enter_context(
+                Observers(self._broker.service_url, self._topics, self._control_topic)
+            )
+            log = target.driver_log()
+            stack.enter_context(supervisor)
+            stack.enter_context(operators(self._conditions, target))
+            sampler = stack.enter_context(Sampler(supervisor))
+            nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
+            # The lists themselves: they are there also for a run that breaks off.
+            result.samples, result.happened = sampler.samples, nemesis.happened
+            feed = Feed(job, self._schedule, self._inputs, self._minutes)
+            result.ended_by = self._feed(feed, supervisor, nemesis, target)
+            nemesis.join(EPOCH_TIMEOUT_S)
+            supervisor.end()
+            result.met = {one.name: one.hit(target, log) for one in self._conditions}
+            operations = (*supervisor.operations, *nemesis.operations())
+            settled = self._settled(result, target, observers, feed)
+        history = self._without_own_losses(replace(settled, operations=operations))
+        result.history = history
+        result.timing = timing_of(history, target)
+        known = {kind for fault in self._refusals for kind in fault.leaves}
+        for found in check(history):
+            (result.left if found.kind in known else result.anomalies).append(found)
+        if not self._checkpoint.noted() and not result.ended_by:
+            raise RuntimeError("no epoch was written, which proves nothing")
+
+    def _without_own_losses(self, history: RunHistory) -> RunHistory:
+        """A broker that was wiped by us has not lost what the control workload sent before."""
+        wiped = any(fault.wipes_all for fault in self._refusals)
+        return replace(history, control=Control()) if wiped else history
+
+    def _feed(
+        self, feed: Feed, supervisor: DriverSupervisor, nemesis: Nemesis, target: FaultTarget
+    ) -> str:
+        """To the last input, or to the error with which a fault's job has to end; that error.
+
+        Raises:
+            RuntimeError: it ended with another error, or did not end.
+        """
+        try:
+            feed.run(supervisor, nemesis, lambda: self._look_at_the_log(target))
+        except JobFailed as failed:
+            if not any(f".{fault.ends_with}:" in failed.error for fault in self._refusals):
+                raise
+            self._tell(f"ended, as it has to: {failed.error}")
+            return failed.error
+        for fault in self._refusals:
+            raise RuntimeError(f"{fault.name}: the job went on, and has to end: {fault.ends_with}")
+        return ""
+
+    def _settled(
+        self, result: Result, target: FaultTarget, observers: Observers, feed: Feed
+    ) -> RunHistory:
+        """All is healed and quiet: read everything, recover once more, read again."""
+        fresh = observers.drain("fresh reader")
+        records: list[LogRecord] | None = None
+        stuck: list[str] = []
+        try:
+            records = target.log_records()
+        except CommitLogError as error:  # what was read is judged all the same
+            stuck.append(str(error))
+        history = RunHistory(
+            records=tuple(self._input(feed.given)),
+            fresh=fresh,
+            readers=observers.watched(fresh),
+            noted=self._noted(),
+            earlier=tuple(self._earlier.values()),
+            keeps_order=self._job.shape != "stateful",
+            is_whole=not result.ended_by,
+        )
+        if records is not None:
+            stuck += held_back(target)
+            target.recovery("resolve", "--apply", "--yes")
+            result.records = target.log_records() or []
+            history = replace(
+                history,
+                decisions=decisions_of(records),
+                fresh_again=observers.drain("fresh reader after recovery"),
+                decisions_again=decisions_of(result.records),
+                says_clean=self._says_clean(target),
+                table=ids_in(self._job.table) if self._job.table else None,
+            )
+        stuck += observers.stuck
+        return replace(history, stuck=tuple(stuck), control=observers.control())
+
+    def _noted(self) -> frozenset[str] | None:
+        """What Spark says is done; of batch calls it says nothing."""
+        if self._job.shape == "notebook":
+            return None
+        return frozenset(map(str, self._checkpoint.noted()))
+
+    @property
+    def _policies(self) -> dict[str, object]:
+        return {name: what for one in self._conditions for name, what in one.policies.items()}
+
+    def _create_namespace(self, target: FaultTarget) -> None:
+        """One of the run's own, where it has to be special."""
+        path = f"/v2/namespaces/{self._namespace}"
+        if self._policies:
+            target.broker.admin("PUT", path)
+        for name, what in self._policies.items():
+            target.broker.admin("POST", f"{path}/{name}", what)
+
+    def _input(self, given: int) -> Iterator[Record]:
+        """What was given out, with the epochs that Spark made of it."""
+        epochs = self._checkpoint.epochs_of_inputs(given)
+        for number, epoch in enumerate(epochs):
+            for record in self._inputs[number]:
+                yield record if epoch is None else record._replace(epoch=epoch)
+
+    def _says_clean(self, target: FaultTarget) -> bool:
+        verify = target.recovery("verify", "--json")
+        if verify.returncode:
+            self._tell(f"verify: exit code {verify.returncode}: {verify.stdout[:500]}")
+        return verify.returncode == 0
+
+    def _look_at_the_log(self, target: FaultTarget) -> None:
+        with contextlib.suppress(EosError):  # in the middle of an append; another look will do
+            for decision in decisions_of(target.log_records() or []):
+                self._earlier.setdefault(decision.seq, decision)

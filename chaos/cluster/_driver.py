@@ -1,0 +1,65 @@
+"""The driver program: runs a workload until its stdin closes. Gets killed a lot.
+
+python -m chaos.cluster._driver JOB_AS_JSON
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from chaos.cluster.spark_env import local_cluster
+from chaos.job import Job, load
+
+_STOP_GRACE_S = 20.0
+
+
+def main(job: Job) -> None:
+    """Run the query; returns when it was told to stop.
+
+    Raises:
+        Exception: what the query failed with.
+    """
+    workload = load(job.workload)
+    spark = _session(job)
+    query = workload(spark, job)
+    threading.Thread(target=_await_end, args=(query.stop,), daemon=True).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+def _await_end(stop: Callable[[], object]) -> None:
+    """Stop when the harness says so, or has ended in whatever way: our stdin closes then."""
+    # Not sys.stdin: its lock would be held when the interpreter shuts down.
+    while os.read(0, 1):
+        pass
+    too_late = threading.Timer(_STOP_GRACE_S, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    too_late.daemon = True
+    too_late.start()
+    stop()
+
+
+def _session(job: Job) -> SparkSession:
+    builder = local_cluster(f"chaos-{job.sink_id}", job.scratch_dir, rows_per_step=100)
+    builder = (
+        builder.config("spark.sql.shuffle.partitions", str(job.tasks))
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")
+        # Compiling small queries costs each of many short lives three seconds (measured).
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    )
+    for name, value in job.spark_conf.items():
+        builder = builder.config(name, value)
+        print(f"chaos: {name}={value}", flush=True)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+if __name__ == "__main__":
+    main(Job.from_json(sys.argv[1]))

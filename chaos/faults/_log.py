@@ -1,0 +1,168 @@
+"""Faults of the commit log's files, for workloads that keep one in a folder of this machine."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from chaos.cluster.processes import stopped
+from chaos.cluster.target import FaultTarget
+from chaos.faults._fault import Fault, Proof
+from chaos.faults._refusal import refused
+from recovery.exits import Exit
+
+_NEWER_RECORDS: Final = 6
+"""So many the older copy lacks at least: two epochs."""
+_WRITES_WITHIN_S: Final = 180.0
+_POLL_S: Final = 0.1
+_ROUNDS: Final = 3
+_BESIDE_S: Final = 5.0
+_TIGHT_S: Final = 0.001
+_NOTICED: Final = "CommitLogError"
+"""What a driver says when it can't read or write its log."""
+
+
+def _table(target: FaultTarget) -> Path:
+    return Path(target.job.commit_log) / target.job.sink_id
+
+
+@contextmanager
+def _log_away(target: FaultTarget) -> Iterator[Proof]:
+    table = _table(target)
+    elsewhere = table.with_name(f".{table.name}.away")
+    if not table.exists():
+        yield Proof()
+        return
+    log = target.driver_log()
+    table.rename(elsewhere)
+    try:
+        yield Proof(log.await_line(_NOTICED))
+    finally:
+        # Refuses to take the place of a log that somebody made meanwhile.
+        elsewhere.rename(table)
+
+
+@contextmanager
+def _log_cut(target: FaultTarget) -> Iterator[Proof]:
+    """At a start: a driver that lives knows what it has written, and does not read it again."""
+    whole: dict[Path, bytes] = {}
+
+    def cut() -> None:
+        newest = max((_table(target) / "_delta_log").glob("*.json"))
+        whole[newest] = newest.read_bytes()
+        newest.write_bytes(whole[newest][: len(whole[newest]) // 2])
+
+    def mend() -> None:
+        for path, content in whole.items():
+            path.write_bytes(content)
+
+    yield Proof(refused(target, _NOTICED, break_it=cut, heal_it=mend))
+
+
+@contextmanager
+def _disk_full(target: FaultTarget) -> Iterator[Proof]:
+    """No file of the driver's Python may grow: what a full disk looks like to it."""
+    log = target.driver_log()
+    life = target.supervisor.current
+    process = psutil.Process(life.pid)
+    before = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    try:
+        yield Proof(log.await_line(_NOTICED))
+    finally:
+        if life.is_alive:
+            process.rlimit(psutil.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def _rolled_back(target: FaultTarget) -> Iterator[Proof]:
+    table = _table(target)
+    older = table.with_name(f".{table.name}.older")
+    newest = table.with_name(f".{table.name}.newest")
+    shutil.copytree(table, older)
+    wanted = len(target.log_records() or []) + _NEWER_RECORDS
+    deadline = time.monotonic() + _WRITES_WITHIN_S
+    while len(target.log_records() or []) < wanted:
+        if time.monotonic() > deadline:
+            yield Proof()
+            return
+        time.sleep(_POLL_S)
+
+    def swap() -> None:
+        table.rename(newest)
+        older.rename(table)
+
+    def restore() -> None:
+        shutil.rmtree(table)
+        newest.rename(table)
+
+    yield Proof(refused(target, "CommitLogError", break_it=swap, heal_it=restore))
+
+
+@contextmanager
+def _record_missing(target: FaultTarget) -> Iterator[Proof]:
+    file = max(_table(target).glob("*.parquet"), key=lambda path: path.stat().st_mtime)
+    away = file.with_name(f".{file.name}.away")
+    yield Proof(
+        refused(
+            target,
+            file.name,  # the error has to say which one
+            break_it=lambda: file.rename(away),
+            heal_it=lambda: away.rename(file),
+        )
+    )
+
+
+@contextmanager
+def _two_housekeepers(target: FaultTarget) -> Iterator[Proof]:
+    """One falls asleep somewhere in its work, another does all of it meanwhile."""
+    compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
+    ends = []
+    for _ in range(_ROUNDS):
+        records = len(target.log_records() or [])
+        sleeper = target.start_recovery(*compact)
+        if not _is_at_work(sleeper, _table(target)):
+            continue
+        with stopped([psutil.Process(sleeper.pid)]):
+            other = target.recovery(*compact)
+            # The driver too, if it has anything to write.
+            deadline = time.monotonic() + _BESIDE_S
+            while len(target.log_records() or []) == records and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        ends.append((other.returncode, sleeper.wait(timeout=_WRITES_WITHIN_S)))
+        if not {*ends[-1]} <= {Exit.CLEAN, Exit.UNKNOWN}:
+            raise RuntimeError(f"housekeeping ended with {ends[-1]}: {other.stdout}{other.stderr}")
+    yield Proof(f"{len(ends)} times one slept beside another; exit codes {ends}" if ends else "")
+
+
+def _is_at_work(housekeeper: subprocess.Popen[bytes], table: Path) -> bool:
+    """As soon as there is a new file, mostly its own, and not committed yet."""
+    known = set(table.glob("*.parquet"))
+    while housekeeper.poll() is None:
+        if not known.issuperset(table.glob("*.parquet")):
+            return True
+        time.sleep(_TIGHT_S)
+    return False
+
+
+FAULTS: Final = (
+    Fault(
+        "two-housekeepers",
+        "log",
+        "a housekeeper of the log sleeps while another, and a driver, are at work",
+        _two_housekeepers,
+    ),
+    Fault("log-away", "log", "the commit log is gone for a while", _log_away),
+    Fault("log-cut", "log", "a driver finds the newest commit of the log cut in half", _log_cut),
+    Fault("log-rolled-back", "log", "a driver finds an older copy of the log", _rolled_back),
+    Fault("record-missing", "log", "a driver finds a file of the log gone", _record_missing),
+    Fault("disk-full", "log", "the driver can write no file for a while", _disk_full),
+)

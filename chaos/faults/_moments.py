@@ -1,0 +1,152 @@
+"""Kills at a moment that the proxy sees: when a command passes on its way, or its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psutil
+
+from chaos.cluster.processes import kill_all
+from chaos.cluster.proxy import FrameAction
+from chaos.cluster.target import FaultTarget
+from chaos.faults._fault import Fault, HitPart, Proof, pids
+from eos.wire import commands
+from eos.wire.messages import WireMessage
+
+
+def _executor(target: FaultTarget) -> str:
+    victims = target.supervisor.current.executors()[:1]
+    kill_all(victims)
+    return pids(victims)
+
+
+def _workers(target: FaultTarget) -> str:
+    victims = target.supervisor.current.workers()
+    kill_all(victims)
+    return pids(victims)
+
+
+def _broker(target: FaultTarget) -> str:
+    pid = target.broker.pid
+    target.broker.kill()
+    return f"pid {pid}"
+
+
+def _at(
+    name: str, part: HitPart, text: str, kind: type[WireMessage], kill: Callable[[FaultTarget], str]
+) -> Fault:
+    """``kill`` when a command of ``kind`` passes; it is passed on afterwards."""
+
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        proof = Proof(fired=threading.Event())
+        once = threading.Lock()
+
+        def rule(command: Any) -> FrameAction:
+            # Of eos only what belongs to an epoch's transaction: not its marks.
+            counts = getattr(command, "txnid_most", 0) is not None or not target.has_log
+            if counts and once.acquire(blocking=False):
+                proof.hit = kill(target)
+                assert proof.fired is not None
+                proof.fired.set()
+            return FrameAction.PASS
+
+        try:
+            with target.proxy.fault(kind, rule):
+                yield proof
+        finally:
+            target.heal_broker()
+
+    return Fault(name, part, text, act)
+
+
+@contextmanager
+def _zombies(target: FaultTarget) -> Iterator[Proof]:
+    """Workers that sleep in mid-write while their transaction is aborted, and then go on."""
+    proof = Proof(fired=threading.Event())
+    asleep: list[psutil.Process] = []
+    once = threading.Lock()
+
+    def rule(command: commands.Send) -> FrameAction:
+        if command.txnid_most is not None and once.acquire(blocking=False):
+            asleep.extend(target.supervisor.current.workers())
+            for process in asleep:
+                process.suspend()
+            assert proof.fired is not None
+            proof.fired.set()
+        return FrameAction.PASS
+
+    try:
+        with target.proxy.fault(commands.Send, rule):
+            yield proof
+        if asleep:
+            ended = target.recovery("resolve", "--apply", "--yes")
+            if ended.returncode == 0:
+                proof.hit = f"{pids(asleep)} slept while eos-recovery aborted their transaction"
+    finally:
+        for process in asleep:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+FAULTS: Final = (
+    _at(
+        "executor-kill-at-send",
+        "executor",
+        "SIGKILL of an executor with the first SEND",
+        commands.Send,
+        _executor,
+    ),
+    _at(
+        "executor-kill-at-close",
+        "executor",
+        "SIGKILL of an executor when a task has its receipts, before its summary",
+        commands.CloseProducer,
+        _executor,
+    ),
+    Fault(
+        "zombie-at-send",
+        "executor",
+        "workers sleep with the first SEND, until their transaction is aborted",
+        _zombies,
+    ),
+    _at(
+        "executor-kill-at-end",
+        "executor",
+        "SIGKILL of an executor with END_TXN",
+        commands.EndTxn,
+        _executor,
+    ),
+    _at(
+        "worker-kill-at-send",
+        "executor",
+        "SIGKILL of all Python workers with the first SEND",
+        commands.Send,
+        _workers,
+    ),
+    _at(
+        "broker-kill-at-send",
+        "broker",
+        "SIGKILL of the broker with the first SEND",
+        commands.Send,
+        _broker,
+    ),
+    _at(
+        "broker-kill-at-end",
+        "broker",
+        "SIGKILL of the broker with END_TXN",
+        commands.EndTxn,
+        _broker,
+    ),
+    _at(
+        "broker-kill-at-end-reply",
+        "broker",
+        "SIGKILL of the broker when it has ended a transaction, before its answer",
+        commands.EndTxnResponse,
+        _broker,
+    ),
+)

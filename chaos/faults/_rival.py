@@ -1,0 +1,57 @@
+"""Faults that are somebody else: a second driver, or the recovery tool, at the same sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from chaos.cluster.processes import stopped
+from chaos.cluster.target import FaultTarget
+from chaos.faults._fault import Fault, Proof, pids
+
+FENCED_WITHIN_S: Final = 15.0
+"""So long a driver that was overtaken may take to notice, before it is killed."""
+
+
+@contextmanager
+def _hand_over(target: FaultTarget) -> Iterator[Proof]:
+    processes = target.supervisor.current.driver_processes()
+    with target.supervisor.rival() as (older, younger):
+        with stopped(processes):
+            claim = target.await_claim(younger)
+            yield Proof(
+                claim and f"a successor of life {older.number} ({pids(processes)}), {claim}"
+            )
+        older.await_end(FENCED_WITHIN_S)
+
+
+@contextmanager
+def _second_driver(target: FaultTarget) -> Iterator[Proof]:
+    with target.supervisor.rival() as (older, younger):
+        both = f"life {younger.number} beside life {older.number}"
+        claim = target.await_claim(younger)
+        if claim:
+            yield Proof(f"{both}, {claim}")
+        elif not younger.is_alive:  # it met the older one in Spark's checkpoint, before the sink
+            yield Proof(f"{both}: {younger.last_error() or 'it ended'}")
+        else:
+            yield Proof()
+
+
+@contextmanager
+def _cli_resolve(target: FaultTarget) -> Iterator[Proof]:
+    ended = target.recovery("resolve", "--apply", "--yes")
+    yield Proof(f"exit code {ended.returncode}")
+
+
+FAULTS: Final = (
+    Fault(
+        "hand-over",
+        "rival",
+        "SIGSTOP of the driver, a second one takes over, then SIGCONT",
+        _hand_over,
+    ),
+    Fault("second-driver", "rival", "a second driver at the same time", _second_driver),
+    Fault("cli-resolve", "rival", "`eos-recovery resolve --apply` at a live driver", _cli_resolve),
+)

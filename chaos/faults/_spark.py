@@ -1,0 +1,175 @@
+"""Faults of Spark and of how it is operated."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from chaos._habits import HABITS_ENV
+from chaos.cluster.processes import stopped
+from chaos.cluster.target import FaultTarget
+from chaos.faults._armed import Armed
+from chaos.faults._fault import QUERIES, Fault, Proof, pids
+from chaos.faults._refusal import error_of_life, refused
+from eos.protocol import State
+from eos.steps import TaskStep
+
+_FAILS_WITHIN_S: Final = 240.0
+_POLL_S: Final = 0.1
+_EPOCHS_BEHIND: Final = 3
+_QUEUE: Final = "spark.scheduler.listenerbus.eventqueue.capacity"
+_FEW_EVENTS: Final = 10
+_DROPPED: Final = "Dropping event from queue"
+_IMPATIENT: Final = (
+    "--conf spark.network.timeout=10s --conf spark.executor.heartbeatInterval=2s "
+    "--conf spark.network.timeoutInterval=2s"
+)
+
+
+@contextmanager
+def _speculation(target: FaultTarget) -> Iterator[Proof]:
+    """The next driver is started with ``spark.speculation``, and has to refuse."""
+    args = "--conf spark.speculation=true pyspark-shell"
+    target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
+    number = target.supervisor.kill().number
+    yield Proof(error_of_life(target, number + 1, "speculation"))
+
+
+@contextmanager
+def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
+    """A driver that finds no checkpoint begins a new query."""
+    checkpoint = Path(target.job.checkpoint)
+    away = checkpoint.with_name("checkpoint.away")
+
+    def restore() -> None:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        away.rename(checkpoint)
+
+    yield Proof(
+        refused(target, "NewLineage", break_it=lambda: checkpoint.rename(away), heal_it=restore)
+    )
+
+
+@contextmanager
+def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
+    """A driver that finds an older copy of its checkpoint plans epochs anew that are committed."""
+    checkpoint = Path(target.job.checkpoint)
+    old, newest = checkpoint.with_name("checkpoint.old"), checkpoint.with_name("checkpoint.newest")
+    with target.supervisor.paused():
+        target.supervisor.kill_all()
+        shutil.copytree(checkpoint, old)
+    before = _committed(target)
+    deadline = time.monotonic() + _FAILS_WITHIN_S
+    while _committed(target) < before + _EPOCHS_BEHIND and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+    def rewind() -> None:
+        checkpoint.rename(newest)
+        old.rename(checkpoint)
+
+    def restore() -> None:
+        shutil.rmtree(checkpoint)
+        newest.rename(checkpoint)
+
+    yield Proof(refused(target, "RewoundCheckpoint", break_it=rewind, heal_it=restore))
+
+
+@contextmanager
+def _shuffle_lost(target: FaultTarget) -> Iterator[Proof]:
+    """Shuffle files vanish as soon as they are written, until a stage has run again for it."""
+    yield Proof(_lose_shuffles(target))
+
+
+@contextmanager
+def _unheard(target: FaultTarget) -> Iterator[Proof]:
+    """Spark says so on its event bus, and drops what its listeners have no time for."""
+    args = f"--conf {_QUEUE}={_FEW_EVENTS} pyspark-shell"
+    target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, HABITS_ENV: "listens-slowly"})
+    log = target.driver_log()
+    number = target.supervisor.kill().number
+    target.supervisor.await_life(number + 1)
+    dropped = log.await_line(_DROPPED)
+    hit = _lose_shuffles(target)
+    yield Proof(f"{hit}; {dropped}" if hit and dropped else "")
+
+
+def _lose_shuffles(target: FaultTarget) -> str:
+    """What the driver says of it; "" when it has not noticed."""
+    scratch = Path(target.job.scratch_dir)
+    log = target.driver_log()
+    deadline = time.monotonic() + _FAILS_WITHIN_S
+    hit = ""
+    while not hit and time.monotonic() < deadline:
+        for file in scratch.glob("life-*/**/shuffle_*.data"):
+            with contextlib.suppress(FileNotFoundError):
+                file.unlink()
+        hit = log.line_with("FetchFailed")
+    return hit
+
+
+@contextmanager
+def _oversleeps(target: FaultTarget) -> Iterator[Proof]:
+    """A worker has answered the roll call and sleeps, and Spark takes its executor for dead; it
+    wakes up when the epoch is committed without it."""
+    env = {"PYSPARK_SUBMIT_ARGS": f"{_IMPATIENT} pyspark-shell"}
+    asleep = Armed(target, TaskStep.ANSWER, "stop", count=2, env=env).await_asleep()
+    txn = target.newest_txn()
+    executor = asleep and _executor_of(asleep)
+    if asleep is None or executor is None or txn is None:
+        yield Proof()
+        return
+    before = _committed(target)
+    deadline = time.monotonic() + _FAILS_WITHIN_S
+    with stopped([executor, asleep]):
+        while _committed(target) == before and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        over = _committed(target) > before
+        yield Proof(f"{pids([executor, asleep])} slept from {txn} on" if over else "")
+
+
+def _executor_of(worker: psutil.Process) -> psutil.Process | None:
+    """The JVM behind a Python worker and its daemon."""
+    daemon = worker.parent()
+    return daemon.parent() if daemon is not None else None
+
+
+def _committed(target: FaultTarget) -> int:
+    return sum(record.state is State.COMMITTED for record in target.log_records() or [])
+
+
+FAULTS: Final = (
+    Fault("speculation", "driver", "a driver is started with speculation on", _speculation),
+    Fault(
+        "checkpoint-away", "driver", "a driver is started without its checkpoint", _checkpoint_away
+    ),
+    Fault(
+        "checkpoint-rewound",
+        "driver",
+        "a driver is started with an older copy of its checkpoint",
+        _checkpoint_rewound,
+        shapes=QUERIES,
+    ),
+    Fault(
+        "shuffle-lost", "executor", "shuffle files vanish, and a stage runs again", _shuffle_lost
+    ),
+    Fault(
+        "shuffle-lost-unheard",
+        "executor",
+        "a stage runs again, and Spark drops events of it",
+        _unheard,
+        needs_own=True,
+    ),
+    Fault(
+        "worker-oversleeps",
+        "executor",
+        "a worker sleeps behind its answer until its epoch is committed without it",
+        _oversleeps,
+    ),
+)

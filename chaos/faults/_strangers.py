@@ -1,0 +1,180 @@
+"""Somebody else at the receipt topic: foreign messages, a consumer, an operator who deletes it.
+
+Whoever may write there can make an epoch run again, by answering the roll call or closing it, and
+can do nothing worse.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import pulsar
+
+from chaos.cluster.target import FaultTarget
+from chaos.faults._armed import Armed
+from chaos.faults._fault import Fault, Proof
+from chaos.faults._receipts import delete
+from chaos.faults._transactions import is_over
+from chaos.observers.readers import open_client
+from eos.protocol import LogRecord, State
+from eos.pulsar.part import NOTHING, pulsar_part
+from eos.pulsar.receipts import SUBSCRIPTION
+from eos.steps import Step
+
+_WITHIN_S: Final = 240.0
+_POLL_S: Final = 0.1
+_HARMED: Final = 2
+"""So many epochs are made to run again: one by an answer, one by a closing."""
+_CHUNKED: Final = 6 << 20
+
+
+@contextmanager
+def _foreign(target: FaultTarget) -> Iterator[Proof]:
+    topic = target.receipt_topic()
+    if not topic:
+        yield Proof()
+        return
+    sent = 0
+    with closing(open_client(target.broker.service_url)) as client:
+        producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+        producer.send(os.urandom(_CHUNKED), properties={"eos": "receipt", "uuid": "6 MB"})
+        harmed: set[tuple[str | None, str | None]] = set()
+        deadline = time.monotonic() + _WITHIN_S
+        while len(harmed) < _HARMED and time.monotonic() < deadline:
+            newest = _newest(target)
+            for properties in _harmless(newest):
+                producer.send(os.urandom(20), properties=properties)
+                sent += 1
+            if newest is not None and newest.state is State.OPEN and newest.key not in harmed:
+                producer.send(b"", properties=_harmful(newest, is_answer=not harmed))
+                harmed.add((newest.query_id, newest.epoch))
+            time.sleep(_POLL_S)
+    target.supervisor.kill()  # the next one reads all of it
+    yield Proof(f"{sent} foreign messages, {len(harmed)} roll calls disturbed" if harmed else "")
+
+
+def _newest(target: FaultTarget) -> LogRecord | None:
+    records = target.log_records() or []
+    return next((record for record in reversed(records) if pulsar_part(record).mark_uuid), None)
+
+
+def _harmless(newest: LogRecord | None) -> Iterator[dict[str, str]]:
+    """What looks like ours and is not, and what looks like nothing."""
+    known = str(pulsar_part(newest).mark_uuid if newest is not None else uuid.uuid4())
+    for kind in ("receipt", "mark", "sentinel", "prime", "\u0000", ""):
+        yield {"eos": kind}
+        yield {"eos": kind, "uuid": str(uuid.uuid4())}
+    yield {"eos": "receipt", "uuid": known}
+    yield {"eos": "answer", "uuid": str(uuid.uuid4()), "run": "", "partition": "-1"}
+    yield {}
+
+
+def _harmful(newest: LogRecord, *, is_answer: bool) -> dict[str, str]:
+    call = {"uuid": str(pulsar_part(newest).mark_uuid)}
+    if is_answer:
+        return {"eos": "answer", "run": str(uuid.uuid4()), "partition": "0", **call}
+    return {"eos": "closed", **call}
+
+
+@contextmanager
+def _forged(target: FaultTarget) -> Iterator[Proof]:
+    """A transaction expires that was PREPARED, and a plain message says that it was committed."""
+    asleep = Armed(target, Step.PREPARE, "stop", count=2).await_asleep()
+    newest = _newest(target)
+    part = NOTHING if newest is None else pulsar_part(newest)
+    if asleep is None or part.txn is None:
+        yield Proof()
+        return
+    try:
+        forged = {"eos": "receipt", "uuid": str(part.mark_uuid), "txn": str(part.txn)}
+        with closing(open_client(target.broker.service_url)) as client:
+            client.create_producer(part.receipt_topic).send(b"{}", properties=forged)
+        expired = is_over(target, part.txn)
+        yield Proof(f"a receipt of {part.txn}, which expired" if expired else "")
+    finally:
+        asleep.resume()
+
+
+@contextmanager
+def _consumed(target: FaultTarget) -> Iterator[Proof]:
+    """Attached while a driver claims the sink, and afterwards."""
+    topic = target.receipt_topic()
+    if not topic:
+        yield Proof()
+        return
+    with closing(open_client(target.broker.service_url)) as client:
+        consumer = _attached(client, topic)
+        try:
+            life = target.supervisor.kill()
+            claim = target.await_claim(target.supervisor.await_life(life.number + 1))
+            yield Proof(claim and f"a consumer of {SUBSCRIPTION}, beside a driver {claim}")
+        finally:
+            consumer.close()
+
+
+def _attached(client: pulsar.Client, topic: str) -> Any:
+    deadline = time.monotonic() + _WITHIN_S
+    while True:
+        try:
+            return client.subscribe(topic, SUBSCRIPTION)
+        except pulsar.PulsarException:  # the driver acknowledges at this moment
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
+@contextmanager
+def _deleted(target: FaultTarget) -> Iterator[Proof]:
+    """Under a driver that lives; the next one may take the cluster for another, and is told."""
+    topic, log = target.receipt_topic(), target.driver_log()
+    if not topic:
+        yield Proof()
+        return
+    delete(target, topic)
+    before = _finished(target)
+    deadline = time.monotonic() + _WITHIN_S
+    refused = ""
+    while _finished(target) == before and time.monotonic() < deadline:
+        refused = refused or log.line_with("NewCluster")
+        if refused:
+            target.supervisor.change_job(on_new_cluster="continue")
+        time.sleep(_POLL_S)
+    yield Proof(f"{topic} is gone; {refused[:80] or 'the driver went on'}")
+
+
+def _finished(target: FaultTarget) -> int:
+    return sum(record.state is State.COMMITTED for record in target.log_records() or [])
+
+
+FAULTS: Final = (
+    Fault(
+        "foreign-messages",
+        "stranger",
+        "receipts, answers, closings and rubbish of a stranger's are in the receipt topic",
+        _foreign,
+    ),
+    Fault(
+        "forged-receipt",
+        "stranger",
+        "a plain message says that a transaction was committed, which expires",
+        _forged,
+    ),
+    Fault(
+        "receipts-consumed",
+        "stranger",
+        "somebody's consumer is attached to the receipt topic's subscription",
+        _consumed,
+    ),
+    Fault(
+        "receipts-deleted-live",
+        "stranger",
+        "the receipt topic is deleted under a driver; one that refuses is told to continue",
+        _deleted,
+        needs_own=True,
+    ),
+)

@@ -1,0 +1,103 @@
+"""Transactions that end without their driver: by their time to live, or for the broker's sake."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from chaos._record_text import text_of
+from chaos.cluster.target import FaultTarget
+from chaos.faults._armed import Armed
+from chaos.faults._fault import Act, Fault, Proof
+from eos.client import PulsarClient
+from eos.errors import EosError
+from eos.ids import TxnId
+from eos.steps import Step
+
+_EXPIRES_WITHIN_S: Final = 60.0
+_SENT_WITHIN_S: Final = 10.0
+_POLL_S: Final = 0.5
+
+
+def _expires(step: Step) -> Act:
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        asleep = Armed(target, step, "stop", count=2).await_asleep()
+        if asleep is None:
+            yield Proof()
+            return
+        try:
+            txn = target.newest_txn()
+            yield Proof(f"transaction {txn} expired" if txn and is_over(target, txn) else "")
+        finally:
+            asleep.resume()
+
+    return act
+
+
+def is_over(target: FaultTarget, txn: TxnId) -> bool:
+    """Wait until the broker has ended ``txn``, and whether it has."""
+    deadline = time.monotonic() + _EXPIRES_WITHIN_S
+    while time.monotonic() < deadline:
+        with suppress(EosError):  # no answer proves nothing
+            found = target.admin.transaction(txn)
+            if found is None or found.status not in ("OPEN", "COMMITTING"):
+                return True
+        time.sleep(_POLL_S)
+    return False
+
+
+@contextmanager
+def _pinned(target: FaultTarget) -> Iterator[Proof]:
+    """The late first send of a zombie, behind the abort, to a partition that nobody wrote to yet.
+
+    The driver sleeps when the transaction is open and once more when it was aborted; in between
+    its write fails.
+    """
+    armed = Armed(target, Step.OPEN, "stop", then="write=error,end=stop")
+    asleep = armed.await_asleep()
+    txn, fresh = target.newest_txn(), target.fresh_partition()
+    if asleep is None or txn is None or not fresh:
+        if asleep is not None:
+            asleep.resume()
+        yield Proof()
+        return
+    with PulsarClient(target.broker.service_url) as client:
+        zombie = client.join(txn)
+        zombie.register([fresh])
+        producer = client.producer(fresh)
+        asleep.resume()
+        asleep = armed.await_asleep(Step.END)
+        if asleep is None:
+            yield Proof()
+            return
+        try:
+            producer.send(text_of("late/0").encode(), txn=zombie).result(timeout=_SENT_WITHIN_S)
+        finally:
+            asleep.resume()
+        yield Proof(f"{fresh.rpartition('/')[2]} got a send of {txn} behind its abort")
+
+
+FAULTS: Final = (
+    Fault(
+        "expired-before-prepared",
+        "broker",
+        "a transaction expires while its driver sleeps behind step 5",
+        _expires(Step.WRITE),
+    ),
+    Fault(
+        "expired-after-prepared",
+        "broker",
+        "a transaction expires while its driver sleeps behind step 8",
+        _expires(Step.PREPARE),
+    ),
+    Fault(
+        "pinned",
+        "broker",
+        "a late first send of an aborted transaction pins a partition",
+        _pinned,
+        needs_keyless=True,
+    ),
+)

@@ -1,0 +1,119 @@
+"""Faults of the user's own code, and of the user at the keyboard.
+
+The next driver has the habit for its one life; the harness's own workload knows how.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from chaos._habits import HABITS_ENV, said
+from chaos.cluster.target import FaultTarget
+from chaos.faults._armed import Armed
+from chaos.faults._fault import QUERIES, Fault, Proof
+from chaos.faults._refusal import error_of_life
+from chaos.job import QueryShape
+from eos.steps import Step
+
+_WITHIN_S: Final = 240.0
+_EPOCH: Final = re.compile(r"Epoch (\d+) ended in an error")
+_INTERRUPTS: Final = 12
+_NOTEBOOKS: Final[frozenset[QueryShape]] = frozenset({"notebook"})
+
+
+@contextmanager
+def _swallowed(target: FaultTarget) -> Iterator[Proof]:
+    """Spark takes the epoch for done; the sink does not, and says how to get out of it."""
+    armed = Armed(target, Step.WRITE, "error", count=2, env={HABITS_ENV: "swallows"})
+    log = target.driver_log()
+    life = armed.life
+    swallowed = armed.await_fired() and log.await_line(said("swallows"))
+    if not swallowed:
+        yield Proof()
+        return
+    error = error_of_life(target, life.number, "UnfinishedEpoch")
+    found = _EPOCH.search(error)
+    if found is None:
+        raise RuntimeError(f"{swallowed}, and no UnfinishedEpoch came: {life.last_error()}")
+    with target.supervisor.paused():
+        target.supervisor.kill_all()
+        _take_back(Path(target.job.checkpoint), int(found[1]))
+    yield Proof(f"{swallowed}; epoch {found[1]} was refused a successor, and is written again")
+
+
+def _take_back(checkpoint: Path, epoch: int) -> None:
+    """What the error says: delete commits/N and offsets/N+1, and all later ones."""
+    for folder, first in (("commits", epoch), ("offsets", epoch + 1)):
+        for path in (checkpoint / folder).iterdir():
+            number = path.name.strip(".").removesuffix(".crc")  # with Hadoop's own file beside it
+            if number.isdecimal() and int(number) >= first:
+                path.unlink()
+
+
+@contextmanager
+def _called_twice(target: FaultTarget) -> Iterator[Proof]:
+    target.supervisor.arm({HABITS_ENV: "calls-twice"})
+    log = target.driver_log()
+    number = target.supervisor.kill().number
+    target.supervisor.await_life(number + 1)
+    line = log.await_line(said("calls-twice"), timeout_s=_WITHIN_S)
+    if "not refused" in line:
+        raise RuntimeError(f"a second call of one epoch came back: {line}")
+    yield Proof(line)
+
+
+@contextmanager
+def _interrupted(target: FaultTarget) -> Iterator[Proof]:
+    """Ctrl-C at random moments, in one process."""
+    rng = random.Random(time.time())
+    life = target.supervisor.current
+    log = target.driver_log()
+    if not log.await_line(said("notebook"), timeout_s=_WITHIN_S):
+        yield Proof()
+        return
+    for _ in range(_INTERRUPTS):
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(life.pid).send_signal(signal.SIGINT)
+        time.sleep(rng.uniform(0.3, 3.0))
+    line = log.line_with(f"{said('notebook')} interrupted")
+    end = "which went on" if life.is_alive else f"which ended: {life.last_error()}"
+    yield Proof(line and f"{_INTERRUPTS} x SIGINT in pid {life.pid}, {end}")
+    if line and not life.is_alive and not life.died_of_signal:
+        raise RuntimeError(f"the notebook did not survive Ctrl-C: {life.last_error()}")
+
+
+FAULTS: Final = (
+    Fault(
+        "swallowed",
+        "user",
+        "the foreachBatch function catches an error; its epoch is taken back from the checkpoint",
+        _swallowed,
+        shapes=QUERIES,
+        needs_own=True,
+    ),
+    Fault(
+        "called-twice",
+        "user",
+        "the foreachBatch function calls the sink twice, under another job group",
+        _called_twice,
+        shapes=QUERIES,
+        needs_own=True,
+    ),
+    Fault(
+        "interrupted",
+        "user",
+        "Ctrl-C at random moments in a notebook, which goes on with the same sink",
+        _interrupted,
+        shapes=_NOTEBOOKS,
+        needs_own=True,
+    ),
+)

@@ -1,0 +1,162 @@
+"""The questions to Pulsar's admin API, answered as facts with names.
+
+Source: the paths of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 has them.
+"""
+
+from __future__ import annotations
+
+import http
+import time
+import urllib.parse
+from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+
+from eos.admin import _shapes as shapes
+from eos.admin._facts import CoordinatorState, OpenTransaction, ReadPosition
+from eos.admin._transport import Transport
+from eos.errors import ProtocolError, TopicNotFound, printable
+from eos.ids import TopicName, TxnId
+from eos.transport.address import Address
+from eos.transport.security import Security
+
+_VERSION: Final = "/admin/v2/brokers/version"
+_VERSION_CHARS: Final = 100
+_CONFLICT: Final = http.HTTPStatus.CONFLICT  # it is there already
+
+T = TypeVar("T")
+
+
+class AdminClient:
+    """The admin API at one URL; every method is one or two requests.
+
+    Each raises ``Unauthorized`` when the role may not ask, ``TopicNotFound`` for what is not there,
+    ``ProtocolError`` for an answer that is not one of Pulsar's, and ``EosError`` when the API can't
+    be asked.
+
+    Args:
+        security: the token goes only where ``Transport`` says.
+        service: the addresses of the cluster's service URL, where they are known.
+        timeout_s: for each request.
+
+    Raises:
+        ConfigurationError: the URL is none, or would show the token (see ``Transport``).
+    """
+
+    def __init__(
+        self,
+        admin_url: str,
+        security: Security,
+        *,
+        timeout_s: float,
+        service: Sequence[Address] = (),
+    ) -> None:
+        self._transport = Transport(admin_url, security, timeout_s=timeout_s, service=service)
+        self.url = admin_url
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Every transaction that is open, or being ended, on any coordinator that is loaded."""
+        found = self._read("/admin/v3/transactions/slowTransactions/0", shapes.transactions)
+        return sorted(found, key=lambda open_: (open_.opened_at, open_.txn))
+
+    def transaction(self, txn: TxnId) -> OpenTransaction | None:
+        """A transaction that the coordinator still knows; None when it has forgotten it."""
+        path = f"/admin/v3/transactions/transactionMetadata/{txn.most}/{txn.least}"
+        try:
+            return self._read(path, lambda answer: shapes.transactions({str(txn): answer})[0])
+        except TopicNotFound:
+            return None
+
+    def coordinators(self) -> list[CoordinatorState]:
+        """All coordinators. Answers only after a client has connected to them (measured)."""
+        return self._read("/admin/v3/transactions/coordinatorStats", shapes.coordinators)
+
+    def read_position(self, topic: TopicName) -> ReadPosition:
+        """Where readers of an exact topic stand at most.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        name = _path_of(topic)
+        buffer = self._read(f"/admin/v3/transactions/transactionBufferStats/{name}", shapes.buffer)
+        stats = self._read(f"/admin/v2/persistent/{name}/internalStats", shapes.ledgers)
+        return ReadPosition(
+            max_read=shapes.position(buffer.maxReadPosition),
+            last_entry=shapes.position(stats.lastConfirmedEntry),
+            first_ledger=min((ledger.ledgerId for ledger in stats.ledgers), default=0),
+            open_transactions=buffer.ongoingTxnSize,
+            is_ready=buffer.state in ("Ready", "NoSnapshot"),
+        )
+
+    def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
+        """Whether the transaction buffer of ``topic`` counts ``txn`` as open, with messages.
+
+        For a transaction that has ended this means: it holds back every reader of the topic.
+        Source: ``transactionInBufferStats`` answers ``{"startPosition": ..., "aborted": false}``
+        for it (measured on 4.2.4).
+        """
+        name = _path_of(topic)
+        path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
+        try:
+            return self._read(path, shapes.is_open_in_buffer)
+        except TopicNotFound:
+            return False
+
+    def create_topic(self, topic: TopicName) -> None:
+        """Create ``topic``, unpartitioned, whatever its namespace lets clients create."""
+        self._transport.ask("PUT", f"/admin/v2/persistent/{_path_of(topic)}", also=_CONFLICT)
+
+    def partitions(self, topic: TopicName) -> list[TopicName]:
+        """The exact topics of a name."""
+        if topic.partition_index is not None:
+            return [topic]
+        path = f"/admin/v2/persistent/{_path_of(topic)}/partitions"
+        return topic.partitions(self._read(path, shapes.partitions))
+
+    def subscriptions(self, topic: TopicName) -> list[str]:
+        """Names of a topic's durable subscriptions."""
+        path = f"/admin/v2/persistent/{_path_of(topic)}/subscriptions"
+        return self._read(path, shapes.names)
+
+    def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
+        """The backlog quotas that are set on a topic itself, by their kind."""
+        path = f"/admin/v2/persistent/{_path_of(topic)}/backlogQuotaMap?applied=false"
+        return self._read(path, shapes.quotas)
+
+    def policies(self, namespace: str) -> dict[str, Any]:
+        """The policies that are set on ``tenant/namespace``; unset ones are missing."""
+        return self._read(f"/admin/v2/namespaces/{namespace}", shapes.policies)
+
+    def broker_settings(self) -> dict[str, str]:
+        """The broker's configuration as it runs; needs a superuser."""
+        return self._read("/admin/v2/brokers/configuration/runtime", shapes.settings)
+
+    def version(self) -> str:
+        """The broker's version."""
+        text = self._transport.ask("GET", _VERSION).body.decode("utf-8", "replace")
+        return printable(text.strip())[:_VERSION_CHARS]
+
+    def clock_skew_s(self) -> float | None:
+        """Seconds that the broker's clock is ahead of ours, to a second; None: it does not say."""
+        before = time.time()
+        date = self._transport.ask("GET", _VERSION).date
+        here = (before + time.time()) / 2
+        try:
+            there = parsedate_to_datetime(date or "").timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return None
+        # The header cuts off fractions: half a second is the best guess for them.
+        return round(there + 0.5 - here, 1)
+
+    def _read(self, path: str, shape: Callable[[Any], T]) -> T:
+        answer = self._transport.ask_json("GET", path)
+        try:
+            return shape(answer)
+        except ValueError as error:
+            raise ProtocolError(
+                f"The admin API's answer to {path} is not one of Pulsar's: {str(error)[:200]}."
+            ) from None
+
+
+def _path_of(topic: TopicName) -> str:
+    return f"{topic.namespace_name}/{urllib.parse.quote(topic.local, safe='')}"

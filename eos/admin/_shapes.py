@@ -1,0 +1,217 @@
+"""What the admin API's answers look like, checked before anything is believed: answers -> facts.
+
+Every function here raises ValueError when an answer is not what Pulsar gives; its text names the
+place, never what stood there.
+
+Sources: the fields of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 answers them. What is not
+named here is passed over. Everything that is text may end in a terminal, so it is made printable.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from eos.admin._facts import CoordinatorState, OpenTransaction
+from eos.errors import ConfigurationError, printable
+from eos.ids import MAX_PARTITIONS, MessageId, TopicName, TxnId
+
+T = TypeVar("T")
+
+JsonText = Annotated[str, AfterValidator(printable)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Millis = Annotated[int, Field(ge=0, lt=2**42)]
+"""A time or a duration of Java's, up to the year 2109: two of them added up are still a date."""
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        TopicName.parse(name)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _known_topics(topics: dict[str, Any]) -> dict[str, Any]:
+    """Brokers take names that we do not (with spaces, for one): such topics are never ours."""
+    return {name: value for name, value in topics.items() if _is_topic(name)}
+
+
+Topics = Annotated[dict[str, Any], AfterValidator(_known_topics)]
+PositionText = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}:-?[0-9]{1,19}$")]
+
+
+class JsonShape(BaseModel):
+    """Part of an answer. Strict: a number as text is no number."""
+
+    model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class TransactionShape(JsonShape):
+    """A transaction, as its coordinator sees it."""
+
+    txnId: JsonText | None = None  # noqa: N815
+    status: JsonText | None = None
+    openTimestamp: Millis = 0  # noqa: N815
+    timeoutAt: Millis = 0  # noqa: N815
+    producedPartitions: Topics | None = None  # noqa: N815
+
+
+class CoordinatorShape(JsonShape):
+    """One coordinator's numbers."""
+
+    state: JsonText | None = None
+    lowWaterMark: Long = -1  # noqa: N815
+    ongoingTxnSize: Long = 0  # noqa: N815
+
+
+class PinShape(JsonShape):
+    """One transaction in a topic's transaction buffer."""
+
+    startPosition: str | None = None  # noqa: N815
+    aborted: bool = False
+
+
+class BufferShape(JsonShape):
+    """A topic's transaction buffer."""
+
+    state: JsonText | None = None
+    maxReadPosition: PositionText  # noqa: N815
+    ongoingTxnSize: Long = 0  # noqa: N815
+
+
+class LedgerShape(JsonShape):
+    """One ledger of a topic."""
+
+    ledgerId: Long  # noqa: N815
+
+
+class LedgersShape(JsonShape):
+    """A topic's ledgers."""
+
+    lastConfirmedEntry: PositionText  # noqa: N815
+    ledgers: list[LedgerShape] = []
+
+
+class PartitionsShape(JsonShape):
+    """How many partitions a name has."""
+
+    partitions: Annotated[int, Field(ge=0, le=MAX_PARTITIONS)] = 0
+
+
+class QuotaShape(JsonShape):
+    """What happens when a backlog is too large or too old."""
+
+    policy: JsonText | None = None
+    limitTime: Long = -1  # noqa: N815
+
+
+class PoliciesShape(JsonShape):
+    """The policies of a namespace that concern receipts."""
+
+    message_ttl_in_seconds: Long | None = None
+    backlog_quota_map: dict[JsonText, QuotaShape] | None = None
+    inactive_topic_policies: dict[JsonText, bool | int | JsonText | None] | None = None
+    subscription_expiration_time_minutes: Long | None = None
+    retention_policies: dict[JsonText, Long | None] | None = None
+    autoTopicCreationOverride: dict[JsonText, bool | int | JsonText | None] | None = None  # noqa: N815
+
+
+TxnNumber = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
+_TRANSACTIONS: Final = TypeAdapter(dict[JsonText, TransactionShape])
+_COORDINATORS: Final = TypeAdapter(dict[TxnNumber, CoordinatorShape])
+_PIN: Final = TypeAdapter(PinShape)
+_BUFFER: Final = TypeAdapter(BufferShape)
+_LEDGERS: Final = TypeAdapter(LedgersShape)
+_PARTITIONS: Final = TypeAdapter(PartitionsShape)
+_QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
+_POLICIES: Final = TypeAdapter(PoliciesShape)
+_NAMES: Final = TypeAdapter(list[JsonText])
+_SETTINGS: Final = TypeAdapter(dict[JsonText, Any])
+
+
+def transactions(answer: Any) -> list[OpenTransaction]:
+    """Of ``slowTransactions``: by their numbers as text."""
+    return [
+        OpenTransaction(
+            txn=TxnId.parse(row.txnId or text),
+            status=str(row.status),
+            opened_at=datetime.fromtimestamp(row.openTimestamp / 1000, UTC),
+            ttl_s=row.timeoutAt / 1000,
+            topics=tuple(sorted(row.producedPartitions or {})),
+        )
+        for text, row in _checked(_TRANSACTIONS, answer).items()
+    ]
+
+
+def coordinators(answer: Any) -> list[CoordinatorState]:
+    """Of ``coordinatorStats``: by their numbers as text."""
+    rows = {int(tc_id): row for tc_id, row in _checked(_COORDINATORS, answer).items()}
+    return [
+        CoordinatorState(
+            tc_id=tc_id,
+            state=str(row.state),
+            low_water_mark=row.lowWaterMark,
+            open_transactions=row.ongoingTxnSize,
+        )
+        for tc_id, row in sorted(rows.items())
+    ]
+
+
+def is_open_in_buffer(answer: Any) -> bool:
+    """Of ``transactionInBufferStats``."""
+    pin = _checked(_PIN, answer)
+    return pin.startPosition is not None and not pin.aborted
+
+
+def buffer(answer: Any) -> BufferShape:
+    """Of ``transactionBufferStats``."""
+    return _checked(_BUFFER, answer)
+
+
+def ledgers(answer: Any) -> LedgersShape:
+    """Of ``internalStats``."""
+    return _checked(_LEDGERS, answer)
+
+
+def position(text: str) -> MessageId:
+    """Of a ``PositionText``."""
+    ledger, entry = text.split(":")
+    return MessageId(int(ledger), int(entry))
+
+
+def partitions(answer: Any) -> int:
+    """How many there are; 0 of a topic that is not partitioned."""
+    return _checked(_PARTITIONS, answer).partitions
+
+
+def names(answer: Any) -> list[str]:
+    """A list of them."""
+    return _checked(_NAMES, answer)
+
+
+def quotas(answer: Any) -> dict[str, Any]:
+    """Backlog quotas, by their kind."""
+    return {kind: quota.model_dump() for kind, quota in _checked(_QUOTAS, answer).items()}
+
+
+def policies(answer: Any) -> dict[str, Any]:
+    """Of a namespace; unset ones are missing."""
+    return _checked(_POLICIES, answer).model_dump(exclude_none=True)
+
+
+def settings(answer: Any) -> dict[str, str]:
+    """Of a broker."""
+    return {name: printable(str(value)) for name, value in _checked(_SETTINGS, answer).items()}
+
+
+def _checked(adapter: TypeAdapter[T], answer: Any) -> T:
+    try:
+        return adapter.validate_python(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part)[:40] for part in first["loc"])
+        raise ValueError(f"{where or 'all of it'}: {first['msg']}") from None

@@ -1,0 +1,293 @@
+"""The client: from a service URL to producers and transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Final, Self
+
+from eos.client._lookup import Lookup
+from eos.client._reader import Reader
+from eos.client._subscriptions import DurableConsumer
+from eos.client._transaction import Transaction
+from eos.client._window import Budget
+from eos.client.coordinators import Coordinators
+from eos.client.producer import Producer
+from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
+from eos.ids import MessageId, TopicName, TxnId
+from eos.transport.security import Security
+
+_OPENED_AT_ONCE: Final = 32
+
+
+class PulsarClient:
+    """A blocking client for writing to Pulsar, in transactions or outside of them.
+
+    ::
+
+        with PulsarClient("pulsar://localhost:6650") as client:
+            producer = client.producer("persistent://public/default/orders")
+            with client.transaction(timeout_s=60) as txn:
+                producer.send(b"all of this", txn=txn)
+                producer.send(b"or nothing", txn=txn)
+
+    Args:
+        service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
+        security: authentication and TLS.
+        timeout_s: deadline of each connection attempt, each request and each acknowledgement.
+        max_pending_bytes: how many bytes all producers together may have in flight; ``send``
+            waits beyond.
+
+    Raises:
+        ConfigurationError: the service URL is malformed, or a limit is not above zero.
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        security: Security | None = None,
+        timeout_s: float = 30.0,
+        max_pending_bytes: int = 32 * 1024 * 1024,
+    ) -> None:
+        for name, value in (("timeout_s", timeout_s), ("max_pending_bytes", max_pending_bytes)):
+            if not value > 0:
+                raise ConfigurationError(f"{name}={value!r}: it must be above zero.")
+        self._timeout_s = timeout_s
+        self._budget = Budget(max_pending_bytes)
+        # Ids count in a connection; unique in the client, so that none is ever used again there.
+        self._producer_ids = itertools.count()
+        self._consumer_ids = itertools.count()
+        # One object for each transaction: what ends or poisons it here holds for all who joined.
+        self._transactions: weakref.WeakValueDictionary[TxnId, Transaction]
+        self._transactions = weakref.WeakValueDictionary()
+        self._transactions_lock = threading.Lock()
+        self.lookup = Lookup(service_url, security or Security(), timeout_s=timeout_s)
+        self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        return self.lookup.partition_count(TopicName.parse(topic))
+
+    def exists(self, topic: str) -> bool:
+        """Whether ``topic``, or one exact ``...-partition-n``, is there. Creates nothing.
+
+        Raises:
+            EosError: no answer.
+        """
+        parsed = TopicName.parse(topic)
+        try:
+            count = self.lookup.partition_count(parsed.base)
+        except TopicNotFound:
+            return False
+        return parsed.partition_index is None or parsed.partition_index < count
+
+    def producer(self, topic: str, *, create: bool = False) -> Producer:
+        """A producer on ``topic``: an unpartitioned one, or one exact ``...-partition-n``.
+
+        Args:
+            create: let the broker create a topic that does not exist; not for a partition.
+
+        Raises:
+            TopicNotFound: there is no such topic, and ``create`` is not set.
+            ConfigurationError: the topic is partitioned and no partition is named.
+        """
+        parsed = TopicName.parse(topic)
+        if create and parsed.partition_index is None:
+            self._check_unpartitioned(parsed, create=True)
+        else:
+            self._check_exists([parsed])
+        return self._open_producer(parsed)
+
+    def create_unpartitioned(self, topic: str) -> None:
+        """Let the broker create ``topic``, unpartitioned, when it does not exist.
+
+        By PRODUCER alone: the question for a topic's partitions creates a partitioned one in a
+        namespace that makes such by itself (allowAutoTopicCreationType).
+
+        Raises:
+            TopicNotFound: the broker does not let clients create topics there.
+        """
+        self._open_producer(TopicName.parse(topic)).close()
+
+    def producers(self, topics: Sequence[str], *, txn: Transaction | None = None) -> list[Producer]:
+        """A producer on each of ``topics``, opened side by side: many take little longer than one.
+
+        Args:
+            txn: registers ``topics`` in it meanwhile; neither waits for the other.
+
+        Raises:
+            TopicNotFound, ConfigurationError: as ``producer``; then none is left open.
+            TransactionExpired: as ``Transaction.register``; then none is left open either.
+        """
+        if txn is None or not topics:
+            return self._open_producers(topics)
+        with ThreadPoolExecutor(1) as pool:
+            registering = pool.submit(txn.register, topics)
+            opened = self._open_producers(topics)
+        failure = registering.exception()
+        if failure is not None:
+            for producer in opened:
+                producer.abandon()
+            raise failure
+        return opened
+
+    def _open_producers(self, topics: Sequence[str]) -> list[Producer]:
+        parsed = [TopicName.parse(topic) for topic in topics]
+        self._check_exists(parsed)
+        if len(parsed) < 2:
+            return [self._open_producer(topic) for topic in parsed]
+        with ThreadPoolExecutor(min(len(parsed), _OPENED_AT_ONCE)) as pool:
+            opening = [pool.submit(self._open_producer, topic) for topic in parsed]
+            wait(opening, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        ended = [one for one in opening if not one.cancelled()]
+        failures = [error for one in ended if (error := one.exception()) is not None]
+        if failures:
+            for one in ended:
+                if one.exception() is None:
+                    one.result().abandon()
+            raise failures[0]
+        return [one.result() for one in opening]
+
+    def _open_producer(self, topic: TopicName) -> Producer:
+        name = str(topic)
+        producer = Producer(
+            self.lookup.broker_of(name),
+            name,
+            next(self._producer_ids),
+            timeout_s=self._timeout_s,
+            budget=self._budget,
+        )
+        producer.open()
+        return producer
+
+    def _check_exists(self, topics: Sequence[TopicName]) -> None:
+        """PRODUCER would create what is missing. One question for all partitions of a topic."""
+        partitions = [topic for topic in topics if topic.partition_index is not None]
+        counts = {base: self._maybe_count(base) for base in {topic.base for topic in partitions}}
+        for topic in topics:
+            if topic.partition_index is None:
+                self._check_unpartitioned(topic, create=False)
+            elif topic.partition_index >= counts[topic.base]:
+                # A topic by itself, with a name like a partition's?
+                self.lookup.partition_count(topic)
+
+    def _maybe_count(self, topic: TopicName) -> int:
+        try:
+            return self.lookup.partition_count(topic)
+        except TopicNotFound:
+            return 0
+
+    def _check_unpartitioned(self, topic: TopicName, *, create: bool) -> None:
+        count = self.lookup.partition_count(topic, create=create)
+        if count:
+            # The broker would take the base name, and nobody would ever read what was sent.
+            raise ConfigurationError(
+                f"{topic} has {count} partitions: name one, {topic.partition(0)} for example."
+            )
+
+    def reader(self, topic: str, start: MessageId | None = None) -> Reader:
+        """A reader on ``topic``, exactly that: an unpartitioned one, or one ``...-partition-n``.
+
+        Args:
+            start: the first entry that is wanted; None: the topic's first. One that is not there
+                any more is passed over without a word: compare the ids.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        name = str(TopicName.parse(topic))
+        reader = Reader(
+            self.lookup.broker_of(name), name, self._consumer_ids, start, timeout_s=self._timeout_s
+        )
+        reader.open()
+        return reader
+
+    def subscribe_durably(self, topic: str, subscription: str) -> None:
+        """Make ``subscription`` at the first entry of ``topic``, unless it is there: it keeps all
+        that comes behind its position from deletion.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        with contextlib.suppress(ConsumerBusy), self._durable_consumer(topic, subscription):
+            pass  # one that is busy exists
+
+    def acknowledge(self, topic: str, subscription: str, message_id: MessageId) -> None:
+        """Move the durable ``subscription`` behind the entry of ``message_id``; never back.
+
+        One that is missing is made first.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            ConsumerBusy: somebody else uses the subscription at this moment.
+        """
+        with self._durable_consumer(topic, subscription) as consumer:
+            consumer.acknowledge(message_id)
+
+    def _durable_consumer(self, topic: str, subscription: str) -> DurableConsumer:
+        name = str(TopicName.parse(topic))
+        broker, consumer_id = self.lookup.broker_of(name), next(self._consumer_ids)
+        return DurableConsumer(broker, name, subscription, consumer_id, timeout_s=self._timeout_s)
+
+    def topics(self, namespace: str) -> list[str]:
+        """The full names of the persistent topics in ``tenant/namespace``; each partition is one.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        return self.lookup.topics(namespace)
+
+    def transaction(self, *, timeout_s: float = 60.0) -> Transaction:
+        """Begin a transaction that the broker aborts after ``timeout_s``.
+
+        Raises:
+            TransactionsDisabled: the broker runs without transactions.
+            RequestTimeout: no answer; a broker at its limit of active transactions stays silent.
+        """
+        expires_at = time.monotonic() + timeout_s
+        txn_id = self.coordinators.begin(int(timeout_s * 1000))
+        txn = Transaction(txn_id, self.coordinators, expires_at=expires_at)
+        with self._transactions_lock:
+            self._transactions[txn_id] = txn
+        return txn
+
+    def join(self, txn_id: TxnId) -> Transaction:
+        """Write in a transaction that was begun elsewhere, by the same principal.
+
+        In one client there is one object for each transaction, as long as anybody holds it.
+        """
+        with self._transactions_lock:
+            known = self._transactions.get(txn_id)
+            if known is None:
+                known = self._transactions[txn_id] = Transaction(txn_id, self.coordinators)
+            return known
+
+    def close(self) -> None:
+        """Close all connections. Transactions that are open expire by themselves.
+
+        It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
+        """
+        self.lookup.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

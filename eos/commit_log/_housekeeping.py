@@ -1,0 +1,194 @@
+"""Keeping a log small: retention, one file of many, checkpoints. Never in the way of an append.
+
+It works on a handle of its own, and writes all records anew in one commit, whatever the occasion.
+That commit carries the number of the round under an identifier of its own: it conflicts with
+nobody's append, and of two housekeepers that have read the same round one succeeds. (To
+Delta's own ``optimize`` another one's commit is no conflict: two of them leave every row twice.)
+
+A process may be stopped for days between any two lines. Therefore
+
+- nothing is committed on what was read long ago: the commits that it would conflict with may have
+  been cleaned away meanwhile;
+- after the commit the table is read again by a fresh handle, and only what that one sees counts;
+- a file is deleted only when a handle that was opened *after* the file was listed does not need it.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from eos import _disk as disk
+from eos.commit_log._reading import read_again, read_history
+from eos.commit_log._stopwatch import Stopwatch
+from eos.commit_log._table import LogTable
+from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.delta_table import NO_HOOKS
+from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.schema import to_table
+from eos.errors import CommitLogError, Retriable
+from eos.protocol import LogRecord, Thinning, thin
+
+KEEP_EPOCHS = 100
+"""How many of the newest finished epochs a log keeps in full, unless it is told otherwise."""
+
+_DOUBTFUL_S: Final = 60.0
+"""Half the time after which another housekeeper cleans commits away."""
+
+
+@dataclass(frozen=True)
+class CompactionReport:
+    """What one round of housekeeping did. ``rows`` are records, ``files`` those that a read opens,
+    ``bytes`` their sizes."""
+
+    rows_before: int
+    rows_after: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def keep_house(
+    location: Location,
+    sink_id: str,
+    *,
+    keep_epochs: int = KEEP_EPOCHS,
+    run_id: str | None = None,
+) -> CompactionReport:
+    """Drop what nothing depends on, join small files, delete long replaced ones, checkpoint.
+
+    Args:
+        keep_epochs: how many of the newest finished epochs stay in full.
+        run_id: keep house only while this run holds the newest claim; None: whoever holds it.
+
+    Raises:
+        CommitLogError: the log is broken, or gone; nothing was deleted.
+        Retriable: another housekeeper was at work, another run has claimed the sink, or it took
+            too long; nothing was deleted.
+        Exception: something failed; the table is as good as before.
+    """
+    since_read = Stopwatch()
+    table = _open(location, sink_id)
+    history, records = read_history(table)
+    claim = history.last_claim
+    if run_id is not None and (claim is None or claim.run_id != run_id):
+        raise _not_now(table, "another run has claimed the sink")
+    files, start = table.files, table.delta.version()
+    thinning = thin(records, keep_epochs=keep_epochs, horizon=table.horizon)
+    with panics_as_errors():
+        if thinning is None and len(files) < 2 and not table.doubled:
+            fresh, left = table, records
+        else:
+            fresh, left = _rewrite(table, records, thinning, since_read)
+        fresh = _clean_up(fresh, start)
+    return CompactionReport(
+        rows_before=len(records) + table.doubled,
+        rows_after=len(left),
+        files_before=len(files),
+        files_after=len(fresh.files),
+        bytes_before=sum(files.values()),
+        bytes_after=sum(fresh.files.values()),
+    )
+
+
+def _open(location: Location, sink_id: str) -> LogTable:
+    table = LogTable.maybe_open(location, sink_id)
+    if table is None:
+        raise CommitLogError(f"commit log {location.uri}: it is gone.", sink_id=sink_id)
+    return table
+
+
+def _rewrite(
+    table: LogTable, records: list[LogRecord], thinning: Thinning | None, since_read: Stopwatch
+) -> tuple[LogTable, list[LogRecord]]:
+    """One file with what stays in the place of all files that the handle sees.
+
+    Appends that came meanwhile are in files of their own, and stay. Returns a fresh handle, and
+    what it reads.
+    """
+    staying = list(thinning.records) if thinning else records
+    round_ = table.rounds + 1
+    kept = (thinning.horizon, thinning.kept) if thinning else (table.horizon, table.kept)
+    _check_time(table, since_read)
+    try:
+        write_deltalake(
+            table.delta,
+            to_table(*staying),
+            mode="overwrite",
+            schema_mode=table.schema_mode(),
+            commit_properties=CommitProperties(
+                app_transactions=[
+                    Transaction(name, number)
+                    for name, number in zip(table.housekeeping_ids, (round_, *kept), strict=True)
+                ]
+            ),
+            post_commithook_properties=NO_HOOKS,
+        )
+    except Exception as error:
+        fresh, _, _ = read_again(table, records[-1] if records else None)
+        # A commit that it met may be cleaned away already: Delta has other words for that.
+        if isinstance(error, CommitFailedError) or fresh.rounds >= round_:
+            text = table.location.clean(error).rstrip(".")
+            raise _not_now(table, f"somebody else keeps house in it: {text}") from None
+        raise
+    _check_time(table, since_read)
+    # Before anything is deleted: the replaced files still hold every record.
+    fresh, _, left = read_again(table, records[-1] if records else None)
+    if fresh.rounds != round_:
+        raise _not_now(table, "somebody else keeps house in it")
+    if [record.seq for record in left[: len(staying)]] != [record.seq for record in staying]:
+        raise fresh.broken("housekeeping has not left what it should have")
+    return fresh, left
+
+
+def _check_time(table: LogTable, since_read: Stopwatch) -> None:
+    if since_read.elapsed_s >= _DOUBTFUL_S:
+        raise _not_now(table, f"it was read {since_read.elapsed_s:.0f} s ago")
+
+
+def _not_now(table: LogTable, why: str) -> Retriable:
+    return Retriable(
+        f"commit log {table.location.uri}: no housekeeping now: {why}.",
+        hint="The log holds what it held. Try again.",
+        sink_id=table.sink_id,
+    )
+
+
+def _clean_up(table: LogTable, start: int) -> LogTable:
+    """Make what was committed since version ``start`` durable, delete files that were replaced
+    long ago, write a checkpoint, and forget the commits long before it. Returns a fresh handle."""
+    _sync(table, start)
+    # By the folder's listing: checkpoints forget the names of files that were replaced long ago.
+    old = table.delta.vacuum(dry_run=True, full=True)
+    fresh = _open(table.location, table.sink_id)
+    for name in set(old) - set(fresh.files):
+        if name.endswith(".parquet") and not _may_be_appended(fresh, name):
+            fresh.location.delete(name)
+    fresh.delta.create_checkpoint()
+    _sync(fresh, start)
+    fresh.delta.cleanup_metadata()
+    return fresh
+
+
+def _may_be_appended(table: LogTable, name: str) -> bool:
+    """Whether the file belongs to an append that was stopped on its way, and may yet go on."""
+    content = table.location.read(name)
+    try:
+        column = pq.ParquetFile(io.BytesIO(content or b"")).read(["seq"], use_threads=False)["seq"]
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return False
+    return any(seq > table.position for seq in column.to_pylist())
+
+
+def _sync(table: LogTable, start: int) -> None:
+    if table.location.folder is None:
+        return
+    logs = [name for name in table.location.names(LOG_FOLDER) if name >= f"{start:020}"]
+    disk.sync(table.location.folder, [*table.files, *(f"{LOG_FOLDER}/{name}" for name in logs)])

@@ -1,0 +1,87 @@
+"""From the table's rows to the history: every rule is checked again on what was read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from eos.commit_log._table import LogTable
+from eos.commit_log.damage import BROKEN_HINT
+from eos.commit_log.schema import NewerRecord, from_row
+from eos.errors import CommitLogError
+from eos.protocol import History, LogRecord
+
+
+def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
+    """Everything that the table holds, in the order of ``seq``; see ``transaction.retention``.
+
+    Raises:
+        CommitLogError: a file is broken or missing, or a record breaks a rule or was written by
+            a newer release; names the file.
+    """
+    history, records, horizon = History(table.sink_id), [], table.horizon
+    for row in table.read():
+        seq = row["seq"]
+        try:
+            record = from_row(row)
+            history.take(record, horizon=horizon)
+        except NewerRecord as error:
+            raise CommitLogError(
+                f"commit log {table.location.uri}: seq {seq} in {table.file_of(seq)}: {error}.",
+                hint="Use the release of eos that wrote it, or a later one.",
+                sink_id=table.sink_id,
+            ) from None
+        except ValueError as error:
+            raise table.broken(f"seq {seq} in {table.file_of(seq)}: {error}") from None
+        except CommitLogError as error:
+            text = f"{error.message.rstrip('.')}; the record is in {table.file_of(seq)}"
+            raise table.broken(text).with_context(**error.context) from None
+        records.append(record)
+    return history, records
+
+
+def read_again(
+    seen: LogTable, known: LogRecord | None
+) -> tuple[LogTable, History, list[LogRecord]]:
+    """A fresh handle on the table that ``seen`` is a handle on, and everything that it holds.
+
+    Args:
+        known: the newest record that was seen in it; what is there now must be a later state.
+
+    Raises:
+        CommitLogError: the table is gone, replaced, rolled back or broken.
+    """
+    table = LogTable.maybe_open(seen.location, seen.sink_id)
+    if table is None:
+        raise _lost(seen, "it is gone")
+    if table.id != seen.id:
+        raise _lost(seen, "the table was replaced by another one")
+    history, records = read_history(table)
+    if known is not None and _contradicts(known, records, table):
+        raise _lost(
+            seen,
+            f"the table was rolled back: seq {known.seq} was there ({known.state.value}), now it "
+            f"ends at {history.last_seq} or holds another record",
+        )
+    return table, history, records
+
+
+def at(records: list[LogRecord], seq: int) -> LogRecord | None:
+    """The record with that ``seq``; None when it is not among them."""
+    index = bisect_left(records, seq, key=lambda record: record.seq)
+    found = index < len(records) and records[index].seq == seq
+    return records[index] if found else None
+
+
+def _contradicts(known: LogRecord, records: list[LogRecord], table: LogTable) -> bool:
+    if table.position < known.seq:
+        return True
+    found = at(records, known.seq)
+    if found is None:
+        return known.seq > table.horizon
+    return not found.says_the_same(known)
+
+
+def _lost(table: LogTable, what: str) -> CommitLogError:
+    return CommitLogError(
+        f"commit log {table.location.uri}: {what}.", hint=BROKEN_HINT, sink_id=table.sink_id
+    )

@@ -1,0 +1,306 @@
+"""The Delta table below a commit log: create, read, append conditionally, keep small.
+
+The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
+a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
+the others conflict, whoever they belong to. Housekeeping carries identifiers of its own and
+conflicts with itself only. Three facts of ``deltalake`` 1.6 shape the code:
+
+- An identifier that was used before is accepted from a fresh handle: the check is ours.
+- An empty file of the newest commit is read as a commit that did nothing, so that the record in
+  it is silently gone: ``read`` looks at the newest commit itself.
+- The files of the Delta log are read at each call, and may have broken since the handle was opened.
+
+``DeltaTable.to_pyarrow_table`` is never used: the process often aborts at its exit afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from eos import _disk as disk
+from eos import failpoints
+from eos.commit_log import damage, delta_table
+from eos.commit_log._probe import require_exclusive
+from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.schema import SCHEMA, once, to_table
+from eos.errors import CommitLogError, ConfigurationError
+from eos.protocol import LogRecord
+from eos.steps import LogStep
+
+CHECKPOINT_INTERVAL: Final = 12
+"""Appends between two checkpoints: those of four epochs."""
+
+
+class LostRace(Exception):
+    """The table does not stand where this handle's owner believes."""
+
+
+class LogTable:
+    """One handle on one sink's table. Made by ``create_or_open`` or ``maybe_open``."""
+
+    def __init__(self, location: Location, sink_id: str, table: DeltaTable) -> None:
+        self.location = location
+        self.sink_id = sink_id
+        self._table = table
+        self._app_id = f"eos/{sink_id}"
+        self._appended = 0
+        self._is_current = False
+        self.housekeeping_ids = tuple(
+            f"{self._app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
+        )
+        """Identifiers of housekeeping's commits: ``rounds``, ``horizon`` and ``kept``."""
+        self.doubled = 0
+        """How many rows the last ``read`` found a second time, and left out."""
+
+    @classmethod
+    def create_or_open(cls, location: Location, sink_id: str) -> LogTable:
+        """Open the table, or create it when nothing is there; safe against other creators.
+
+        Raises:
+            ConfigurationError: the storage can't keep two drivers apart.
+            CommitLogError: it can't be opened or created, or only remains of one are there.
+        """
+        opened = cls.maybe_open(location, sink_id)
+        if opened is not None:
+            return opened
+        problem = "another creator is half-way"
+        try:
+            require_exclusive(location)
+            location.make_folder()
+            delta_table.create_table(location)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            problem = location.clean(error)
+        # Also after an error: somebody else may have been first.
+        opened = cls.maybe_open(location, sink_id)
+        if opened is None:
+            raise CommitLogError(
+                f"commit log {location.uri} can't be created: {problem}.",
+                hint="Check that the folder or bucket exists and may be written to.",
+                sink_id=sink_id,
+            )
+        return opened
+
+    @classmethod
+    def maybe_open(cls, location: Location, sink_id: str) -> LogTable | None:
+        """Open the table; None when there is none.
+
+        Raises:
+            CommitLogError: it can't be opened, or only remains of one are there.
+        """
+        for attempt in range(2):
+            try:
+                with panics_as_errors():
+                    return cls(location, sink_id, delta_table.open_table(location))
+            except TableNotFoundError:
+                # Remains may be a table that somebody is creating just now: look twice.
+                if not delta_table.has_remains(location):
+                    return None
+                if attempt:
+                    raise damage.broken(
+                        location, sink_id, "data without a Delta log", None
+                    ) from None
+            except Exception as error:
+                raise damage.unreadable(location, sink_id, error, None) from location.cause(error)
+        raise AssertionError
+
+    @property
+    def id(self) -> str:
+        """The table's own id: stays while the table lives, another for a table made anew."""
+        return str(self._table.metadata().id)
+
+    @property
+    def delta(self) -> DeltaTable:
+        """The handle itself, for housekeeping."""
+        return self._table
+
+    @property
+    def position(self) -> int:
+        """``seq`` of the newest append."""
+        return self._committed(self._app_id)
+
+    @property
+    def rounds(self) -> int:
+        """How often housekeeping has written the records anew; its fence."""
+        return self._committed(self.housekeeping_ids[0])
+
+    @property
+    def horizon(self) -> int:
+        """The ``seq`` up to which retention may have taken records away; 0: never yet."""
+        return self._committed(self.housekeeping_ids[1])
+
+    @property
+    def kept(self) -> int:
+        """How many records retention has left at or below the horizon."""
+        return self._committed(self.housekeeping_ids[2])
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The data files that a read opens, with their sizes in bytes; each append adds one."""
+        return dict(damage.active_files(self._table))
+
+    def read(self) -> list[dict[str, Any]]:
+        """All rows in the order of ``seq``, as this handle sees them; equal rows once.
+
+        Two compactions at once, by Delta's own tools, leave every row twice: nothing is lost by
+        that, and nothing is told apart.
+
+        Raises:
+            CommitLogError: a file is broken or missing, or rows were taken away; names the file.
+        """
+        try:
+            self._walk_to_newest_append()
+        except ValueError as error:
+            raise self.broken(str(error)) from None
+        try:
+            with panics_as_errors():
+                query = QueryBuilder().register("log", self._table)
+                rows: list[dict[str, Any]] = pa.table(
+                    query.execute("select * from log").read_all()
+                ).to_pylist()
+            rows.sort(key=lambda row: int(row["seq"]))
+            rows, self.doubled = once(rows)
+            last = rows[-1]["seq"] if rows else 0
+        except KeyError:
+            raise self.broken("this is no commit log: it has no column seq") from None
+        except Exception as error:
+            raise self._unreadable(error) from self.location.cause(error)
+        if last != self.position:
+            raise self.broken(
+                f"the rows end at seq {last}, but {self.position} were appended: "
+                "rows were rolled back or deleted"
+            )
+        self._check_kept(rows)
+        return rows
+
+    def _check_kept(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Above the horizon a gap is seen by itself; below, only the number tells."""
+        horizon = self.horizon
+        if not horizon:
+            return
+        kept = self.kept
+        found = sum(row["seq"] <= horizon for row in rows)
+        if found != kept:
+            raise self.broken(
+                f"{found} rows up to seq {horizon}, but retention has kept {kept}: rows were "
+                "rolled back or deleted"
+            )
+
+    def _committed(self, app_id: str) -> int:
+        """The number last committed under an identifier; 0: none."""
+        try:
+            with panics_as_errors():
+                return self._table.transaction_version(app_id) or 0
+        except Exception as error:
+            raise self._unreadable(error) from self.location.cause(error)
+
+    def _unreadable(self, error: Exception) -> CommitLogError:
+        return damage.unreadable(self.location, self.sink_id, error, self._table)
+
+    def append(self, record: LogRecord) -> None:
+        """Commit ``record``, if the table stands at ``record.seq - 1``.
+
+        Raises:
+            LostRace: it stands elsewhere.
+            Exception: anything else, from a lost race to a full disk; the record may be in the
+                table or not. Only reading it again tells.
+        """
+        with panics_as_errors():
+            self._table.update_incremental()
+            if self.position != record.seq - 1:
+                raise LostRace(f"the log stands at seq {self.position}")
+            write_deltalake(
+                self._table,
+                to_table(record),
+                mode="append",
+                schema_mode=self.schema_mode(),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(self._app_id, record.seq)]
+                ),
+                post_commithook_properties=delta_table.NO_HOOKS,
+            )
+        self._appended += 1
+        self.make_durable()
+        failpoints.reached(LogStep.APPEND)
+
+    def schema_mode(self) -> Literal["merge"] | None:
+        """A log of version 1 gets the columns that came later, with the first append."""
+        if not self._is_current:
+            known = {field.name for field in self._table.schema().fields}
+            self._is_current = known.issuperset(SCHEMA.names)
+        return None if self._is_current else "merge"
+
+    def checkpoint_when_due(self) -> None:
+        """Now and then, write a Delta checkpoint and open the table anew from it.
+
+        To ``deltalake`` each commit that a handle has seen since costs time in each later one
+        (measured: an append takes 8 ms after a checkpoint, and 30 ms 120 appends later).
+
+        Raises:
+            Exception: it did not work; the table is as good as before.
+        """
+        if self._appended < CHECKPOINT_INTERVAL:
+            return
+        self._appended = 0
+        with panics_as_errors():
+            self._table.create_checkpoint()
+            if self.location.folder is not None:
+                name = damage.checkpoint_name(self._table.version())
+                disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
+            self._table = delta_table.open_table(self.location)
+
+    def make_durable(self) -> None:
+        """Make the newest append survive a power failure. Object stores do that by themselves.
+
+        Raises:
+            NotDurable: the disk did not confirm it.
+            ValueError: the newest commit's file is broken.
+        """
+        if self.location.folder is None:
+            return
+        found = self._walk_to_newest_append()
+        if found is not None:
+            version, actions = found
+            paths = [action["path"] for action in actions.get("add", [])]
+            disk.sync(self.location.folder, [*paths, damage.commit_name(version)])
+
+    def file_of(self, seq: int) -> str | None:
+        """The data file that holds ``seq``, by the statistics in the Delta log."""
+        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        for action in actions:
+            low, high = action.get("min.seq"), action.get("max.seq")
+            if low is not None and high is not None and low <= seq <= high:
+                return str(action["path"])
+        return None
+
+    def broken(self, what: str) -> CommitLogError:
+        """The error for a log that can't be relied on; looks for the file that is to blame."""
+        return damage.broken(self.location, self.sink_id, what, self._table)
+
+    def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
+        """Version and actions of the newest append, passing by housekeeping's commits; None when
+        there is none, or it is older than the last checkpoint (which holds it).
+
+        Raises:
+            ValueError: a commit on the way is broken.
+        """
+        for version in range(self._table.version(), -1, -1):
+            actions = damage.commit_actions(self.location, version)
+            if actions is None:
+                return None
+            writers = {txn["appId"] for txn in actions.get("txn", [])}
+            if self._app_id in writers:
+                return version, actions
+            if writers.intersection(self.housekeeping_ids):
+                continue
+            if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
+                name = damage.commit_name(version)
+                raise ValueError(f"{name} is truncated, or a write of somebody else")
+        return None

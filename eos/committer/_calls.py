@@ -1,0 +1,121 @@
+"""What users' code does with a sink: calls it twice, or goes on when it has failed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal
+
+from eos.commit_log import CommitLog
+from eos.committer._reasons import reason_of
+from eos.errors import (
+    CommitLogError,
+    DuplicateEpochCall,
+    EosError,
+    Fenced,
+    RewoundCheckpoint,
+    UnfinishedEpoch,
+)
+from eos.protocol import BATCH, LogRecord, check_follows, check_replayed, is_streaming
+
+logger = logging.getLogger(__name__)
+
+# The last epoch of each query that any object of this process has written, with the query's run:
+# a function may make a new sink for each of its calls.
+_done: Final[dict[tuple[str, str, str], tuple[str, str]]] = {}
+
+_NOT_TOLD: Final = (Fenced, RewoundCheckpoint, CommitLogError)
+"""Errors that leave no FAILED: the log is another run's, holds the epoch, or can't be relied on."""
+
+
+class Calls:
+    """The epochs that one life of a driver was asked to write, and those that it could not."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        *,
+        on_gap: Literal["refuse", "continue"],
+        on_rewind: Literal["refuse", "skip"],
+    ) -> None:
+        self._log = log
+        self._on_gap = on_gap
+        self._on_rewind = on_rewind
+        self._asked: set[str] = set()
+        self._keys: set[str] = set()
+        # Spark asks for a stream's epochs in turn: the last one is enough to remember.
+        self._last: dict[str, tuple[str, str]] = {}
+
+    def check(self, query_id: str, epoch: str, call: str) -> None:
+        """Nothing, when ``epoch`` was not done in ``call`` yet.
+
+        Raises:
+            DuplicateEpochCall: it was; the rows of this call would be dropped in silence.
+        """
+        done = (epoch, call) in (self._last.get(query_id), _done.get(self._name_of(query_id)))
+        if done or (query_id == BATCH and epoch in self._keys):
+            raise DuplicateEpochCall(
+                "This sink was called twice for one epoch in one run. The first call's rows are "
+                "written; the second call's are not, and no restart writes them.",
+                hint="Call each sink once in a foreachBatch function (union the DataFrames, or "
+                "use a second sink_id); give each batch write a key of its own. Rows that are "
+                'missing now: sink.write(rows, epoch="a key of its own").',
+                query_id=query_id,
+                epoch=epoch,
+            )
+
+    def check_follows(self, query_id: str, epoch: str) -> None:
+        """Nothing, unless this is the query's first epoch in this life, and does not follow.
+
+        Raises:
+            UnfinishedEpoch: see ``eos.protocol.check_follows``.
+        """
+        if self._on_gap == "refuse" and query_id not in self._asked:
+            check_follows(self._log.history, query_id, epoch)
+        self._asked.add(query_id)
+
+    def check_replayed(self, query_id: str, epoch: str, planned_at: Callable[[], datetime]) -> None:
+        """Nothing, when ``epoch``, which is done, holds the rows that it had when it was written.
+
+        Raises:
+            RewoundCheckpoint: see ``eos.protocol.check_replayed``.
+        """
+        if self._on_rewind == "refuse" and is_streaming(query_id):
+            check_replayed(self._log.history, query_id, epoch, planned_at())
+
+    def _name_of(self, query_id: str) -> tuple[str, str, str]:
+        return self._log.uri, self._log.sink_id, query_id
+
+    def add(self, query_id: str, epoch: str, call: str) -> None:
+        """``epoch`` is done."""
+        if query_id == BATCH:
+            self._keys.add(epoch)
+        else:
+            self._last[query_id] = (epoch, call)
+            if call:
+                _done[self._name_of(query_id)] = (epoch, call)
+
+    def note_failure(
+        self, claim: LogRecord | None, query_id: str, epoch: str, error: BaseException
+    ) -> None:
+        """Leave a record of an epoch that got no transaction: no other may follow it unnoticed.
+
+        Whoever swallows its error makes Spark go on to the next epoch, in this life or a later one.
+        """
+        if claim is None or isinstance(error, _NOT_TOLD) or not is_streaming(query_id):
+            return
+        try:
+            self._log.settle()
+            history = self._log.history
+            if isinstance(error, UnfinishedEpoch) and any(
+                owed.query_id == query_id for owed in history.owing
+            ):
+                return  # the one that stands in its way is told already
+            if history.newest(query_id, epoch) is None:
+                reason = reason_of(error)
+                self._log.append(
+                    LogRecord.failed(claim, query_id=query_id, epoch=epoch, reason=reason)
+                )
+        except EosError as failure:
+            logger.warning("that epoch %s failed is not in the commit log: %s", epoch, failure)

@@ -1,0 +1,225 @@
+"""Epochs of one sink, exactly once each: whether one runs, how often, and what follows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.committer._calls import Calls
+from eos.committer._claim import Claim
+from eos.committer._ending import Settled
+from eos.committer._epoch import EpochResult, PlanWriting, check_epoch, planned, result_of
+from eos.committer._open_epoch import OpenEpoch
+from eos.committer.participants import Participants
+from eos.errors import (
+    Fenced,
+    Indeterminate,
+    InDoubt,
+    TransactionExpired,
+    TransactionPoisoned,
+    UnfinishedEpoch,
+)
+from eos.participant import Participant
+from eos.protocol import EpochDecision, LogRecord, Run, Skip, State, check_lineage, decide_epoch
+from eos.retry import reruns
+from eos.steps import Step
+
+logger = logging.getLogger(__name__)
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class Committer:
+    """One driver's work on one sink. Not for several threads at once.
+
+    Args:
+        log: the sink's commit log, open for writing.
+        participants: the sink's outputs: all of them hold an epoch, or none.
+        max_attempts: how often one call may run the same epoch.
+        deadline_s: of each wait for a participant.
+        on_new_cluster: what to do about a cluster that does not hold what the log recorded.
+        on_gap: what to do about a query that begins its life behind epochs that the log lacks.
+        on_rewind: what to do about epochs that are done, and that a stream has planned anew.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        participants: Sequence[Participant],
+        *,
+        max_attempts: int = 3,
+        deadline_s: float = 60.0,
+        on_new_cluster: Literal["refuse", "continue"] = "refuse",
+        on_gap: Literal["refuse", "continue"] = "refuse",
+        on_rewind: Literal["refuse", "skip"] = "refuse",
+    ) -> None:
+        self._log = log
+        self._max_attempts = max_attempts
+        self._deadline_s = deadline_s
+        self._claim = Claim(
+            log,
+            Participants(log, participants),
+            deadline_s=deadline_s,
+            on_new_cluster=on_new_cluster,
+        )
+        # Not a daemon's thread: a driver that ends in order waits for it.
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
+        self._noting: Future[LogRecord] | None = None
+        self._calls = Calls(log, on_gap=on_gap, on_rewind=on_rewind)
+
+    def check_lineage(
+        self, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
+    ) -> None:
+        """Refuse a new query on a known sink, before anything is claimed.
+
+        Raises:
+            NewLineage: see ``eos.protocol.check_lineage``.
+        """
+        self._catch_up()
+        check_lineage(self._log.history, query_id, epoch, on_new_query)
+
+    def claim(self) -> LogRecord:
+        """Step 1, unless it is done: claim the sink, end what is unfinished.
+
+        Raises:
+            Fenced, InDoubt, NewCluster: as ``Claim.complete``.
+        """
+        self._catch_up()
+        return self._claim.complete()
+
+    def run_epoch(
+        self,
+        query_id: str,
+        epoch: str,
+        plan: PlanWriting,
+        *,
+        call: str = "",
+        planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
+        may_rerun: Callable[[], bool] = lambda: True,
+        notes_later: bool = False,
+    ) -> EpochResult:
+        """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
+
+        Args:
+            plan: how its rows are written; called for each attempt.
+            call: what tells a repeated call from a new one: Spark's run id of the query.
+            planned_at: asked of an epoch that is done: when the caller decided what is in it.
+            may_rerun: asked before this call runs the epoch once more.
+            notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
+                thread beside the caller's own work. Its errors are the next call's.
+
+        Raises:
+            DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
+            UnfinishedEpoch: an earlier epoch of the query is not in the topics.
+            RewoundCheckpoint: the epoch is done, and was planned anew since.
+            Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
+        """
+        check_epoch(query_id, epoch)
+        self._calls.check(query_id, epoch, call)
+        try:
+            self.claim()
+            self._claim.finish_all()
+            self._calls.check_follows(query_id, epoch)
+            result: EpochResult | None = None
+            for attempt in reruns(self._max_attempts, may_rerun):
+                with attempt:
+                    decision = self._decide(query_id, epoch)
+                    failpoints.reached(Step.DECIDE)
+                    if isinstance(decision, Skip):
+                        self._calls.check_replayed(query_id, epoch, planned_at)
+                        logger.info("epoch %s of %s is done: skipped", epoch, query_id)
+                        result = result_of("skipped", decision.record)
+                        continue
+                    result = self._run_once(
+                        query_id, epoch, decision, plan, notes_later=notes_later
+                    )
+        except BaseException as error:
+            self._calls.note_failure(self._claim.taken, query_id, epoch, error)
+            raise
+        assert result is not None
+        if not notes_later:
+            for participant in self._claim.participants.own:
+                participant.rest()
+        self._calls.add(query_id, epoch, call)  # last: an interrupted call may be made again
+        return result
+
+    def _catch_up(self) -> None:
+        """What an earlier call was interrupted in may be half done: the log says what is.
+
+        Raises:
+            EosError: as ``await_noted``.
+        """
+        self.await_noted()
+        self._beside.submit(lambda: None).result()  # an append that nobody waited for any more
+        self._log.settle()
+
+    def await_noted(self) -> None:
+        """Wait until what an earlier call left to be noted is in the log (step 10).
+
+        Raises:
+            EosError: it could not be appended; the next run finds out by itself.
+        """
+        if self._noting is None:
+            return
+        try:
+            self._noting.result()
+        finally:
+            if self._noting.done():  # else the wait was broken off, and is still to be waited for
+                self._noting = None
+
+    def _run_once(
+        self, query_id: str, epoch: str, run: Run, plan: PlanWriting, *, notes_later: bool
+    ) -> EpochResult:
+        opened, write = OpenEpoch.begin(
+            self._log,
+            self._claim,
+            query_id,
+            epoch,
+            run,
+            beside=self._beside,
+            meanwhile=lambda parts: planned(plan, parts),  # Spark plans while the log is written
+            deadline_s=self._deadline_s,
+        )
+        try:
+            written = write()
+            failpoints.reached(Step.WRITE)
+            opened.prepare(written)
+        except (Fenced, InDoubt):
+            raise
+        except BaseException as error:
+            opened.abort(error)
+            if isinstance(error, Indeterminate):
+                raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
+            raise
+        settled = opened.commit()
+        outcome = settled.outcome
+        if notes_later and outcome is not None and outcome.state is State.COMMITTED:
+            self._noting = self._beside.submit(self._note_beside, opened, settled)
+            return result_of("written", opened.record)
+        last = opened.note(settled)
+        if last.state is State.ABORTED:
+            raise TransactionExpired("The transaction expired before it was committed.")
+        return result_of("written", last)
+
+    def _decide(self, query_id: str, epoch: str) -> EpochDecision:
+        """Step 2. Whoever was overtaken may know less than the log holds by now."""
+        try:
+            return decide_epoch(self._log.history, query_id, epoch)
+        except UnfinishedEpoch:
+            self._log.refresh()
+            if self._log.is_fenced:
+                raise Fenced("Another driver has claimed the sink.") from None
+            return decide_epoch(self._log.history, query_id, epoch)
+
+    def _note_beside(self, opened: OpenEpoch, settled: Settled) -> LogRecord:
+        try:
+            return opened.note(settled)
+        except BaseException as error:  # there may be no next call that it could come up in
+            epoch = settled.record.epoch
+            logger.warning("epoch %s is committed; noting that it is failed: %s", epoch, error)
+            raise

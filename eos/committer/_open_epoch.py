@@ -1,0 +1,174 @@
+"""One attempt of one epoch, step by step (``eos.steps``), for whoever drives it.
+
+``foreachBatch`` calls us, and we call Spark: ``Committer.run_epoch``. Spark's Data Source writer
+calls us at each of its steps: then the steps here are called one by one. Log first, outputs second,
+always. The order of the lines is the protocol: each one is a place where the process may die, and a
+later run takes over from what the log says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.committer._claim import Claim
+from eos.committer._ending import Settled
+from eos.committer._epoch import Reports
+from eos.committer._reasons import NO_RECORDS, reason_of
+from eos.errors import EosError, Fenced, Indeterminate, Retriable
+from eos.participant import Attempt, Participant
+from eos.protocol import LogRecord, Part, ReasonKind, Run, State
+from eos.retry import attempts
+from eos.steps import Step
+
+T = TypeVar("T")
+
+
+class OpenEpoch:
+    """An attempt that is open: its transactions are begun, and OPEN is in the log.
+
+    ``record`` is the newest record of the attempt: OPEN, then PREPARED. Made by ``begin``, ended by
+    ``commit`` or ``abort``; an object that is dropped instead is ended by the next claim.
+    """
+
+    def __init__(self, log: CommitLog, claim: Claim, record: LogRecord) -> None:
+        self.record = record
+        self._log = log
+        self._claim = claim
+
+    @classmethod
+    def begin(
+        cls,
+        log: CommitLog,
+        claim: Claim,
+        query_id: str,
+        epoch: str,
+        run: Run,
+        *,
+        beside: Executor,
+        meanwhile: Callable[[tuple[Part, ...]], T],
+        deadline_s: float,
+    ) -> tuple[OpenEpoch, T]:
+        """Steps 3 and 4: begin each participant, append OPEN.
+
+        Args:
+            run: which attempt, as ``decide_epoch`` says.
+            beside: appends OPEN in the meantime.
+            meanwhile: what can be done without it: planning, for one; must not raise.
+
+        Raises:
+            EosError: nothing was opened, or the log does not take it.
+        """
+        claimed = claim.complete()
+        parts = tuple(
+            _begun(participant, part, query_id, epoch, run, deadline_s)
+            for part, participant in claim.participants.of_record(claimed)
+        )
+        failpoints.reached(Step.BEGIN)
+        record = LogRecord.opened(
+            claimed,
+            query_id=query_id,
+            epoch=epoch,
+            attempt=run.attempt,
+            opened_at=datetime.now(UTC),
+            participants=parts,
+        )
+        opening = beside.submit(log.append, record)
+        done = meanwhile(parts)
+        opened = cls(log, claim, opening.result())
+        failpoints.reached(Step.OPEN)
+        return opened, done
+
+    def prepare(self, written: Reports) -> None:
+        """Steps 6 to 8: count what was written, leave the proof, append PREPARED. An epoch without
+        rows stays OPEN: its commit is an abort.
+
+        Raises:
+            TransactionPoisoned: it must not be committed.
+            EosError: likewise; call ``abort``. Fenced, InDoubt: leave it alone.
+        """
+        pairs = list(self._claim.participants.of_record(self.record))
+        counted, failures = [], []
+        for (part, participant), rows in zip(pairs, written, strict=True):
+            try:
+                counted.append(participant.count(part, rows))
+            except Exception as error:  # the others learn all the same what they have to undo
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        failpoints.reached(Step.CHECK)
+        draft = replace(self.record, participants=tuple(counted)).with_totals()
+        if not draft.records:
+            return
+        # What can expire comes last: its time runs, and an error here still aborts them all.
+        prepared = [
+            participant.prepare(draft, part)
+            for part, (_, participant) in zip(reversed(counted), reversed(pairs), strict=True)
+        ]
+        claimed = self._claim.complete()
+        self.record = self._log.append(
+            self.record.advance(State.PREPARED, claim=claimed, participants=prepared[::-1])
+        )
+        failpoints.reached(Step.PREPARE)
+
+    def commit(self) -> Settled:
+        """Step 9: what PREPARED decides, done in every output; an epoch without rows is aborted.
+
+        Raises:
+            InDoubt: an outcome can't be proved now.
+        """
+        return self._claim.ending.settle(
+            self.record, self._claim.complete(), reason=NO_RECORDS, is_own=True
+        )
+
+    def note(self, settled: Settled) -> LogRecord:
+        """Step 10: append the outcome; the attempt's last record.
+
+        Raises:
+            Fenced: another run holds the claim.
+        """
+        last = self._claim.ending.note(settled, self._claim.complete())
+        self._claim.ending.clean_up(last)
+        failpoints.reached(Step.FINISH)
+        return last
+
+    def abort(self, error: BaseException) -> None:
+        """End what failed of ``error``. Should that fail too, a failure that would be retried gives
+        way. What is PREPARED is decided: the next claim ends it.
+
+        Raises:
+            EosError: it can't be ended now, and ``error`` would be retried.
+        """
+        if self.record.state is not State.OPEN:
+            return
+        claimed = self._claim.complete()
+        try:
+            last = self._claim.ending.finish(self.record, claimed, reason=reason_of(error))
+        except EosError as failure:
+            if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
+                raise failure from error
+            error.add_note(f"The transaction is not aborted yet, the next run does it: {failure}")
+            return
+        self._claim.ending.clean_up(last)
+
+
+def _begun(
+    participant: Participant, claimed: Part, query_id: str, epoch: str, run: Run, deadline_s: float
+) -> Part:
+    previous, reason = run.previous, run.previous.reason if run.previous else None
+    attempt = Attempt(
+        query_id=query_id,
+        epoch=epoch,
+        number=run.attempt,
+        previous=previous.part(claimed.key) if previous else None,
+        has_expired=reason is not None and reason.kind is ReasonKind.EXPIRED,
+    )
+    for one_try in attempts(deadline_s):
+        with one_try:
+            begun = participant.begin(attempt)
+    return begun

@@ -1,0 +1,250 @@
+"""What a sink's log says as a whole: built record by record, in the order of ``seq``.
+
+The rules that need more than one epoch live here: no gap, one writing run at a time, one witness,
+a streaming query's epochs one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eos.errors import CommitLogError
+from eos.protocol._checks import check_record, check_successor
+from eos.protocol._keys import epoch_number, is_streaming
+from eos.protocol._part import Part
+from eos.protocol._record import LogRecord
+from eos.protocol._states import FINAL, OWING, UNFINISHED, State
+
+Key = tuple[str, str]
+"""Which participant: its kind and its identity."""
+
+
+class History:
+    """The state of one sink, as its commit log tells it. Grows by ``append`` only."""
+
+    def __init__(self, sink_id: str) -> None:
+        self.sink_id = sink_id
+        self._last: LogRecord | None = None
+        self._last_claim: LogRecord | None = None
+        self._last_written: LogRecord | None = None
+        self._run_ids: set[str] = set()
+        self._parts: dict[Key, Part] = {}
+        self._last_begun: dict[Key, LogRecord] = {}
+        self._anchors: dict[Key, set[int | str]] = {}
+        self._newest: dict[tuple[str, str], LogRecord] = {}
+        self._unfinished: dict[tuple[str, str], LogRecord] = {}
+        self._owing: dict[tuple[str, str], LogRecord] = {}
+        self._last_committed: dict[str, int] = {}
+        self._streaming_queries: set[str] = set()
+
+    @classmethod
+    def of(cls, sink_id: str, records: Iterable[LogRecord], *, horizon: int = 0) -> History:
+        """The history of ``records``, which come in the order of their ``seq``.
+
+        Args:
+            horizon: up to this ``seq`` records may be missing (``retention``).
+
+        Raises:
+            CommitLogError: see ``check`` and ``take``.
+        """
+        history = cls(sink_id)
+        for record in records:
+            history.take(record, horizon=horizon)
+        return history
+
+    @property
+    def last_seq(self) -> int:
+        """``seq`` of the newest record; 0 for an empty log."""
+        return self._last.seq if self._last else 0
+
+    @property
+    def last(self) -> LogRecord | None:
+        """The newest record of all."""
+        return self._last
+
+    @property
+    def last_claim(self) -> LogRecord | None:
+        """The newest CLAIMED: the run that may append."""
+        return self._last_claim
+
+    @property
+    def last_written(self) -> LogRecord | None:
+        """The newest record that counts rows; None when none were written."""
+        return self._last_written
+
+    def parts(self, kind: str) -> tuple[Part, ...]:
+        """The newest part of each participant of one kind, in no order."""
+        return tuple(part for part in self._parts.values() if part.kind == kind)
+
+    def last_begun(self, key: Key) -> LogRecord | None:
+        """A record of the attempt that a participant has begun last; None when it never did."""
+        return self._last_begun.get(key)
+
+    def anchors(self, key: Key) -> frozenset[int | str]:
+        """What a participant has to know of even when the attempt is long over; see ``Part``."""
+        return frozenset(self._anchors.get(key, ()))
+
+    @property
+    def streaming_queries(self) -> frozenset[str]:
+        """Ids of the streaming queries that opened a transaction."""
+        return frozenset(self._streaming_queries)
+
+    @property
+    def unfinished(self) -> tuple[LogRecord, ...]:
+        """Newest record of each epoch that recovery has to bring to an end, by ``seq``."""
+        return tuple(sorted(self._unfinished.values(), key=lambda record: record.seq))
+
+    @property
+    def owing(self) -> tuple[LogRecord, ...]:
+        """Newest record of each epoch that was attempted and is not in the topics: it failed, its
+        transaction was aborted, and nobody gave it up. By ``seq``."""
+        return tuple(sorted(self._owing.values(), key=lambda record: record.seq))
+
+    def newest(self, query_id: str, epoch: str) -> LogRecord | None:
+        """The newest record of an epoch: its state. None when it has none."""
+        return self._newest.get((query_id, epoch))
+
+    def last_committed_epoch(self, query_id: str) -> int | None:
+        """Highest epoch of a streaming query that is COMMITTED or EMPTY."""
+        return self._last_committed.get(query_id)
+
+    def is_done(self, query_id: str, epoch: str) -> bool:
+        """Whether an epoch must be skipped: itself COMMITTED or EMPTY, or, for a streaming
+        query, at or below the last one that is (even when its own record is gone).
+
+        Raises:
+            ValueError: a streaming query's ``epoch`` is not a plain number.
+        """
+        newest = self.newest(query_id, epoch)
+        if newest is not None:
+            return newest.state in FINAL
+        if not is_streaming(query_id):
+            return False
+        return epoch_number(query_id, epoch) <= self._last_committed.get(query_id, -1)
+
+    def check(self, record: LogRecord) -> None:
+        """Check that ``record`` may come next.
+
+        Raises:
+            CommitLogError: it leaves a gap, breaks a rule of ``check_record`` or
+                ``check_successor``, comes from a run that does not hold the claim, names another
+                witness, or opens an epoch out of turn.
+        """
+        if record.sink_id != self.sink_id:
+            raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
+        if record.seq != self.last_seq + 1:
+            raise _refused(record, f"expected seq {self.last_seq + 1}, found {record.seq}")
+        check_record(record)
+        self._check_run(record)
+        self._check_witness(record)
+        if record.state is not State.CLAIMED:
+            check_successor(self._newest.get(record.key) if record.key else None, record)
+        if record.state is State.OPEN:
+            self._check_turn(record)
+
+    def append(self, record: LogRecord) -> None:
+        """Take ``record`` in, after ``check``; on an error nothing changes.
+
+        Raises:
+            CommitLogError: see ``check``.
+        """
+        self.check(record)
+        self._take(record)
+
+    def take(self, record: LogRecord, *, horizon: int) -> None:
+        """Take in a record that was read from a log whose records up to ``horizon`` were thinned.
+
+        Raises:
+            CommitLogError: see ``check``; of a record at or below the horizon only what can be
+                judged without those that are gone.
+        """
+        if record.seq > horizon:
+            if self.last_seq < horizon:
+                raise _refused(record, f"the record at the horizon, seq {horizon}, is missing")
+            self.append(record)
+            return
+        if record.sink_id != self.sink_id:
+            raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
+        if record.seq <= self.last_seq:
+            raise _refused(record, f"it comes behind seq {self.last_seq}")
+        check_record(record)
+        self._check_witness(record)
+        self._take(record)
+
+    def _take(self, record: LogRecord) -> None:
+        self._last = record
+        for part in record.participants:
+            self._take_part(record, part)
+        if record.state is State.CLAIMED:
+            self._last_claim = record
+            self._run_ids.add(record.run_id)
+        else:
+            self._take_epoch(record)
+
+    def _take_part(self, record: LogRecord, part: Part) -> None:
+        self._parts[part.key] = part
+        self._anchors.setdefault(part.key, set()).update(part.anchors)
+        if part.begun_at is None:
+            return
+        last = self._last_begun.get(part.key)
+        before = None if last is None else last.part(part.key)
+        # An older attempt's end may be noted behind a newer one's begin.
+        if before is None or before.begun_at is None or part.begun_at >= before.begun_at:
+            self._last_begun[part.key] = record
+
+    def _take_epoch(self, record: LogRecord) -> None:
+        key = record.key
+        assert key is not None
+        query_id, epoch = key
+        self._newest[key] = record
+        if record.records:
+            self._last_written = record
+        for states, epochs in ((UNFINISHED, self._unfinished), (OWING, self._owing)):
+            if record.state in states:
+                epochs[key] = record
+            else:
+                epochs.pop(key, None)
+        if is_streaming(query_id):
+            self._streaming_queries.add(query_id)
+            if record.state in FINAL:
+                number = epoch_number(query_id, epoch)
+                last = self._last_committed.get(query_id, -1)
+                self._last_committed[query_id] = max(last, number)
+
+    def _check_witness(self, record: LogRecord) -> None:
+        for part in record.participants:
+            known = next(iter(self.parts(part.kind)), None) if part.can_expire else None
+            if known is not None and known.identity != part.identity:
+                raise _refused(record, f"what proves the outcomes of this log is {known.identity}")
+
+    def _check_run(self, record: LogRecord) -> None:
+        if record.state is State.CLAIMED:
+            if record.run_id in self._run_ids:
+                raise _refused(record, f"run {record.run_id} claimed the sink before")
+        elif self._last_claim is None:
+            raise _refused(record, "no run has claimed the sink")
+        elif record.run_id != self._last_claim.run_id:
+            raise _refused(record, f"the sink is claimed by run {self._last_claim.run_id}")
+
+    def _check_turn(self, record: LogRecord) -> None:
+        assert record.query_id is not None
+        assert record.epoch is not None
+        for other in self._unfinished.values():
+            if other.run_id != record.run_id:
+                raise _refused(record, f"epoch {other.epoch} of an earlier run is unfinished")
+            if is_streaming(record.query_id) and other.query_id == record.query_id:
+                raise _refused(record, f"epoch {other.epoch} of the query is unfinished")
+        if is_streaming(record.query_id):
+            last = self._last_committed.get(record.query_id, -1)
+            if epoch_number(record.query_id, record.epoch) <= last:
+                raise _refused(record, f"epoch {last} of the query is committed already")
+
+
+def _refused(record: LogRecord, why: str) -> CommitLogError:
+    return CommitLogError(
+        f"{record.state.value} record at seq {record.seq}: {why}.",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn_id,
+    )

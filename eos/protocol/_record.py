@@ -1,0 +1,188 @@
+"""One row of the commit log. What makes a record a good one stands in ``checks``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from eos.protocol._part import Part, UnknownPart
+from eos.protocol._reasons import Reason
+from eos.protocol._states import State
+
+RECORD_VERSION: Final = 2
+"""The version that this release writes, and the newest that it reads. Version 1 knew one
+participant, Pulsar, and had no list of them."""
+
+UNWRITTEN: Final = 0
+"""``seq`` of a record that was not appended yet; the log counts from 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRecord:
+    """A record: an envelope, and what each participant needs to finish its part. Build one with
+    ``claimed`` or ``opened``, and its followers with ``advance``.
+
+    Each record carries all that is known of its attempt, so the newest record of an epoch is
+    enough to bring the attempt to an end.
+
+    Attributes:
+        record_version: layout of the record.
+        sink_id: the sink; one table each.
+        query_id: Spark's streaming query id, or ``batch``; None for CLAIMED, like all the
+            columns of an epoch below. FAILED has query_id, epoch and reason only.
+        epoch: Spark's batch id as text, or a batch job's own key.
+        attempt: the n-th one to write this epoch, from 1.
+        seq: place in the log: 1, 2, 3 without a gap, the only order; 0 before the append.
+        state: what the record says.
+        run_id: the run that wrote the record; each CLAIMED brings a fresh one.
+        opened_at: when the attempt was opened (UTC).
+        participants: one part for each, in the order in which they are committed: what can expire
+            comes first, and decides for the others.
+        records: sum over ``participants``; None before it is known, 0 for EMPTY.
+        bytes: likewise.
+        checksum: likewise, modulo 2^64.
+        reason: why the attempt was aborted, from ABORTING on; why there was none; or who
+            decided, and why.
+        written_at: the writer's clock (UTC) at the append; None before. For people: order
+            comes from ``seq`` alone.
+    """
+
+    record_version: int = RECORD_VERSION
+    sink_id: str
+    query_id: str | None = None
+    epoch: str | None = None
+    attempt: int | None = None
+    seq: int = UNWRITTEN
+    state: State
+    run_id: str
+    opened_at: datetime | None = None
+    participants: tuple[Part, ...]
+    records: int | None = None
+    bytes: int | None = None
+    checksum: int | None = None
+    reason: Reason | None = None
+    written_at: datetime | None = None
+
+    @classmethod
+    def claimed(cls, *, sink_id: str, run_id: str, participants: Sequence[Part]) -> LogRecord:
+        """The record that begins a run. ``run_id`` must never have been used in this log."""
+        return cls(
+            sink_id=sink_id, state=State.CLAIMED, run_id=run_id, participants=tuple(participants)
+        )
+
+    @classmethod
+    def opened(
+        cls,
+        claim: LogRecord,
+        *,
+        query_id: str,
+        epoch: str,
+        attempt: int,
+        opened_at: datetime,
+        participants: Sequence[Part],
+    ) -> LogRecord:
+        """The OPEN record of a new attempt, in the run that ``claim`` began."""
+        return cls(
+            sink_id=claim.sink_id,
+            query_id=query_id,
+            epoch=epoch,
+            attempt=attempt,
+            state=State.OPEN,
+            run_id=claim.run_id,
+            opened_at=opened_at,
+            participants=tuple(participants),
+        )
+
+    @classmethod
+    def failed(cls, claim: LogRecord, *, query_id: str, epoch: str, reason: Reason) -> LogRecord:
+        """The FAILED record of an epoch that got no attempt, in the run of ``claim``."""
+        return cls(
+            sink_id=claim.sink_id,
+            query_id=query_id,
+            epoch=epoch,
+            state=State.FAILED,
+            run_id=claim.run_id,
+            participants=claim.participants,
+            reason=reason,
+        )
+
+    def advance(
+        self,
+        state: State,
+        *,
+        claim: LogRecord,
+        reason: Reason | None = None,
+        participants: Sequence[Part] | None = None,
+    ) -> LogRecord:
+        """The next record of the same attempt, not yet appended; everything known is carried on.
+
+        Args:
+            state: PREPARED takes the ``participants`` as they are prepared (totals are computed),
+                ABORTING and ABANDONED a ``reason``, and so does ABORTED after PREPARED.
+            claim: the newest CLAIMED: its run writes the record.
+        """
+        parts = self.participants if participants is None else participants
+        record = replace(
+            self,
+            record_version=RECORD_VERSION,
+            state=state,
+            seq=UNWRITTEN,
+            written_at=None,
+            run_id=claim.run_id,
+            reason=reason or self.reason,
+            participants=tuple(_written_by(part, claim) for part in parts),
+        )
+        if state is State.EMPTY:
+            return replace(record, records=0, bytes=0, checksum=0)
+        return record.with_totals() if state is State.PREPARED else record
+
+    def with_totals(self) -> LogRecord:
+        """The record with the sums over its participants."""
+        return replace(
+            self,
+            records=sum(part.records or 0 for part in self.participants),
+            bytes=sum(part.bytes or 0 for part in self.participants),
+            checksum=sum(part.checksum or 0 for part in self.participants) % 2**64,
+        )
+
+    @property
+    def key(self) -> tuple[str, str] | None:
+        """(query id, epoch), or None for CLAIMED."""
+        if self.query_id is None or self.epoch is None:
+            return None
+        return self.query_id, self.epoch
+
+    @property
+    def label(self) -> str:
+        """The attempt, as a sentence names it."""
+        return " and ".join(part.label for part in self.participants)
+
+    @property
+    def txn_id(self) -> str | None:
+        """The numbers of the attempt's transactions, for the context of errors."""
+        return " and ".join(filter(None, (part.txn_id for part in self.participants))) or None
+
+    @property
+    def unknown(self) -> UnknownPart | None:
+        """The first part whose participant is not installed here."""
+        return next((part for part in self.participants if isinstance(part, UnknownPart)), None)
+
+    def part(self, key: tuple[str, str]) -> Part | None:
+        """The part of one participant; None when the record has none of it."""
+        return next((part for part in self.participants if part.key == key), None)
+
+    def with_part(self, part: Part) -> LogRecord:
+        """The record with ``part`` in the place of the same participant's."""
+        parts = tuple(part if part.key == other.key else other for other in self.participants)
+        return replace(self, participants=parts)
+
+    def says_the_same(self, other: LogRecord) -> bool:
+        """Whether both are one record, their time of writing apart."""
+        return replace(self, written_at=None) == replace(other, written_at=None)
+
+
+def _written_by(part: Part, claim: LogRecord) -> Part:
+    claimed = claim.part(part.key)
+    return part if claimed is None else part.written_by(claimed)

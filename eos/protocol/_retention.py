@@ -1,0 +1,118 @@
+"""Which records of a log nothing depends on any more. Pure.
+
+Dropped are the records of finished epochs beyond the newest ones. Kept are, at or below the
+horizon, those that a later decision may need:
+
+- the record at the horizon itself, so that the log's order has a known beginning;
+- the newest claim, by which an append is judged;
+- every record of an epoch that is unfinished;
+- the newest record of an epoch that goes on above the horizon, or that was aborted or failed and
+  may run again: its attempts go on counting, and people have to see it;
+- the final record of each batch key: a key is skipped for ever;
+- the newest final record of each streaming query: it skips everything at or below it;
+- the newest record of each streaming query, and of each anchor of a participant (Pulsar's
+  coordinators): lineage, and whom to connect to; and with every record of an epoch that epoch's
+  newest one, which is its state.
+
+Above the horizon everything stays, without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eos.protocol._keys import epoch_number, is_streaming
+from eos.protocol._record import LogRecord
+from eos.protocol._states import FINAL, OWING, UNFINISHED, State
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """A log without what nothing depends on.
+
+    ``horizon``: the ``seq`` up to which records may be missing. ``kept``: how many of those at or
+    below it are still there. ``records``: all that stay, by ``seq``.
+    """
+
+    horizon: int
+    kept: int
+    records: tuple[LogRecord, ...]
+
+
+def thin(records: Sequence[LogRecord], *, keep_epochs: int, horizon: int = 0) -> Thinning | None:
+    """The log without finished epochs beyond the ``keep_epochs`` newest; None: nothing to drop.
+
+    Args:
+        records: the whole log as it is, by ``seq``.
+        keep_epochs: how many of the newest finished epochs stay in full; at least 1.
+        horizon: the present one; it never moves back.
+    """
+    finals = [record.seq for record in records if record.state in FINAL]
+    if len(finals) <= keep_epochs:
+        return None
+    new_horizon = finals[-keep_epochs - 1]
+    if new_horizon <= horizon:
+        return None
+    above = [record for record in records if record.seq > new_horizon]
+    below = [record for record in records if record.seq <= new_horizon]
+    needed = _needed(records, below, {record.key for record in above})
+    kept = [record for record in below if record.seq in needed]
+    if len(kept) == len(below):
+        return None
+    return Thinning(new_horizon, len(kept), (*kept, *above))
+
+
+def _needed(
+    records: Sequence[LogRecord],
+    below: Sequence[LogRecord],
+    keys_above: set[tuple[str, str] | None],
+) -> set[int]:
+    """``seq`` of each record at or below the horizon that something may depend on."""
+    newest = {record.key: record for record in records if record.key is not None}
+    last_final = _last_finals(below)
+    needed = {below[-1].seq}
+    newest_of: dict[object, int] = {}
+    for record in below:
+        if record.state is State.CLAIMED:
+            newest_of["claim"] = record.seq
+            continue
+        assert record.key is not None
+        query_id, epoch = record.key
+        for part in record.participants:
+            for anchor in part.anchors:
+                newest_of["anchor", part.key, anchor] = record.seq
+        if is_streaming(query_id):
+            newest_of["query", query_id] = record.seq
+        last = newest[record.key]
+        if last.state in UNFINISHED:
+            needed.add(record.seq)
+        elif record.key in keys_above:
+            newest_of["epoch", record.key] = record.seq
+        elif last.seq == record.seq and (
+            last.state in OWING or not _is_passed(query_id, epoch, record, last_final)
+        ):
+            needed.add(record.seq)
+    needed |= set(newest_of.values())
+    # Whatever stays of an epoch, its newest record stays: an older one alone would be its state.
+    newest_below = {record.key: record.seq for record in below if record.key is not None}
+    return needed | {newest_below[r.key] for r in below if r.seq in needed and r.key is not None}
+
+
+def _last_finals(below: Sequence[LogRecord]) -> dict[str, int]:
+    """The highest finished epoch of each streaming query."""
+    last: dict[str, int] = {}
+    for record in below:
+        if record.state in FINAL and record.key is not None and is_streaming(record.key[0]):
+            query_id, epoch = record.key
+            last[query_id] = max(last.get(query_id, -1), epoch_number(query_id, epoch))
+    return last
+
+
+def _is_passed(query_id: str, epoch: str, record: LogRecord, last_final: dict[str, int]) -> bool:
+    """Whether a streaming query has finished a later epoch, or this one is not its newest final."""
+    if not is_streaming(query_id):
+        return False
+    last = last_final.get(query_id, -1)
+    number = epoch_number(query_id, epoch)
+    return number < last or (number == last and record.state not in FINAL)

@@ -1,0 +1,273 @@
+"""``PulsarStandalone``: one real broker that a test or a demo owns."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from eos.admin import Transport
+from eos.errors import BrokerNotReady, ConfigurationError
+from eos.standalone import _settings as settings
+from eos.standalone._readiness import Probe
+from eos.transport.security import Security
+
+_STOP_GRACE_S: Final = 30.0
+_ADMIN_TIMEOUT_S: Final = 60.0
+_INSTALL_HINT: Final = (
+    "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
+    "(with: pip install 'eos[test]')."
+)
+_RELEVANT: Final = re.compile(r"ERROR|Exception|Caused by|Error:|FATAL")
+
+
+class _Engine(Protocol):
+    """What runs the broker: ``jvm.Jvm`` or ``container.Container``."""
+
+    data_dir: Path
+
+    @property
+    def pid(self) -> int | None: ...
+    def start(self, values: Mapping[str, str], ports: list[int]) -> None: ...
+    def exit_code(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def stop(self, grace_s: float) -> None: ...
+    def close(self) -> None: ...
+    def log(self) -> str: ...
+
+
+class PulsarStandalone:
+    """A Pulsar broker with its bookie, on free ports of this machine. A context manager.
+
+    A Docker engine runs it when one answers, else a JVM does, from jars that Maven resolves
+    once; the environment variable ``EOS_BROKER`` (``docker`` or ``maven``) chooses. Nothing is
+    left behind, also when this process is killed.
+
+    Args:
+        data_dir: where the data is; kept at the end and usable again. None: temporary.
+        config: settings of broker.conf, over our own. A port of ``"0"`` means a free one.
+        transactions: run a transaction coordinator.
+        ready_timeout_s: how long a start may take.
+        admin_token: for the readiness check, and for the broker's own client, when ``config``
+            switches authentication on. Without it a refused health check counts as ready.
+        jvm_options: after our own (``jvm.OPTIONS``), for example a larger ``-Xmx``.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        config: Mapping[str, str] | None = None,
+        *,
+        transactions: bool = True,
+        ready_timeout_s: float = 90.0,
+        admin_token: str | None = None,
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        self._requested_dir = None if data_dir is None else Path(data_dir)
+        self._config = dict(config or {})
+        self._transactions = transactions
+        self._ready_timeout_s = ready_timeout_s
+        self._token = admin_token
+        self._jvm_options = tuple(jvm_options)
+        self._settings: dict[str, str] = {}
+        self._engine: _Engine | None = None
+
+    def start(self) -> Self:
+        """Start the broker and return when it is ready; does nothing when it runs.
+
+        Raises:
+            ConfigurationError: nothing here can run a broker, or it ended while starting.
+            BrokerNotReady: it was not ready in time.
+        """
+        if self._engine is None:
+            self._settings = settings.complete(
+                self._config, transactions=self._transactions, token=self._token
+            )
+            self._engine = _choose_engine(self._requested_dir, self._jvm_options)
+        elif self._engine.exit_code() is None:
+            return self
+        return self._run(self._engine)
+
+    def kill(self) -> None:
+        """SIGKILL the broker's process, as a crash would; ``restart()`` brings it back."""
+        self._started().kill()
+
+    def restart(self) -> Self:
+        """Start again on the same data and ports, after a ``kill()`` or a stop of its own.
+
+        Raises:
+            BrokerNotReady, ConfigurationError: as ``start``.
+        """
+        engine = self._started()
+        engine.stop(_STOP_GRACE_S)
+        return self._run(engine)
+
+    def stop(self) -> None:
+        """End the broker; a temporary data folder goes with it. May be called twice."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        try:
+            # Data that nobody will read again needs no orderly end.
+            if self._requested_dir is not None:
+                engine.stop(_STOP_GRACE_S)
+        except BrokerNotReady:
+            pass  # Its supervisor is gone, and the broker with it.
+        finally:
+            engine.close()
+
+    @property
+    def service_url(self) -> str:
+        """``pulsar://host:port``."""
+        return f"pulsar://{self._address('brokerServicePort')}"
+
+    @property
+    def tls_service_url(self) -> str:
+        """``pulsar+ssl://host:port``; needs ``brokerServicePortTls`` in ``config``."""
+        return f"pulsar+ssl://{self._address('brokerServicePortTls')}"
+
+    @property
+    def admin_url(self) -> str:
+        """``http://host:port`` of the admin REST API."""
+        return f"http://{self._address('webServicePort')}"
+
+    @property
+    def tls_admin_url(self) -> str:
+        """``https://host:port``; needs ``webServicePortTls`` in ``config``."""
+        return f"https://{self._address('webServicePortTls')}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the data and broker.log are (with Docker and no ``data_dir``: in the container)."""
+        return self._started().data_dir
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id; None when it does not run."""
+        return self._engine.pid if self._engine and self.is_running() else None
+
+    def is_running(self) -> bool:
+        """Whether the broker's process is alive."""
+        return self._engine is not None and self._engine.exit_code() is None
+
+    def log(self) -> str:
+        """The broker's log since its last start."""
+        return self._started().log()
+
+    def admin(self, method: str, path: str, body: object = None) -> Any:
+        """One call of the admin API, with ``admin_token`` where there is one.
+
+        Args:
+            path: below ``/admin``, for example ``/v2/persistent/public/default/orders``.
+            body: is sent as JSON.
+
+        Returns:
+            the parsed answer; None for an empty one.
+
+        Raises:
+            Unauthorized, TopicNotFound, BrokerNotReady: it was refused; a note on the error has
+                the broker's words.
+            EosError: it was not answered.
+        """
+        transport = Transport(
+            self.admin_url, Security(token=self._token), timeout_s=_ADMIN_TIMEOUT_S
+        )
+        return transport.ask_json(method, f"/admin{path}", body)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _started(self) -> _Engine:
+        if self._engine is None:
+            raise BrokerNotReady("The broker is not started.", hint="Call start() first.")
+        return self._engine
+
+    def _address(self, port_name: str) -> str:
+        self._started()
+        port = self._settings.get(port_name)
+        if not port:
+            raise ConfigurationError(f"The broker runs without {port_name}.")
+        return f"{self._settings['advertisedAddress']}:{port}"
+
+    def _run(self, engine: _Engine) -> Self:
+        names = ("brokerServicePort", "webServicePort", "brokerServicePortTls", "webServicePortTls")
+        ports = [int(self._settings[name]) for name in names if self._settings.get(name)]
+        probe = Probe(
+            host=settings.HOST,
+            admin_port=int(self._settings["webServicePort"]),
+            service_port=int(self._settings["brokerServicePort"]),
+            token=self._token,
+            transactions=self._settings["transactionCoordinatorEnabled"] == "true",
+        )
+
+        def check_alive() -> None:
+            code = engine.exit_code()
+            if code is not None:
+                raise ConfigurationError(f"The broker ended with code {code} while starting.")
+
+        try:
+            engine.start(self._settings, ports)
+            probe.wait(time.monotonic() + self._ready_timeout_s, check_alive)
+        except (ConfigurationError, BrokerNotReady) as error:
+            error.add_note(f"The broker's last relevant lines:\n{_relevant_tail(engine.log())}")
+            self.stop()
+            raise
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+
+def runs_in_docker() -> bool:
+    """Whether a broker started now would run in Docker: ``EOS_BROKER``, else what answers.
+
+    Raises:
+        ConfigurationError: ``EOS_BROKER`` has another value, or asks for an engine in vain.
+    """
+    from eos.standalone import _container as container
+
+    wanted = os.environ.get("EOS_BROKER", "")
+    if wanted not in ("", "docker", "maven"):
+        raise ConfigurationError(f"EOS_BROKER={wanted!r}: expected docker or maven.")
+    answers = wanted != "maven" and container.engine_answers()
+    if wanted == "docker" and not answers:
+        raise ConfigurationError(
+            "EOS_BROKER=docker, but no Docker engine answers or Testcontainers is not installed.",
+            hint="Start the engine and run: pip install 'eos[test]'.",
+        )
+    return answers
+
+
+def _choose_engine(data_dir: Path | None, options: Sequence[str]) -> _Engine:
+    from eos.standalone import _container as container
+    from eos.standalone import jvm
+
+    if runs_in_docker():
+        return container.Container(data_dir, options)
+    java = jvm.find_java()
+    if java is None:
+        raise ConfigurationError(
+            "Nothing here can run Pulsar: no Docker engine is used and no Java 17 or newer is on "
+            "JAVA_HOME or PATH.",
+            hint=_INSTALL_HINT,
+        )
+    return jvm.Jvm(java, data_dir, options)
+
+
+def _relevant_tail(log: str, count: int = 15) -> str:
+    """The last lines that say what went wrong, or the last lines when none does."""
+    lines = log.splitlines()
+    relevant = [line for line in lines if _RELEVANT.search(line)] or lines
+    return "\n".join(line[:300] for line in relevant[-count:])

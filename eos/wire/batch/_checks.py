@@ -1,0 +1,124 @@
+"""Can these rows be written as they are? Found out before anything is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.errors import InputError, MessageTooLarge
+from eos.wire.batch._columns import STRING_TYPES, Int64s
+from eos.wire.batch._metadata import message_sizes
+from eos.wire.batch._rows import Rows, map_offsets
+
+
+def check_rows(rows: Rows, max_message_bytes: int) -> None:
+    """Raise when a row can't be written. Rows are named by their number in ``rows``, from 0 on.
+
+    ``max_message_bytes`` limits a message's share of a batch payload: its value, key, properties
+    and metadata. Leave room in it for what a frame has besides (the broker allows 10 KiB).
+
+    Raises:
+        InputError: a value or a property's value is null; an event time is negative; text
+            is not UTF-8.
+        MessageTooLarge: a message is larger than ``max_message_bytes``.
+    """
+    check_values(rows)
+    key = rows.key
+    if key is not None and key.type in STRING_TYPES and (row := _first_not_utf8(key)) >= 0:
+        raise _not_utf8("key", row)
+    if rows.event_time_ms is not None:
+        negative = pc.fill_null(pc.less(rows.event_time_ms, 0), False)
+        if (row := _first(negative)) >= 0:
+            raise InputError(
+                f"column 'event_time' is negative in row {row}.",
+                hint="Pulsar has no times before 1970: leave the event time of such rows null, "
+                "and put the moment into the value or a property.",
+            )
+    if rows.properties is not None:
+        _check_properties(rows.properties)
+    _check_sizes(rows, max_message_bytes)
+
+
+def check_values(rows: Rows) -> None:
+    """Raise ``InputError`` when a value is null: encoding would lose the row without a word."""
+    if rows.value.null_count:
+        raise InputError(
+            f"column 'value' is null in row {_first(rows.value.is_null())}.",
+            hint="Filter such rows out, or put an empty value there.",
+        )
+
+
+def _check_properties(maps: pa.MapArray) -> None:
+    offsets = map_offsets(maps)
+    first, last = int(offsets[0]), int(offsets[-1])
+    keys = maps.keys.slice(first, last - first)
+    items = maps.items.slice(first, last - first)
+    if items.null_count:
+        # What a null map's extent holds is not written, so it does not matter there. Keys can't
+        # be null: Arrow refuses such a map.
+        written = np.repeat(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
+        entry = _first(pc.and_(items.is_null(), pa.array(written)))
+        if entry >= 0:
+            row = _row_of(entry, offsets)
+            raise InputError(
+                f"column 'properties' has a value that is null in row {row}.",
+                hint="Leave the key out (map_filter), or put an empty text there.",
+            )
+    for column in (keys, items):
+        if (entry := _first_not_utf8(column)) >= 0:
+            raise _not_utf8("properties", _row_of(entry, offsets))
+
+
+def _row_of(entry: int, offsets: Int64s) -> int:
+    """The row whose map holds the entry of this number, counted from the first map's first."""
+    return int(np.searchsorted(offsets, offsets[0] + entry, side="right")) - 1
+
+
+def _first_not_utf8(text: pa.Array) -> int:
+    """The position of the first row that is not UTF-8, or -1."""
+    if _is_utf8(text):
+        return -1
+    start, stop = 0, len(text)  # the first one is in between
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if _is_utf8(text.slice(start, middle - start)):
+            start = middle
+        else:
+            stop = middle
+    return start
+
+
+def _is_utf8(text: pa.Array) -> bool:
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:  # its text would show the data
+        return False
+    return True
+
+
+def _not_utf8(name: str, row: int) -> InputError:
+    return InputError(
+        f"column {name!r} holds text that is not UTF-8 in row {row}.",
+        hint="Such text comes from casting binary to string; clean it, or use binary.",
+    )
+
+
+def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
+    # Bounds cost little and clear nearly every row; only what they leave is measured exactly.
+    suspects = np.flatnonzero(np.diff(rows.size_bounds()) > max_message_bytes)
+    if not len(suspects):
+        return
+    sizes = message_sizes(rows.take(suspects))
+    if (worst := int(np.argmax(sizes > max_message_bytes))) or sizes[0] > max_message_bytes:
+        raise MessageTooLarge(
+            f"row {suspects[worst]} takes {sizes[worst]} bytes; the limit is {max_message_bytes}.",
+            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages. What "
+            "counts is the size before compression.",
+        )
+
+
+def _first(flags: pa.BooleanArray) -> int:
+    """The position of the first true one, or -1."""
+    position: int = pc.index(flags, True).as_py()
+    return position

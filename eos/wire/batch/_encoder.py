@@ -1,0 +1,115 @@
+"""Batch payloads: rows cut into batches, and each batch's bytes, without a loop over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from eos.wire.batch._checks import check_values
+from eos.wire.batch._columns import BinaryColumn, Int64s, joined
+from eos.wire.batch._compression import Compression, compress
+from eos.wire.batch._metadata import EncodedRows, encode_rows
+from eos.wire.batch._rows import Rows
+from eos.wire.checksum import entry_checksum
+
+DEFAULT_MAX_BATCH_BYTES: Final = 1 << 20
+DEFAULT_MAX_BATCH_MESSAGES: Final = 1 << 16
+
+# Metadata is made for a chunk of rows that holds several batches: small enough to stay in the
+# cache and far from Arrow's 2 GiB, large enough that the calls' own cost disappears.
+_CHUNK_BATCHES: Final = 8
+_CHUNK_BYTES_MIN: Final = 8 << 20
+_CHUNK_BYTES_MAX: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """One entry for the broker.
+
+    Attributes:
+        payload: the batch payload, compressed or a view of an Arrow buffer that holds nothing else.
+        num_messages: how many messages it holds.
+        uncompressed_bytes: the payload's length before compression.
+        compression: of the payload.
+        value_and_key_bytes: the sum of the values' and keys' lengths, as readers get them.
+        checksum: crc32c of the values one after the other, then the keys.
+    """
+
+    payload: memoryview
+    num_messages: int
+    uncompressed_bytes: int
+    compression: Compression
+    value_and_key_bytes: int
+    checksum: int
+
+
+def encode_batches(
+    rows: Rows,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    max_batch_messages: int = DEFAULT_MAX_BATCH_MESSAGES,
+    compression: Compression = Compression.NONE,
+) -> Iterator[EncodedBatch]:
+    """Cut ``rows`` into batches, in order, and encode them one by one as they are asked for.
+
+    A batch takes rows until one of the limits (or 64 MiB) is reached, before compression. Only a
+    message that is larger than ``max_batch_bytes`` all by itself exceeds it, and stands alone;
+    ``check_rows`` finds the ones that the broker would not take.
+
+    Raises:
+        InputError: a value is null (nothing has been yielded by then).
+    """
+    if max_batch_bytes < 1 or max_batch_messages < 1:
+        raise ValueError("a batch needs room for a message.")
+    check_values(rows)
+    limit = min(max_batch_bytes, _CHUNK_BYTES_MAX)
+    chunk_bytes = min(max(_CHUNK_BATCHES * limit, _CHUNK_BYTES_MIN), _CHUNK_BYTES_MAX)
+    bounds = rows.size_bounds()
+    start = 0
+    while start < len(rows):
+        stop = max(start + 1, _last_within(bounds, start, chunk_bytes))
+        encoded = encode_rows(rows.slice(start, stop))
+        cuts = _cut(encoded.ends, limit, max_batch_messages)
+        if stop < len(rows) and len(cuts) > 2:
+            cuts.pop()  # the last batch may not be full: its rows go with the next chunk
+        for first, last in pairwise(cuts):
+            yield _encode_batch(encoded, first, last, compression)
+        start += cuts[-1]
+
+
+def _last_within(ends: Int64s, start: int, limit: int) -> int:
+    """The largest row number ``stop`` such that rows ``start`` to ``stop`` fit in ``limit``."""
+    return int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
+
+
+def _cut(ends: Int64s, max_bytes: int, max_messages: int) -> list[int]:
+    """The row numbers at which batches begin, and the end of the last one."""
+    cuts = [0]
+    while cuts[-1] < len(ends) - 1:
+        stop = _last_within(ends, cuts[-1], max_bytes)
+        cuts.append(max(cuts[-1] + 1, min(stop, cuts[-1] + max_messages)))
+    return cuts
+
+
+def _encode_batch(
+    encoded: EncodedRows, start: int, stop: int, compression: Compression
+) -> EncodedBatch:
+    count = stop - start
+    joined_rows = joined([piece.slice(start, count) for piece in encoded.pieces])
+    payload = memoryview(BinaryColumn.of(joined_rows).data).cast("B")
+    if len(payload) != encoded.ends[stop] - encoded.ends[start]:
+        raise AssertionError("a batch's bytes are not as many as its messages' sizes say.")
+    values = encoded.values.between(start, stop)
+    keys = b"" if encoded.keys is None else encoded.keys.between(start, stop)
+    smaller, used = compress(payload, compression)
+    return EncodedBatch(
+        payload=smaller,
+        num_messages=count,
+        uncompressed_bytes=len(payload),
+        compression=used,
+        value_and_key_bytes=len(values) + len(keys),
+        checksum=entry_checksum(values, keys),
+    )

@@ -1,0 +1,141 @@
+"""Which topic partition a key goes to, and rows cut up by partition.
+
+The rule is that of the Java client's default: ``JavaStringHash``, that is ``String.hashCode() &
+Integer.MAX_VALUE``, modulo the number of partitions. (The C++ client and what is built on it,
+``pulsar-client`` for Python too, have another default.) Source: ``JavaStringHash`` and
+``MessageRouterBase`` in pulsar-client/src/main/java/org/apache/pulsar/client/impl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eos.errors import InputError
+from eos.wire.batch._columns import BinaryColumn, Int64s, key_text
+from eos.wire.batch._rows import Rows
+
+Int32s = npt.NDArray[np.int32]
+UInt32s = npt.NDArray[np.uint32]
+
+_INT_MAX: Final = 0x7FFFFFFF
+_CHUNK_BYTES: Final = 1 << 20
+_INVERSE_OF_31: Final = pow(31, -1, 2**32)
+
+
+def partitions_for_keys(
+    keys: pa.Array, partition_count: int, *, keyless_partition: int = 0
+) -> Int32s:
+    """The partition (from 0) of each key, where the Java client sends it.
+
+    ``keys`` are strings, or binary ones, which go by their base64 text as in Java. A null goes
+    to ``keyless_partition``; the empty key is a key, with hash 0.
+
+    Raises:
+        InputError: a key is not UTF-8.
+    """
+    if not 0 <= keyless_partition < partition_count:
+        raise ValueError(f"partition {keyless_partition} of {partition_count}.")
+    hashes = _string_hashes(key_text(keys)) & np.uint32(_INT_MAX)
+    partitions = (hashes % np.uint32(partition_count)).astype(np.int32)
+    if keys.null_count:
+        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = keyless_partition
+    return partitions
+
+
+def split_by_partition(rows: Rows, partitions: Int32s) -> Iterator[tuple[int, Rows]]:
+    """The rows of each partition that has any, in the order of ``rows``; lowest partition first.
+
+    ``partitions``: one number from 0 on for each row.
+    """
+    if len(partitions) != len(rows):
+        raise ValueError(f"{len(partitions)} partitions for {len(rows)} rows.")
+    if not len(rows):
+        return
+    counts = np.bincount(partitions)
+    used = np.flatnonzero(counts)
+    if len(used) == 1:
+        yield int(used[0]), rows
+        return
+    # Numbers of 16 bits are sorted by radix, in linear time.
+    small = partitions.astype(np.uint16) if len(counts) <= 1 << 16 else partitions
+    ordered = rows.take(np.argsort(small, kind="stable"))
+    ends = np.cumsum(counts)
+    for partition in used:
+        stop = int(ends[partition])
+        yield int(partition), ordered.slice(stop - int(counts[partition]), stop)
+
+
+def _string_hashes(keys: BinaryColumn) -> UInt32s:
+    """``String.hashCode()`` of each key, as an unsigned number."""
+    hashes = np.empty(len(keys), np.uint32)
+    start = 0
+    while start < len(keys):
+        limit = keys.offsets[start] + _CHUNK_BYTES
+        stop = max(start + 1, int(np.searchsorted(keys.offsets, limit, side="right")) - 1)
+        offsets = keys.offsets[start : stop + 1] - keys.offsets[start]
+        hashes[start:stop] = _hash_units(*_utf16_units(keys.between(start, stop), offsets))
+        start = stop
+    return hashes
+
+
+def _utf16_units(
+    utf8: pa.Buffer, offsets: Int64s
+) -> tuple[npt.NDArray[np.uint8] | npt.NDArray[np.uint16], Int64s]:
+    """Java's chars of all keys, one key after the other, and where each key begins and ends."""
+    data = np.frombuffer(utf8, np.uint8)
+    if int(data.max(initial=0)) < 0x80:
+        return data, offsets
+    try:
+        units = np.frombuffer(str(utf8, "utf-8").encode("utf-16-le"), "<u2")
+    except UnicodeDecodeError:
+        raise _not_utf8() from None
+    firsts = data[offsets[:-1][np.diff(offsets) > 0]]
+    if bool((firsts & 0xC0 == 0x80).any()):  # a character torn apart by the end of a key
+        raise _not_utf8()
+    # A character is one unit, or two when it takes four bytes (its first is then 0xF0 or more).
+    before = np.zeros(len(data) + 1, np.int64)
+    np.cumsum((data & 0xC0 != 0x80).astype(np.int8) + (data >= 0xF0), out=before[1:])
+    return units, before[offsets]
+
+
+def _not_utf8() -> InputError:
+    return InputError("column 'key' holds text that is not UTF-8.")
+
+
+def _hash_units(units: npt.NDArray[np.uint8] | npt.NDArray[np.uint16], offsets: Int64s) -> UInt32s:
+    """For each row of chars s the sum of ``s[i] * 31^(n-1-i)`` modulo 2^32.
+
+    31 has an inverse modulo 2^32, so one running sum of ``unit[j] / 31^j`` serves all rows: a
+    row's hash is the difference of the sums at its ends, times 31 to the power of its last j.
+    """
+    count = len(units)
+    sums = np.zeros(count + 1, np.uint32)
+    np.cumsum(units * _powers(_INVERSE_OF_31, count), dtype=np.uint32, out=sums[1:])
+    starts, ends = offsets[:-1], offsets[1:]
+    lasts = np.maximum(ends, 1) - 1  # for an empty row any will do: its difference is 0
+    hashes: UInt32s = (sums[ends] - sums[starts]) * _powers(31, max(count, 1))[lasts]
+    return hashes
+
+
+def _powers(base: int, count: int) -> UInt32s:
+    """``base`` to the power of 0 to count - 1, modulo 2^32."""
+    if count > _CHUNK_BYTES:
+        return _power_table(base, count)  # a single huge key, not worth remembering
+    return _kept_power_table(base)[:count]
+
+
+@lru_cache(maxsize=2)
+def _kept_power_table(base: int) -> UInt32s:
+    return _power_table(base, _CHUNK_BYTES)
+
+
+def _power_table(base: int, count: int) -> UInt32s:
+    powers = np.full(count, base, np.uint32)
+    powers[0] = 1
+    return np.cumprod(powers, dtype=np.uint32)

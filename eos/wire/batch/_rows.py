@@ -1,0 +1,188 @@
+"""The rows of one writing task, as Arrow columns, before anything is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eos.errors import InputError
+from eos.wire.batch._columns import BINARY_TYPES, STRING_TYPES, Int64s, offsets_of
+
+# Upper bounds of what SingleMessageMetadata takes besides the columns' own bytes: the batch's size
+# field and payload_size; then each field's tag and length (a length takes at most 5 bytes).
+_MESSAGE_BOUND = 4 + 6
+_KEY_BOUND = 6 + 2 + 4  # and its base64 flag and padding
+_EVENT_TIME_BOUND = 11
+_ORDERING_KEY_BOUND = 6
+_PROPERTY_BOUND = 18
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message as Python objects, for the few that are not columns.
+
+    ``key``: text, or bytes (readers then see them in base64, as with the Java client's keyBytes).
+    """
+
+    value: bytes
+    key: str | bytes | None = None
+    event_time_ms: int | None = None
+    properties: Mapping[str, str] | None = None
+    ordering_key: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of equal length; a null in an optional one means that the message does not have it.
+
+    Columns:
+        value: binary or string, 32 or 64 bit offsets; no nulls.
+        key: string, or binary (written in base64, as with the Java client's keyBytes).
+        event_time_ms: int64, milliseconds since 1970, not negative.
+        properties: map of string to string.
+        ordering_key: binary.
+
+    Raises:
+        InputError: a column has another type or another length.
+    """
+
+    value: pa.Array
+    key: pa.Array | None = None
+    event_time_ms: pa.Array | None = None
+    properties: pa.MapArray | None = None
+    ordering_key: pa.Array | None = None
+
+    def __post_init__(self) -> None:
+        either = BINARY_TYPES | STRING_TYPES
+        _check_type("value", self.value, self.value.type in either, "binary or string")
+        if self.key is not None:
+            _check_type("key", self.key, self.key.type in either, "string or binary")
+        if self.event_time_ms is not None:
+            right = self.event_time_ms.type == pa.int64()
+            _check_type("event_time", self.event_time_ms, right, "int64 (milliseconds)")
+        if self.properties is not None:
+            kind = self.properties.type
+            right = pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= STRING_TYPES
+            _check_type("properties", self.properties, right, "map<string, string>")
+        if self.ordering_key is not None:
+            right = self.ordering_key.type in BINARY_TYPES
+            _check_type("ordering_key", self.ordering_key, right, "binary")
+        for name, column in self._columns().items():
+            if len(column) != len(self.value):
+                raise InputError(
+                    f"column {name!r} has {len(column)} rows, 'value' has {len(self.value)}."
+                )
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def _columns(self) -> dict[str, pa.Array]:
+        columns = {
+            "value": self.value,
+            "key": self.key,
+            "event_time_ms": self.event_time_ms,
+            "properties": self.properties,
+            "ordering_key": self.ordering_key,
+        }
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows ``start`` to ``stop`` (not included); nothing is copied."""
+        columns = self._columns().items()
+        return Rows(**{name: column.slice(start, stop - start) for name, column in columns})
+
+    def take(self, indices: Int64s) -> Rows:
+        """The rows at ``indices``, in that order (a copy)."""
+        chosen = pa.array(indices)
+        return Rows(**{name: column.take(chosen) for name, column in self._columns().items()})
+
+    def size_bounds(self) -> Int64s:
+        """n + 1 running sums: rows i to j take at most ``bounds[j] - bounds[i]`` bytes in a batch.
+
+        Never too small; too large by the metadata's fields that turn out short.
+        """
+        bounds: Int64s = np.arange(len(self) + 1) * _MESSAGE_BOUND
+        bounds += _extents(self.value)
+        if self.key is not None:
+            extents = _extents(self.key)
+            bounds += extents * 4 // 3 if self.key.type in BINARY_TYPES else extents
+            bounds += np.arange(len(self) + 1) * _KEY_BOUND
+        if self.event_time_ms is not None:
+            bounds += np.arange(len(self) + 1) * _EVENT_TIME_BOUND
+        if self.ordering_key is not None:
+            bounds += _extents(self.ordering_key) + np.arange(len(self) + 1) * _ORDERING_KEY_BOUND
+        if self.properties is not None:
+            bounds += _map_extents(self.properties)
+        return bounds
+
+
+def _check_type(name: str, column: pa.Array, right: bool, wanted: str) -> None:
+    if not right:
+        raise InputError(f"column {name!r} is of type {column.type}; wanted: {wanted}.")
+
+
+def _extents(column: pa.Array) -> Int64s:
+    offsets = offsets_of(column)
+    extents: Int64s = offsets - offsets[0]
+    return extents
+
+
+def _map_extents(maps: pa.MapArray) -> Int64s:
+    rows = map_offsets(maps)
+    entries = offsets_of(maps.keys)[rows] + offsets_of(maps.items)[rows] + rows * _PROPERTY_BOUND
+    extents: Int64s = entries - entries[0]
+    return extents
+
+
+def map_offsets(maps: pa.MapArray) -> Int64s:
+    """Where each map's entries begin and end in ``maps.keys`` and ``maps.items`` (n + 1)."""
+    if len(maps) == 0:
+        return np.zeros(1, np.int64)
+    offsets: Int64s = maps.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    return offsets
+
+
+def rows_from_messages(messages: Sequence[Message]) -> Rows:
+    """Columns made of Python objects; a column that no message uses is left out.
+
+    Raises:
+        InputError: an object has the wrong type, or keys of type str and bytes are mixed.
+    """
+    for message in messages:
+        # Arrow would take text for its UTF-8 bytes: whether that is meant is the caller's to say.
+        if not isinstance(message.value, bytes | bytearray | memoryview):
+            raise InputError(
+                f"a message's value is of type {type(message.value).__name__}: it must be bytes.",
+                hint='Encode it, for example text.encode("utf-8").',
+            )
+    keys = [message.key for message in messages]
+    if any(isinstance(key, str) for key in keys) and any(isinstance(key, bytes) for key in keys):
+        raise InputError("the keys of messages that are sent together are all str or all bytes.")
+    key_type = pa.binary() if any(isinstance(key, bytes) for key in keys) else pa.string()
+    properties = [
+        None if message.properties is None else list(message.properties.items())
+        for message in messages
+    ]
+    return Rows(
+        value=_column("value", [message.value for message in messages], pa.binary()),
+        key=_optional("key", keys, key_type),
+        event_time_ms=_optional("event_time", [m.event_time_ms for m in messages], pa.int64()),
+        properties=_optional("properties", properties, pa.map_(pa.string(), pa.string())),
+        ordering_key=_optional("ordering_key", [m.ordering_key for m in messages], pa.binary()),
+    )
+
+
+def _column(name: str, items: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(items, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # The library's text would show the data, and is not chained for the same reason.
+        raise InputError(f"a message's {name} can't be written as {kind}.") from None
+
+
+def _optional(name: str, items: list[Any], kind: pa.DataType) -> pa.Array | None:
+    return None if all(item is None for item in items) else _column(name, items, kind)

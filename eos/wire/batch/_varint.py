@@ -1,0 +1,115 @@
+"""Short byte strings for n rows at once, put together column by column, protobuf's varints too."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eos.wire.batch._columns import BinaryColumn, Int64s
+
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+def varint_widths(values: Int64s) -> Int64s:
+    """How many bytes each value takes as a varint: 1 to 10 (negative values take 10)."""
+    unsigned = values.astype(np.uint64, copy=False)
+    widths = np.ones(len(values), np.int64)
+    largest = int(unsigned.max(initial=0))
+    for bits in range(7, largest.bit_length(), 7):
+        widths += unsigned >= np.uint64(1 << bits)
+    return widths
+
+
+class ByteRows:
+    """n short rows of bytes; each call appends a field to all rows, or to those of ``where``.
+
+    Most often every row gets the same number of bytes, and then no mask is kept at all.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._blocks: list[tuple[Bytes, Mask | None]] = []
+
+    def byte(self, value: int, where: Mask | None = None) -> None:
+        """Append one byte, such as a field's tag."""
+        block = np.full((self._count, 1), value, np.uint8)
+        self._blocks.append((block, None if where is None else where[:, None]))
+
+    def uint32(self, values: Int64s) -> None:
+        """Append four bytes, big endian."""
+        block = values.astype(">u4").view(np.uint8).reshape(self._count, 4)
+        self._blocks.append((block, None))
+
+    def varint(self, values: Int64s, where: Mask | None = None) -> None:
+        """Append a varint; a negative value is written as protobuf does, as value + 2^64.
+
+        Where a row has no field (``where``), its value has to be 0.
+        """
+        unsigned = values.astype(np.uint64, copy=False)
+        least, most = int(unsigned.min(initial=2**64 - 1)), int(unsigned.max(initial=0))
+        width = max(1, -(-most.bit_length() // 7))
+        uniform = -(-least.bit_length() // 7) == width or width == 1
+        if uniform and where is None:
+            self._blocks.append((_uniform_varint(unsigned, width), None))
+        else:
+            self._blocks.append(_ragged_varint(unsigned, width, where))
+
+    def extend(self, other: ByteRows) -> None:
+        """Append all fields of ``other``."""
+        self._blocks += other._blocks
+
+    @property
+    def lengths(self) -> Int64s:
+        """The rows' lengths in bytes."""
+        lengths = np.zeros(self._count, np.int64)
+        for block, mask in self._blocks:
+            if mask is None:
+                lengths += block.shape[1]
+            else:
+                for column in mask.T:
+                    lengths += column
+        return lengths
+
+    def array(self) -> pa.BinaryArray:
+        """The rows as Arrow has them."""
+        matrix = np.concatenate([block for block, _ in self._blocks], axis=1)
+        offsets = np.zeros(self._count + 1, np.int64)
+        np.cumsum(self.lengths, out=offsets[1:])
+        data = matrix if self._is_uniform else matrix[self._present()]
+        return BinaryColumn(offsets, pa.py_buffer(data)).array()
+
+    @property
+    def _is_uniform(self) -> bool:
+        return all(mask is None for _, mask in self._blocks)
+
+    def _present(self) -> Mask:
+        masks = [
+            np.broadcast_to(np.bool_(True), block.shape) if mask is None else mask
+            for block, mask in self._blocks
+        ]
+        return np.concatenate(masks, axis=1)
+
+
+def _uniform_varint(values: npt.NDArray[np.uint64], width: int) -> Bytes:
+    block = np.empty((len(values), width), np.uint8)
+    for index in range(width):
+        block[:, index] = values >> np.uint64(7 * index)  # the cast keeps the low eight bits
+    block[:, :-1] |= 0x80
+    block[:, -1] &= 0x7F
+    return block
+
+
+def _ragged_varint(
+    values: npt.NDArray[np.uint64], width: int, where: Mask | None
+) -> tuple[Bytes, Mask]:
+    block = np.empty((len(values), width), np.uint8)
+    present = np.empty((len(values), width + 1), np.bool_)
+    present[:, 0] = True if where is None else where
+    for index in range(width):
+        present[:, index + 1] = values >= np.uint64(1 << 7 * (index + 1)) if index < 9 else False
+        block[:, index] = values >> np.uint64(7 * index)
+        block[:, index] &= 0x7F
+        block[:, index] |= present[:, index + 1].view(np.uint8) << 7
+    return block, present[:, :width]

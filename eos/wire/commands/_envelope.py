@@ -1,0 +1,107 @@
+"""The envelope of all commands: in a BaseCommand each sits in the field whose number is its type.
+
+``COMMANDS`` is that table. Source: PulsarApi.proto, as for the commands themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+from eos.wire.commands import _answers as answers
+from eos.wire.commands import _connecting as connecting
+from eos.wire.commands import _consuming as consuming
+from eos.wire.commands import _finding as finding
+from eos.wire.commands import _producing as producing
+from eos.wire.commands import _transactions as transactions
+from eos.wire.messages import WireMessage, field
+
+
+class BaseCommand(WireMessage):
+    """The envelope: ``type``, and the command in the field whose number equals it."""
+
+    type: int = field(1, "int32")
+    connect: connecting.Connect | None = field(2, connecting.Connect, default=None)
+    connected: connecting.Connected | None = field(3, connecting.Connected, default=None)
+    subscribe: consuming.Subscribe | None = field(4, consuming.Subscribe, default=None)
+    producer: producing.Producer | None = field(5, producing.Producer, default=None)
+    send: producing.Send | None = field(6, producing.Send, default=None)
+    send_receipt: producing.SendReceipt | None = field(7, producing.SendReceipt, default=None)
+    send_error: producing.SendError | None = field(8, producing.SendError, default=None)
+    deliver: consuming.Deliver | None = field(9, consuming.Deliver, default=None)
+    ack: consuming.Ack | None = field(10, consuming.Ack, default=None)
+    flow: consuming.Flow | None = field(11, consuming.Flow, default=None)
+    success: answers.Success | None = field(13, answers.Success, default=None)
+    error: answers.Error | None = field(14, answers.Error, default=None)
+    close_producer: producing.CloseProducer | None = field(
+        15, producing.CloseProducer, default=None
+    )
+    close_consumer: consuming.CloseConsumer | None = field(
+        16, consuming.CloseConsumer, default=None
+    )
+    producer_success: producing.ProducerSuccess | None = field(
+        17, producing.ProducerSuccess, default=None
+    )
+    ping: connecting.Ping | None = field(18, connecting.Ping, default=None)
+    pong: connecting.Pong | None = field(19, connecting.Pong, default=None)
+    partitioned_metadata: finding.PartitionedMetadata | None = field(
+        21, finding.PartitionedMetadata, default=None
+    )
+    partitioned_metadata_response: finding.PartitionedMetadataResponse | None = field(
+        22, finding.PartitionedMetadataResponse, default=None
+    )
+    lookup: finding.Lookup | None = field(23, finding.Lookup, default=None)
+    lookup_response: finding.LookupResponse | None = field(24, finding.LookupResponse, default=None)
+    get_last_message_id: consuming.GetLastMessageId | None = field(
+        29, consuming.GetLastMessageId, default=None
+    )
+    get_last_message_id_response: consuming.GetLastMessageIdResponse | None = field(
+        30, consuming.GetLastMessageIdResponse, default=None
+    )
+    get_topics: finding.GetTopics | None = field(32, finding.GetTopics, default=None)
+    get_topics_response: finding.GetTopicsResponse | None = field(
+        33, finding.GetTopicsResponse, default=None
+    )
+    auth_challenge: connecting.AuthChallenge | None = field(
+        36, connecting.AuthChallenge, default=None
+    )
+    auth_response: connecting.AuthResponse | None = field(37, connecting.AuthResponse, default=None)
+    ack_response: consuming.AckResponse | None = field(38, consuming.AckResponse, default=None)
+    new_txn: transactions.NewTxn | None = field(50, transactions.NewTxn, default=None)
+    new_txn_response: transactions.NewTxnResponse | None = field(
+        51, transactions.NewTxnResponse, default=None
+    )
+    add_partition_to_txn: transactions.AddPartitionToTxn | None = field(
+        52, transactions.AddPartitionToTxn, default=None
+    )
+    add_partition_to_txn_response: transactions.AddPartitionToTxnResponse | None = field(
+        53, transactions.AddPartitionToTxnResponse, default=None
+    )
+    end_txn: transactions.EndTxn | None = field(56, transactions.EndTxn, default=None)
+    end_txn_response: transactions.EndTxnResponse | None = field(
+        57, transactions.EndTxnResponse, default=None
+    )
+    tc_client_connect_request: transactions.TcClientConnectRequest | None = field(
+        62, transactions.TcClientConnectRequest, default=None
+    )
+    tc_client_connect_response: transactions.TcClientConnectResponse | None = field(
+        63, transactions.TcClientConnectResponse, default=None
+    )
+
+
+FIELD_NAMES: Final[dict[type[WireMessage], str]] = {
+    spec.metadata["kind"]: spec.name for spec in fields(BaseCommand) if spec.name != "type"
+}
+"""Command -> its field in BaseCommand."""
+
+TYPE_NUMBERS: Final[dict[type[WireMessage], int]] = {
+    spec.metadata["kind"]: spec.metadata["number"]
+    for spec in fields(BaseCommand)
+    if spec.name != "type"
+}
+"""Command -> BaseCommand's ``type``."""
+
+COMMANDS: Final[dict[int, type[WireMessage]]] = {
+    number: command for command, number in TYPE_NUMBERS.items()
+}
+"""BaseCommand's ``type`` -> command; a type that is not here is one that we do not speak."""

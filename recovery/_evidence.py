@@ -1,0 +1,260 @@
+"""What can be seen of an epoch from outside: all that a person has to decide by."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+from rich.console import Console
+
+from eos.admin import AdminClient, OpenTransaction
+from eos.client import PulsarClient
+from eos.committer.participants import reached
+from eos.errors import EosError
+from eos.ids import TopicName, TxnId
+from eos.participant import Access
+from eos.protocol import History, Known, LogRecord
+from eos.pulsar.asking import MarkAnswer, WitnessAnswer
+from eos.pulsar.counting import count
+from eos.pulsar.part import PulsarPart, parts_elsewhere, pulsar_part
+from eos.pulsar.receipts import ReceiptTopic
+from eos.pulsar.witness import Witness
+from eos.summary import PartitionFigures
+from recovery._moments import Moment, moments_of, moments_table
+from recovery._report import Facts, age_s, duration, escape, facts_table
+
+_SAME_CLOCK = timedelta(minutes=10)
+
+
+class AtCoordinator(StrEnum):
+    """What the coordinator says of a transaction."""
+
+    NOT_ASKED = "not asked"
+    GONE = "it knows no such transaction"
+    OPEN = "open"
+    COMMITTING = "being committed"
+    ABORTING = "being aborted"
+    STRANGER = "a transaction of this number that was begun at another time: a stranger's"
+    UNKNOWN = "no answer"
+
+
+class PartitionEvidence(Facts):
+    """One partition that the epoch wrote to. ``readable`` is None when it could not be read."""
+
+    topic: str
+    first_id: str
+    last_id: str
+    records: int
+    readable: int | None
+    is_whole: bool
+    says: str
+
+
+class OutputEvidence(Facts):
+    """What another output than a topic says of its part. ``is_provable``: it is there, and
+    ``resolve`` ends the part or proves what became of it. ``has_answered``: it could be asked, be
+    it only to learn that the output itself is gone."""
+
+    kind: str
+    output: str
+    says: str
+    known: Known
+    is_provable: bool
+    has_answered: bool
+
+
+class Evidence(Facts):
+    """Everything; nothing is concluded from it here."""
+
+    sink_id: str
+    moments: list[Moment]
+    txn: str | None
+    age_s: float | None
+    ttl_left_s: float | None
+    receipt_topic: str
+    has_receipt_topic: bool | None
+    """None: no answer."""
+    mark: MarkAnswer
+    witness: WitnessAnswer
+    partitions: list[PartitionEvidence]
+    outputs: list[OutputEvidence]
+    at_coordinator: AtCoordinator
+
+    @property
+    def readable(self) -> int:
+        """Messages of the transaction that readers have."""
+        return sum(part.readable or 0 for part in self.partitions)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether readers have all of it, with the figures that PREPARED has."""
+        return bool(self.partitions) and all(part.is_whole for part in self.partitions)
+
+    def render(self, console: Console) -> None:
+        """The epoch's records, then a line for each thing that was looked at."""
+        console.print(f"[bold]{escape(self.sink_id)}[/]: what the log says")
+        console.print(moments_table(self.moments))
+        if self.outputs:
+            console.print("What the outputs say")
+            console.print(facts_table([(one.output, one.says) for one in self.outputs]))
+        if self.txn is None:
+            return
+        there = {True: "is there", False: "is not there", None: "gives no answer"}
+        left = self.ttl_left_s or 0.0
+        life = f"{duration(left)} to live" if left >= 0 else f"over for {duration(-left)}"
+        rows = [
+            ("receipt topic", f"{self.receipt_topic} {there[self.has_receipt_topic]}"),
+            ("mark", self.mark.value),
+            ("witness", self.witness.value),
+            *((part.topic, part.says) for part in self.partitions),
+            ("coordinator", f"transaction {self.txn}: {self.at_coordinator.value}"),
+            ("age", f"opened {duration(self.age_s)} ago; its time to live: {life}"),
+        ]
+        console.print("What the cluster says")
+        console.print(facts_table(rows))
+
+
+def gather(
+    client: PulsarClient | None,
+    admin: AdminClient | None,
+    life: list[LogRecord],
+    outputs: list[OutputEvidence],
+    *,
+    timeout_s: float,
+) -> Evidence:
+    """Look at everything that may tell what became of an epoch. Ends nothing.
+
+    Args:
+        client: of the cluster; None when the epoch has no topic.
+        life: the records of the epoch; the last one is its state.
+        outputs: what its other outputs say.
+        timeout_s: of each thing that is looked at.
+
+    Raises:
+        EosError: the cluster can't be reached at all.
+    """
+    record = life[-1]
+    age = left = None
+    mark, witness, has_topic = MarkAnswer.NOT_ASKED, WitnessAnswer.NOT_ASKED, None
+    partitions: list[PartitionEvidence] = []
+    coordinator = AtCoordinator.NOT_ASKED
+    part = pulsar_part(record)
+    if part.txn is not None and client is not None:
+        client.coordinators.count()
+        receipts = ReceiptTopic(client, TopicName.parse(part.receipt_topic))
+        asked = Witness(client, receipts)
+        has_topic = _exists(receipts)
+        mark = asked.find_mark(part, timeout_s=timeout_s)
+        if mark is MarkAnswer.FOUND and part.receipt_id is not None:
+            witness = asked.ask(part, timeout_s=timeout_s)
+        partitions = [_look_at(client, part, one, timeout_s) for one in part.partitions]
+        coordinator = _ask_coordinator(client, admin, record, part.txn)
+        age = age_s(record.opened_at) or 0.0
+        left = round((part.ttl_ms or 0) / 1000 - age, 1)
+    return Evidence(
+        sink_id=record.sink_id,
+        moments=moments_of(life),
+        txn=part.txn_id,
+        age_s=age,
+        ttl_left_s=left,
+        receipt_topic=part.receipt_topic,
+        has_receipt_topic=has_topic,
+        mark=mark,
+        witness=witness,
+        partitions=partitions,
+        outputs=outputs,
+        at_coordinator=coordinator,
+    )
+
+
+def ask_outputs(
+    record: LogRecord, history: History, access: Access, *, timeout_s: float
+) -> list[OutputEvidence]:
+    """What the outputs that are no topics say of an epoch.
+
+    Raises:
+        InDoubt: the participant of one is not installed here.
+    """
+    found = []
+    for part in parts_elsewhere(record):
+        if part.begun_at is None:
+            continue
+        known, is_provable, has_answered = Known.UNKNOWN, False, False
+        with reached(record.sink_id, part, access) as participant:
+            try:
+                missing = participant.missing(part, history)
+                fate = participant.outcome(part, timeout_s=timeout_s)
+            except EosError as error:
+                says = f"no answer: {error.message}"
+            else:
+                known, is_provable, has_answered = fate.known, missing is None, True
+                says = missing or f"{known.value}: {fate.why}".rstrip(": ")
+        found.append(
+            OutputEvidence(
+                kind=part.kind,
+                output=part.output,
+                says=says,
+                known=known,
+                is_provable=is_provable,
+                has_answered=has_answered,
+            )
+        )
+    return found
+
+
+def _exists(receipts: ReceiptTopic) -> bool | None:
+    try:
+        return receipts.exists()
+    except EosError:
+        return None
+
+
+def _look_at(
+    client: PulsarClient, of: PulsarPart, part: PartitionFigures, timeout_s: float
+) -> PartitionEvidence:
+    readable, is_whole = None, False
+    try:
+        counted = count(client, of, part, timeout_s=timeout_s)
+    except EosError as error:
+        says = f"can't be read: {error}"
+    else:
+        readable = counted.records if counted else 0
+        is_whole = counted is not None and counted.is_equal(part)
+        says = counted.difference(part) if counted else "the topic does not exist"
+    if is_whole:
+        says = f"all of its {part.records:,} messages are readable, with the figures of the log"
+    return PartitionEvidence(
+        topic=part.topic,
+        first_id=str(part.first_id),
+        last_id=str(part.last_id),
+        records=part.records,
+        readable=readable,
+        is_whole=is_whole,
+        says=says,
+    )
+
+
+def _ask_coordinator(
+    client: PulsarClient, admin: AdminClient | None, record: LogRecord, txn: TxnId
+) -> AtCoordinator:
+    if admin is None:
+        return AtCoordinator.NOT_ASKED
+    try:
+        if txn.most < client.coordinators.count():
+            client.coordinators.connect(txn.most)  # else it tells nothing (measured)
+        found = admin.transaction(txn)
+    except EosError:
+        return AtCoordinator.UNKNOWN
+    return AtCoordinator.GONE if found is None else _says(found, record)
+
+
+def _says(found: OpenTransaction, record: LogRecord) -> AtCoordinator:
+    assert record.opened_at is not None
+    # The numbers begin again on another cluster.
+    is_own = round(found.ttl_s * 1000) == pulsar_part(record).ttl_ms
+    if not is_own or abs(found.opened_at - record.opened_at) > _SAME_CLOCK:
+        return AtCoordinator.STRANGER
+    status = found.status.upper()
+    if status.startswith("COMMIT"):
+        return AtCoordinator.COMMITTING
+    return AtCoordinator.ABORTING if status.startswith("ABORT") else AtCoordinator.OPEN

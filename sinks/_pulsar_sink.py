@@ -1,0 +1,130 @@
+"""``PulsarSink``: exactly-once, all-or-nothing writes of DataFrames to a Pulsar topic."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Unpack
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from eos.errors import EosError, TopicNotFound
+from eos.protocol import History, Part
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.participant import PulsarParticipant
+from eos.summary import TaskSummary
+from eos.wire.batch import Compression
+from sinks._jobs import tagged_jobs
+from sinks._progress import warn_of_new_topic
+from sinks._task import SUMMARY_SCHEMA, WriteTask
+from sinks.columns import select_columns
+from sinks.options import PulsarSinkArguments, PulsarSinkOptions
+from sinks.output import Output, Write
+from sinks.sink import Sink
+
+
+class PulsarSink(Sink):
+    """One output of Spark, in Pulsar: each epoch is one transaction, readable whole or not at all.
+
+    An instance is the function that ``foreachBatch`` takes; ``write`` serves batch jobs::
+
+        sink = PulsarSink(sink_id="orders", service_url="pulsar://localhost:6650",
+                          topic="persistent://public/default/orders", commit_log="/data/eos")
+        query = orders.writeStream.foreachBatch(sink).start()
+        sink.write(df, epoch="2026-11-20")
+
+    Columns: ``value`` (binary or string, required), ``key`` (string or binary), ``event_time``
+    (timestamp, or milliseconds since 1970), ``properties`` (map of string to string),
+    ``ordering_key`` (binary or string). Rows with a key go to the partition that the Java client's
+    default hashing chooses; rows without one stay together, one partition for each task.
+
+    The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
+    then the sink is claimed, and a driver that holds it elsewhere is fenced.
+
+    Raises:
+        ConfigurationError: an option is missing, unknown or wrong.
+    """
+
+    options: PulsarSinkOptions
+
+    def __init__(self, **options: Unpack[PulsarSinkArguments]) -> None:
+        super().__init__(PulsarSinkOptions.parse(options))
+
+    def outputs(self) -> list[Output]:
+        """The topic."""
+        return [PulsarOutput(self.options)]
+
+    def __repr__(self) -> str:
+        return f"PulsarSink(sink_id={self.options.sink_id!r}, topic={self.options.topic!r})"
+
+
+class PulsarOutput(Output):
+    """A topic, and how Spark's tasks write to it."""
+
+    participant: PulsarParticipant
+
+    def __init__(self, options: PulsarSinkOptions) -> None:
+        self._options = options
+        self.participant = PulsarParticipant(
+            options.sink_id,
+            options.service_url,
+            options.security,
+            receipt_namespace=options.receipt_namespace or options.topic_name.namespace_name,
+            admin_url=options.admin_url,
+            ttl_ms=int(options.transaction_ttl_s * 1000),
+            timeout_s=options.request_timeout_s,
+        )
+
+    def traces(self) -> list[str]:
+        """Receipt topics of other logs of this sink."""
+        return [
+            f"{topic} is the receipt topic of its log"
+            for topic in self.participant.other_receipt_topics()
+        ]
+
+    def on_open(self, history: History, df: DataFrame) -> None:  # noqa: ARG002
+        """Say when the topic has changed; remember what an earlier run may have pinned."""
+        warn_of_new_topic(history, self._options.topic_name)
+        with contextlib.suppress(EosError):
+            self.participant.touches(self._partitions())
+
+    def plan(self, df: DataFrame, context: SparkContext, part: Part) -> Write:
+        """See ``Output``."""
+        assert isinstance(part, PulsarPart)
+        assert part.txn is not None
+        rows = select_columns(df)
+        topics = self._topics()
+        self.participant.touches(topics)
+        task = WriteTask(
+            client=self._options.client,
+            txn=part.txn,
+            call=part.call,
+            topics=topics,
+            keyed="key" in df.columns,
+            max_batch_bytes=self._options.max_batch_bytes,
+            compression=Compression.parse(self._options.compression),
+        )
+        writing = rows.mapInArrow(task, SUMMARY_SCHEMA)
+
+        def write() -> Sequence[TaskSummary]:
+            with tagged_jobs(context):
+                return [TaskSummary.from_json(row.summary) for row in writing.collect()]
+
+        return write
+
+    def _topics(self) -> tuple[str, ...]:
+        """The exact names of the topic's partitions, fixed here for the whole epoch."""
+        try:
+            return self._partitions()
+        except TopicNotFound as error:
+            if not self._options.create_topics:
+                error.hint = "Create the topic, or set create_topics=True."
+                raise
+            self.participant.client.create_unpartitioned(str(self._options.topic_name))
+            return (str(self._options.topic_name),)
+
+    def _partitions(self) -> tuple[str, ...]:
+        name = self._options.topic_name
+        count = self.participant.client.partition_count(str(name))
+        return tuple(str(partition) for partition in name.partitions(count))
