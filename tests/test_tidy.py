@@ -22,6 +22,8 @@ PRODUCT = ("eos", "sinks", "recovery", "chaos", "examples", "bench")
 SHIPPED = ("eos", "sinks", "recovery", "chaos")
 # Modules of users' own chaos runs, which nothing of ours imports.
 FOR_USERS = {"chaos.job", "chaos.planning", "chaos.schedule", "chaos.cli"}
+# Tests of no single folder.
+OF_THE_WHOLE = {"model", "scenarios"}
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
@@ -155,6 +157,17 @@ def test_what_nobody_outside_its_folder_imports_begins_with_an_underscore():
         is_used = any(not path.is_relative_to(folder) for path in paths)
         is_named = re.search(rf"{re.escape(module)}\b", named) is not None
         assert last.startswith("_") or is_used or is_named or module in FOR_USERS, module
+
+
+def test_tests_lie_where_the_code_lies():
+    folders = {path.parent.relative_to(ROOT / "tests") for path in files("tests") if is_test(path)}
+    for folder in folders:
+        is_there = (ROOT / "eos" / folder).is_dir() or (ROOT / folder).is_dir()
+        assert is_there or folder.parts[0] in OF_THE_WHOLE, folder
+
+
+def is_test(path: Path) -> bool:
+    return path.name.startswith("test_")
 
 
 def test_no_verb_imports_a_verb_and_nothing_but_the_command_line_does():

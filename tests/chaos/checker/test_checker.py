@@ -10,8 +10,8 @@ from chaos.checker.anomalies import AnomalyKind
 from chaos.checker.check import CHECKS, check
 from chaos.checker.history import Position, RunHistory
 from eos.protocol import State
+from tests.chaos.checker.planted import NAIVE, PLANTED, Planted, again, readers, swap
 from tests.chaos.histories import clean, small
-from tests.chaos.planted import NAIVE, PLANTED, Planted, again, readers, swap
 
 cases = pytest.mark.parametrize("case", PLANTED, ids=[case.name for case in PLANTED])
 

@@ -1,0 +1,41 @@
+"""A topic, a commit log and drivers without Spark, as fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
+from tests.support.plain_driver import PlainDriver
+
+MakeDriver = Callable[..., PlainDriver]
+
+
+@pytest.fixture
+def topic(client: PulsarClient, name: str) -> str:
+    """An unpartitioned topic of this test's own; its full name."""
+    full = f"persistent://public/default/{name}"
+    client.producer(full, create=True).close()
+    return full
+
+
+@pytest.fixture
+def make_driver(
+    pulsar_standalone: PulsarStandalone, tmp_path, name: str, topic: str
+) -> Iterator[MakeDriver]:
+    """Drivers of one sink, each a life of its own; options as ``PlainDriver`` takes them."""
+    drivers: list[PlainDriver] = []
+
+    def make(**options) -> PlainDriver:
+        options.setdefault("service_url", pulsar_standalone.service_url)
+        options.setdefault("admin_url", pulsar_standalone.admin_url)
+        options.setdefault("sink_id", name)
+        driver = PlainDriver(commit_log=tmp_path / "log", topic=topic, **options)
+        drivers.append(driver)
+        return driver
+
+    yield make
+    for driver in drivers:
+        driver.close()
