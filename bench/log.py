@@ -2,7 +2,7 @@
 
 Two logs, measured in turn, so that whatever else the machine does hits both. The long one's history
 is written in bulk up to its last 1,000 epochs; those, and everything that is measured, are real
-appends, housekeeping included. Besides: 50 sinks that append at once, and 1,000 that are listed.
+appends, compaction included. Besides: 50 sinks that append at once, and 1,000 that are listed.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def measure(
         long.write_epoch()
     for driver in (short, long):
         age_commits(Path(driver.log.uri), epoch_every_s)
-        driver.log.compact()  # both begin a round of housekeeping
+        driver.log.compact()  # both begin a round of compaction
     actions: dict[str, Callable[[LogDriver], list[float]]] = {
         "append": LogDriver.write_epoch,
         "claim": lambda driver: [timed_s(driver.claim)],

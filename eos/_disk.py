@@ -14,7 +14,7 @@ class NotDurable(Exception):
 def sync(folder: Path, names: Iterable[str]) -> None:
     """Flush the files ``names`` below ``folder``, then every folder that holds one of them.
 
-    A name that is gone meanwhile is left out: housekeeping of somebody else replaced it.
+    A name that is gone meanwhile is left out: compaction of somebody else replaced it.
 
     Raises:
         NotDurable: the disk did not confirm.

@@ -83,7 +83,7 @@ class Target:
         return CommitLog.open_read_only(self.root, sink_id, storage_options=self.storage_options)
 
     def writable_log(self, sink_id: str) -> CommitLog:
-        """The sink's log, to keep house in. Claims nothing."""
+        """The sink's log, to compact in. Claims nothing."""
         return CommitLog.open(self.root, sink_id, storage_options=self.storage_options)
 
     def service_url_of(self, recorded: str | None) -> str:

@@ -122,7 +122,7 @@ def _record_missing(target: FaultTarget) -> Iterator[Proof]:
 
 
 @contextmanager
-def _two_housekeepers(target: FaultTarget) -> Iterator[Proof]:
+def _two_compactions(target: FaultTarget) -> Iterator[Proof]:
     """One falls asleep somewhere in its work, another does all of it meanwhile."""
     compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
     ends = []
@@ -139,14 +139,14 @@ def _two_housekeepers(target: FaultTarget) -> Iterator[Proof]:
                 time.sleep(_POLL_S)
         ends.append((other.returncode, sleeper.wait(timeout=_WRITES_WITHIN_S)))
         if not {*ends[-1]} <= {Exit.CLEAN, Exit.UNKNOWN}:
-            raise RuntimeError(f"housekeeping ended with {ends[-1]}: {other.stdout}{other.stderr}")
+            raise RuntimeError(f"compaction ended with {ends[-1]}: {other.stdout}{other.stderr}")
     yield Proof(f"{len(ends)} times one slept beside another; exit codes {ends}" if ends else "")
 
 
-def _is_at_work(housekeeper: subprocess.Popen[bytes], table: Path) -> bool:
+def _is_at_work(process: subprocess.Popen[bytes], table: Path) -> bool:
     """As soon as there is a new file, mostly its own, and not committed yet."""
     known = set(table.glob("*.parquet"))
-    while housekeeper.poll() is None:
+    while process.poll() is None:
         if not known.issuperset(table.glob("*.parquet")):
             return True
         time.sleep(_TIGHT_S)
@@ -155,10 +155,10 @@ def _is_at_work(housekeeper: subprocess.Popen[bytes], table: Path) -> bool:
 
 FAULTS: Final = (
     Fault(
-        "two-housekeepers",
+        "two-compactions",
         "log",
-        "a housekeeper of the log sleeps while another, and a driver, are at work",
-        _two_housekeepers,
+        "a compaction of the log sleeps while another, and a driver, are at work",
+        _two_compactions,
     ),
     Fault("log-away", "log", "the commit log is gone for a while", _log_away),
     Fault("log-cut", "log", "a driver finds the newest commit of the log cut in half", _log_cut),

@@ -1,14 +1,14 @@
 """The commit log: one small Delta table per sink, written by one driver at a time."""
 
-from eos.commit_log._housekeeping import KEEP_EPOCHS, CompactionReport
-from eos.commit_log._log import HOUSEKEEPING_INTERVAL, Clock, CommitLog
+from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport
+from eos.commit_log._log import COMPACTION_INTERVAL, Clock, CommitLog
 from eos.commit_log._probe import StorageProbe, probe_storage
 from eos.commit_log._repair import Mendable, examine, mend
 from eos.commit_log.schema import SCHEMA, to_row
 from eos.commit_log.sinks import has_log, sinks
 
 __all__ = [
-    "HOUSEKEEPING_INTERVAL",
+    "COMPACTION_INTERVAL",
     "KEEP_EPOCHS",
     "SCHEMA",
     "Clock",

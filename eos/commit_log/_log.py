@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport, compact
 from eos.commit_log._head import Head
-from eos.commit_log._housekeeping import KEEP_EPOCHS, CompactionReport, keep_house
 from eos.commit_log._reading import read_again
 from eos.commit_log._table import LogTable
 from eos.commit_log.location import Location
@@ -21,8 +21,8 @@ from eos.protocol import RECORD_VERSION, UNFINISHED, History, LogRecord
 
 Clock = Callable[[], datetime]
 
-HOUSEKEEPING_INTERVAL: Final = 100
-"""Appends between two rounds of housekeeping."""
+COMPACTION_INTERVAL: Final = 100
+"""Appends between two rounds of compaction."""
 
 _AS_IT_WAS: Final = "The log holds what it held."
 _now: Final = partial(datetime.now, UTC)
@@ -167,7 +167,7 @@ class CommitLog:
             now = self._clock().astimezone(UTC)
             written = self._head.take(replace(draft, seq=self.history.last_seq + 1, written_at=now))
             if written.state not in UNFINISHED:  # nobody's readers shall wait for it
-                self._keep_house(written.run_id)
+                self._compact_when_due(written.run_id)
             return written
 
     def settle(self) -> None:
@@ -194,18 +194,18 @@ class CommitLog:
 
         Raises:
             CommitLogError: the log is broken, or was opened to be read only; or it failed.
-            Retriable: another housekeeper was at work.
+            Retriable: another compaction was at work.
         """
         with self._lock:
             self._check_writable()
             keep = self._keep_epochs if keep_epochs is None else keep_epochs
             try:
-                report = keep_house(self._head.table.location, self.sink_id, keep_epochs=keep)
+                report = compact(self._head.table.location, self.sink_id, keep_epochs=keep)
             except EosError:
                 raise
             except Exception as error:
                 text = self._head.table.location.clean(error)
-                raise self._error(f"housekeeping failed: {text}", hint=_AS_IT_WAS) from None
+                raise self._error(f"compaction failed: {text}", hint=_AS_IT_WAS) from None
             self._head.catch_up()
             return report
 
@@ -220,18 +220,18 @@ class CommitLog:
         same = newest is not None and newest.says_the_same(replace(draft, seq=newest.seq))
         return newest if same else None
 
-    def _keep_house(self, run_id: str) -> None:
+    def _compact_when_due(self, run_id: str) -> None:
         location = self._head.table.location
         try:
-            if self._head.files < HOUSEKEEPING_INTERVAL:
+            if self._head.files < COMPACTION_INTERVAL:
                 self._head.table.checkpoint_when_due()
                 return
             self._head.files = 1  # should it fail, the next round is as far away again
-            keep_house(location, self.sink_id, keep_epochs=self._keep_epochs, run_id=run_id)
+            compact(location, self.sink_id, keep_epochs=self._keep_epochs, run_id=run_id)
             self._head.catch_up()
         except Exception as error:
             text = location.clean(error)
-            _log.warning("housekeeping of commit log %s failed: %s", self.uri, text)
+            _log.warning("compaction of commit log %s failed: %s", self.uri, text)
 
     def _error(self, what: str, *, hint: str = "") -> CommitLogError:
         return CommitLogError(f"commit log {self.uri}: {what}.", hint=hint, sink_id=self.sink_id)

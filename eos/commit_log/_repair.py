@@ -1,7 +1,7 @@
 """Mending what is provably the same: nothing is guessed, and nothing but Delta's own files change.
 
 Records that stand in the table twice, each pair equal in every column: two compactions at once left
-them, before housekeeping had a fence. And a ``_last_checkpoint`` that names a file that is not
+them, before compaction had a fence. And a ``_last_checkpoint`` that names a file that is not
 there, while every commit since the last checkpoint is whole: a power failure leaves it.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from eos import _disk as disk
 from eos.commit_log import damage
-from eos.commit_log._housekeeping import keep_house
+from eos.commit_log._compaction import compact
 from eos.commit_log._reading import read_history
 from eos.commit_log._table import LogTable
 from eos.commit_log.location import LOG_FOLDER, Location
@@ -50,7 +50,7 @@ def mend(
 
     Raises:
         CommitLogError, ConfigurationError: as ``examine``.
-        Retriable: somebody else keeps house in it.
+        Retriable: somebody else compacts it.
     """
     location = Location(root, sink_id, storage_options)
     found = _examine(location, sink_id)
@@ -61,7 +61,7 @@ def mend(
             disk.sync(location.folder / LOG_FOLDER, [])
         doubled = _examine(location, sink_id).doubled
     if doubled:
-        keep_house(location, sink_id, keep_epochs=sys.maxsize)
+        compact(location, sink_id, keep_epochs=sys.maxsize)
     return Mendable(doubled, found.lost_checkpoint)
 
 

@@ -2,7 +2,7 @@
 
 The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
 a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
-the others conflict, whoever they belong to. Housekeeping carries identifiers of its own and
+the others conflict, whoever they belong to. Compaction carries identifiers of its own and
 conflicts with itself only. Three facts of ``deltalake`` 1.6 shape the code:
 
 - An identifier that was used before is accepted from a fresh handle: the check is ours.
@@ -51,10 +51,10 @@ class LogTable:
         self._app_id = f"eos/{sink_id}"
         self._appended = 0
         self._is_current = False
-        self.housekeeping_ids = tuple(
+        self.compaction_ids = tuple(
             f"{self._app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
         )
-        """Identifiers of housekeeping's commits: ``rounds``, ``horizon`` and ``kept``."""
+        """Identifiers of compaction's commits: ``rounds``, ``horizon`` and ``kept``."""
         self.doubled = 0
         """How many rows the last ``read`` found a second time, and left out."""
 
@@ -118,7 +118,7 @@ class LogTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """The handle itself, for housekeeping."""
+        """The handle itself, for compaction."""
         return self._table
 
     @property
@@ -128,18 +128,18 @@ class LogTable:
 
     @property
     def rounds(self) -> int:
-        """How often housekeeping has written the records anew; its fence."""
-        return self._committed(self.housekeeping_ids[0])
+        """How often compaction has written the records anew; its fence."""
+        return self._committed(self.compaction_ids[0])
 
     @property
     def horizon(self) -> int:
         """The ``seq`` up to which retention may have taken records away; 0: never yet."""
-        return self._committed(self.housekeeping_ids[1])
+        return self._committed(self.compaction_ids[1])
 
     @property
     def kept(self) -> int:
         """How many records retention has left at or below the horizon."""
-        return self._committed(self.housekeeping_ids[2])
+        return self._committed(self.compaction_ids[2])
 
     @property
     def files(self) -> dict[str, int]:
@@ -285,7 +285,7 @@ class LogTable:
         return damage.broken(self.location, self.sink_id, what, self._table)
 
     def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
-        """Version and actions of the newest append, passing by housekeeping's commits; None when
+        """Version and actions of the newest append, passing by compaction's commits; None when
         there is none, or it is older than the last checkpoint (which holds it).
 
         Raises:
@@ -298,7 +298,7 @@ class LogTable:
             writers = {txn["appId"] for txn in actions.get("txn", [])}
             if self._app_id in writers:
                 return version, actions
-            if writers.intersection(self.housekeeping_ids):
+            if writers.intersection(self.compaction_ids):
                 continue
             if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
                 name = damage.commit_name(version)

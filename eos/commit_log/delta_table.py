@@ -31,7 +31,7 @@ _CONFIGURATION: Final[dict[str, str | None]] = {
     "delta.logRetentionDuration": "interval 2 minutes",
 }
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Checkpoints and clean-up are housekeeping's: no append that took effect may fail over them."""
+"""Checkpoints and clean-up are compaction's: no append that took effect may fail over them."""
 
 
 def open_table(location: Location) -> DeltaTable:

@@ -15,7 +15,7 @@ from eos.protocol._states import UNFINISHED, State
 
 @dataclass(frozen=True)
 class Skip:
-    """Committed or empty before; ``record`` is None when housekeeping has dropped it."""
+    """Committed or empty before; ``record`` is None when compaction has dropped it."""
 
     record: LogRecord | None
 

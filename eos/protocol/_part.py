@@ -230,7 +230,7 @@ class UnknownPart(Part):
         """Nothing can be said against it."""
 
     def payload(self) -> Payload:
-        """As the log has it: housekeeping writes it anew, and nobody goes on from it."""
+        """As the log has it: compaction writes it anew, and nobody goes on from it."""
         return dict(json.loads(self.text))
 
     @classmethod

@@ -21,9 +21,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
-from eos.transport._answers import CONNECT, PendingRequests
 from eos.transport._greeting import Challenges, check_first_bytes, connect_command
 from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
+from eos.transport._pending import CONNECT, PendingRequests
 from eos.transport._stream import Chunk, Stream, open_stream
 from eos.transport._writer import WITHOUT_LIMIT, Writer
 from eos.transport.address import Address

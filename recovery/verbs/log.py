@@ -50,7 +50,7 @@ def compact(
 
     Goes on with the other logs when one can't be compacted now. Exit codes: 0 done, or nothing to
     do; 1 a plan with steps, or a log is broken; 2 a log could not be reached, or somebody else
-    keeps house in it: repeat; 64 wrong options.
+    compacts it: repeat; 64 wrong options.
     """
     names = target.sinks(sink)
     plan = Plan(

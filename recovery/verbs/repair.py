@@ -31,7 +31,7 @@ def repair(
         eos-recovery log repair orders --commit-log /data/eos --apply    # mend it
 
     Exit codes: 0 nothing to mend, or mended; 1 a plan with steps, or refused; 2 it could not be
-    reached, or somebody else keeps house in it: repeat; 64 wrong options.
+    reached, or somebody else compacts it: repeat; 64 wrong options.
     """
     target.sinks(sink)
     try:

@@ -11,9 +11,9 @@ from tests.protocol.epochs import claim
 def compete(root, name, rounds, barrier, results):
     """In each round open the log, wait for the others, append a claim; tell who won.
 
-    Housekeeping comes often, so that decisions fall before, during and after it.
+    Compaction comes often, so that decisions fall before, during and after it.
     """
-    log_module.HOUSEKEEPING_INTERVAL = 7
+    log_module.COMPACTION_INTERVAL = 7
     log = None
     for number in range(rounds):
         barrier.wait()

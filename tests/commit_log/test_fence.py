@@ -291,7 +291,7 @@ def test_a_killed_writer_leaves_a_log_that_its_successor_reads(root, log):
         """
         import os, signal
         from tests.protocol.epochs import claim
-        from eos.commit_log import CommitLog, table
+        from eos.commit_log import CommitLog, _table as table
         log = CommitLog.open(sys.argv[1], "orders")
         table.LogTable.make_durable = lambda self: os.kill(os.getpid(), signal.SIGKILL)
         log.append(claim("run-2"))

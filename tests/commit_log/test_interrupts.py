@@ -152,13 +152,13 @@ def test_the_look_itself_may_be_interrupted(root, log, monkeypatch):
     assert log.history.last_seq == 8
 
 
-def test_interrupted_housekeeping_takes_nothing_back(root, log, monkeypatch):
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
+def test_interrupted_compaction_takes_nothing_back(root, log, monkeypatch):
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
     records = committed_epoch(log.history.last_claim, "2")
     for record in records[:2]:
         log.append(record)
     with monkeypatch.context() as patch:
-        patch.setattr(log_module, "keep_house", interrupt)
+        patch.setattr(log_module, "compact", interrupt)
         with pytest.raises(KeyboardInterrupt):
             log.append(records[2])
     assert log.append(records[2]).seq == 10
@@ -209,8 +209,8 @@ def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
 # Python swallows an interrupt that arrives in a callback of the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch):
-    """Two hundred appends, most of them interrupted by a real signal, housekeeping as well."""
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 12)
+    """Two hundred appends, most of them interrupted by a real signal, compaction as well."""
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 12)
     dice = random.Random(7)
     log = CommitLog.open(root, "orders", keep_epochs=1000)
     claimed = log.append(claim())

@@ -10,14 +10,14 @@ from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
 from eos.commit_log import _log as log_module
-from eos.commit_log._housekeeping import keep_house
+from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, Fenced
 from tests.protocol.epochs import QUERY, claim, committed_epoch, opened
 
 
 def house(root, keep_epochs=2):
-    return keep_house(Location(root, "orders"), "orders", keep_epochs=keep_epochs)
+    return compact(Location(root, "orders"), "orders", keep_epochs=keep_epochs)
 
 
 def commit_epochs(log, numbers):
@@ -57,7 +57,7 @@ def test_a_live_driver_and_its_successor_go_on(root, thinned):
 
 
 def test_a_driver_thins_its_own_log_and_its_memory(root, monkeypatch):
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 10)
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 10)
     log = CommitLog.open(root, "orders", keep_epochs=3)
     log.append(claim())
     commit_epochs(log, range(40))
@@ -90,7 +90,7 @@ def test_retention_beside_appends_loses_nothing_and_fences_nobody(root, log):
     assert seqs(root) == [1, 91, 92, 93, 94, 95, 96, 97]
 
 
-def test_two_housekeepers_at_once_do_no_harm(root, log):
+def test_two_compactions_at_once_do_no_harm(root, log):
     commit_epochs(log, range(2, 20))
     outcomes = []
 

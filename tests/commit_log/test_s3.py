@@ -145,7 +145,7 @@ def test_of_many_claims_at_once_exactly_one_wins_each_place(where):
     assert len(opened_log(where).records()) == len(won)
 
 
-def test_housekeeping_and_retention_work_there_too(where, bucket):
+def test_compaction_and_retention_work_there_too(where, bucket):
     log = opened_log(where)
     log.append(claim())
     commit_epochs(log, range(6))

@@ -68,7 +68,7 @@ def exported_rows(path: Path) -> list[dict[str, Any]]:
 def compact_twice(folder: Path, append: Callable[[], object]) -> None:
     """Delta's own ``optimize`` from two versions, with an append between: both succeed.
 
-    Housekeeping was made of it once.
+    Compaction was made of it once.
     """
     older = DeltaTable(folder)
     append()

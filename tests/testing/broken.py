@@ -142,13 +142,13 @@ class TestCountsFromOne(_Suite):
     broken = of(CountsFromOne)
 
 
-class RaisesInHousekeeping(FolderParticipant):
+class RaisesInCompaction(FolderParticipant):
     def after_end(self, record, part, *, is_last):
         raise OSError("disk full")
 
 
-class TestRaisesInHousekeeping(_Suite):
-    broken = of(RaisesInHousekeeping)
+class TestRaisesInCompaction(_Suite):
+    broken = of(RaisesInCompaction)
 
 
 class Unchecked(FolderPart):

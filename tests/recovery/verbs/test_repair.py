@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.commit_log import SCHEMA, CommitLog, to_row
-from eos.commit_log import _housekeeping as housekeeping_module
+from eos.commit_log import _compaction as compaction_module
 from eos.errors import CommitLogError
 from tests.protocol.epochs import at, claim, opened
 from tests.support.logs import compact_twice, small_log
@@ -139,7 +139,7 @@ def test_somebody_who_keeps_house_at_the_same_moment_makes_it_unknown(
     recovery, root, log, monkeypatch
 ):
     compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
-    monkeypatch.setattr(housekeeping_module, "_DOUBTFUL_S", 0.0)
+    monkeypatch.setattr(compaction_module, "_DOUBTFUL_S", 0.0)
     ended = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
     assert (ended.code, len(ended.json["unknown"])) == (2, 1)
 
@@ -150,20 +150,20 @@ def test_compact_goes_on_with_the_others_and_says_which_one_failed(
 ):
     for name in ("a", "b", "c"):
         CommitLog.open(root, name).append(claim(sink_id=name))
-    keep = housekeeping_module._rewrite
+    keep = compaction_module._rewrite
 
     def busy(table, *args):
         if table.sink_id == "orders":
-            raise housekeeping_module._not_now(table, "somebody else keeps house in it")
+            raise compaction_module._not_now(table, "somebody else compacts it")
         return keep(table, *args)
 
-    monkeypatch.setattr(housekeeping_module, "_rewrite", busy)
+    monkeypatch.setattr(compaction_module, "_rewrite", busy)
     (root / "b" / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     ended = recovery("log", "compact", "--commit-log", root, "--apply", "--yes", *flags)
     assert ended.code == 1
     if flags:
         assert [len(ended.json[key]) for key in ("done", "failed", "unknown")] == [2, 1, 1]
-    for text in ("a: 1 rows", "c: 1 rows", "somebody else keeps house", "b: commit log"):
+    for text in ("a: 1 rows", "c: 1 rows", "somebody else compacts", "b: commit log"):
         assert text in ended.out
     shutil.rmtree(root / "b")
     ended = recovery("log", "compact", "--commit-log", root, "--apply", "--yes", *flags)

@@ -1,4 +1,4 @@
-"""Housekeeping keeps the log small, and is never in anybody's way."""
+"""Compaction keeps the log small, and is never in anybody's way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from eos.commit_log import CommitLog
 from eos.commit_log import _log as log_module
-from eos.commit_log._housekeeping import keep_house
+from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
 from eos.errors import Fenced
 from eos.protocol import State
@@ -22,7 +22,7 @@ from tests.protocol.epochs import FIGURES, claim, committed_epoch, opened, step
 
 @pytest.fixture
 def interval(monkeypatch):
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 10)
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 10)
 
 
 def active_files(root):
@@ -34,7 +34,7 @@ def checkpoints(root):
 
 
 def house(root, keep_epochs=100):
-    return keep_house(Location(root, "orders"), "orders", keep_epochs=keep_epochs)
+    return compact(Location(root, "orders"), "orders", keep_epochs=keep_epochs)
 
 
 def commit_epochs(log, claimed, numbers):
@@ -53,7 +53,7 @@ def test_a_long_log_stays_in_few_files_and_says_the_same(root, log, interval):
     assert vars(CommitLog.open(root, "orders").history) == vars(log.history)
 
 
-def test_the_fence_holds_after_housekeeping(root, log):
+def test_the_fence_holds_after_compaction(root, log):
     successor = CommitLog.open(root, "orders")
     house(root)
     assert active_files(root) == 1
@@ -62,7 +62,7 @@ def test_the_fence_holds_after_housekeeping(root, log):
         log.append(opened(log.history.last_claim, "2"))
 
 
-def test_housekeeping_by_somebody_else_fences_nobody(root, log):
+def test_compaction_by_somebody_else_fences_nobody(root, log):
     claimed, stop, rounds = log.history.last_claim, threading.Event(), []
 
     def keep_on():
@@ -82,8 +82,8 @@ def test_housekeeping_by_somebody_else_fences_nobody(root, log):
     assert [record.seq for record in log.records()] == list(range(1, 68))
 
 
-def test_housekeeping_waits_for_the_end_of_the_transaction(root, log, monkeypatch):
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
+def test_compaction_waits_for_the_end_of_the_transaction(root, log, monkeypatch):
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
     claimed = log.history.last_claim
     first = log.append(opened(claimed, "2"))
     prepared = log.append(step(first, State.PREPARED, claimed))
@@ -92,23 +92,23 @@ def test_housekeeping_waits_for_the_end_of_the_transaction(root, log, monkeypatc
     assert active_files(root) == 1
 
 
-def test_a_restarted_driver_knows_that_housekeeping_is_due(root, log, monkeypatch):
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
+def test_a_restarted_driver_knows_that_compaction_is_due(root, log, monkeypatch):
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
     CommitLog.open(root, "orders").append(claim("run-2"))
     assert active_files(root) == 1
 
 
-def test_an_append_does_not_fail_over_housekeeping(root, log, interval, monkeypatch, caplog):
+def test_an_append_does_not_fail_over_compaction(root, log, interval, monkeypatch, caplog):
     def fail(*_, **__):
         raise RuntimeError("no space left")
 
-    monkeypatch.setattr(log_module, "keep_house", fail)
+    monkeypatch.setattr(log_module, "compact", fail)
     with caplog.at_level(logging.WARNING):
         commit_epochs(log, log.history.last_claim, range(2, 5))
     assert log.history.last_seq == 16
     # Once, not at each append from then on.
     assert [record.getMessage() for record in caplog.records] == [
-        f"housekeeping of commit log {root}/orders failed: no space left"
+        f"compaction of commit log {root}/orders failed: no space left"
     ]
 
 
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_fails_is_no_failure_of_the_append(root, log, monkeypa
     assert log.records()[-1].state is State.COMMITTED
 
 
-def test_checkpoints_that_fail_do_not_keep_housekeeping_from_its_turn(
+def test_checkpoints_that_fail_do_not_keep_compaction_from_its_turn(
     root, log, interval, monkeypatch
 ):
     def fail(_):

@@ -1,4 +1,4 @@
-"""Two housekeepers at once: at most one succeeds, and whatever they do, the log stays whole."""
+"""Two compactions at once: at most one succeeds, and whatever they do, the log stays whole."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
-from eos.commit_log import _housekeeping as housekeeping
+from eos.commit_log import _compaction as compaction
 from eos.commit_log import _log as log_module
-from eos.commit_log._housekeeping import keep_house
+from eos.commit_log._compaction import compact
 from eos.commit_log._reading import read_history
 from eos.commit_log._table import LogTable
 from eos.commit_log.location import Location
@@ -28,11 +28,11 @@ from tests.protocol.epochs import at, claim, committed_epoch, opened, step
 from tests.support.logs import compact_twice
 from tests.support.processes import ROOT
 
-write_deltalake = housekeeping.write_deltalake
+write_deltalake = compaction.write_deltalake
 
 
 def house(root, keep_epochs=100, **options):
-    return keep_house(Location(root, "orders"), "orders", keep_epochs=keep_epochs, **options)
+    return compact(Location(root, "orders"), "orders", keep_epochs=keep_epochs, **options)
 
 
 def seqs(root):
@@ -44,29 +44,29 @@ def raw_rows(root):
     return sum(pa.table(table.get_add_actions())["num_records"].to_pylist())
 
 
-class Housekeeper:
+class Compaction:
     """One that has read the log, and commits when it is told to."""
 
     def __init__(self, root, keep_epochs=100):
-        self.watch = housekeeping.Stopwatch()
+        self.watch = compaction.Stopwatch()
         self.table = LogTable.maybe_open(Location(root, "orders"), "orders")
         _, self.records = read_history(self.table)
         self.thinning = thin(self.records, keep_epochs=keep_epochs, horizon=self.table.horizon)
 
     def commit(self):
-        return housekeeping._rewrite(self.table, self.records, self.thinning, self.watch)
+        return compaction._rewrite(self.table, self.records, self.thinning, self.watch)
 
 
 @pytest.mark.parametrize("older_first", [True, False], ids=["older first", "newer first"])
 @pytest.mark.parametrize("keeps", [(100, 100), (1, 100), (100, 1), (1, 1)])
 def test_of_two_that_read_different_versions_one_succeeds(root, log, older_first, keeps):
-    older = Housekeeper(root, keeps[0])
+    older = Compaction(root, keeps[0])
     log.append(opened(log.history.last_claim, "2"))
-    newer = Housekeeper(root, keeps[1])
+    newer = Compaction(root, keeps[1])
     assert newer.table.delta.version() == older.table.delta.version() + 1
     first, second = (older, newer) if older_first else (newer, older)
     first.commit()
-    with pytest.raises(Retriable, match="somebody else keeps house"):
+    with pytest.raises(Retriable, match="somebody else compacts"):
         second.commit()
     left = seqs(root)
     assert left == sorted(set(left))
@@ -78,9 +78,9 @@ def test_of_two_that_read_different_versions_one_succeeds(root, log, older_first
 
 
 def test_an_append_between_reading_and_commit_is_neither_lost_nor_blocked(root, log):
-    housekeeper = Housekeeper(root)
+    rival = Compaction(root)
     first = log.append(opened(log.history.last_claim, "2"))
-    housekeeper.commit()
+    rival.commit()
     log.append(step(first, State.PREPARED, log.history.last_claim))
     assert seqs(root) == list(range(1, 10))
 
@@ -95,12 +95,12 @@ def clean_up_everything_old(root):
 
 STOPPED = """
     import os, signal, sys
-    from eos.commit_log import CommitLog, housekeeping
-    write = housekeeping.write_deltalake
+    from eos.commit_log import CommitLog, _compaction as compaction
+    write = compaction.write_deltalake
     def stop(*args, **options):
         os.kill(os.getpid(), signal.SIGSTOP)
         return write(*args, **options)
-    housekeeping.write_deltalake = stop
+    compaction.write_deltalake = stop
     try:
         CommitLog.open(sys.argv[1], "orders").compact(keep_epochs=int(sys.argv[2]))
     except Exception as error:
@@ -140,8 +140,8 @@ def test_one_that_slept_while_another_ran_twice_does_no_harm(root, log, keep_epo
 
 
 def test_nothing_is_committed_on_what_was_read_long_ago(root, log, monkeypatch):
-    monkeypatch.setattr(housekeeping, "_DOUBTFUL_S", 0.0)
-    monkeypatch.setattr(housekeeping, "write_deltalake", None)
+    monkeypatch.setattr(compaction, "_DOUBTFUL_S", 0.0)
+    monkeypatch.setattr(compaction, "write_deltalake", None)
     with pytest.raises(Retriable, match="it was read 0 s ago"):
         house(root)
 
@@ -151,9 +151,9 @@ def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, lo
 
     def slow(*args, **options):
         write_deltalake(*args, **options)
-        monkeypatch.setattr(housekeeping, "_DOUBTFUL_S", 0.0)
+        monkeypatch.setattr(compaction, "_DOUBTFUL_S", 0.0)
 
-    monkeypatch.setattr(housekeeping, "write_deltalake", slow)
+    monkeypatch.setattr(compaction, "write_deltalake", slow)
     with pytest.raises(Retriable, match="it was read"):
         house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 8
@@ -161,8 +161,8 @@ def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, lo
 
 
 def test_a_commit_that_nobody_can_see_is_not_taken_for_done(root, log, monkeypatch):
-    monkeypatch.setattr(housekeeping, "write_deltalake", lambda *_, **__: None)
-    with pytest.raises(Retriable, match="somebody else keeps house"):
+    monkeypatch.setattr(compaction, "write_deltalake", lambda *_, **__: None)
+    with pytest.raises(Retriable, match="somebody else compacts"):
         house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 7
 
@@ -171,26 +171,26 @@ def test_a_failure_that_is_nobodys_fault_is_reported_as_it_is(root, log, monkeyp
     def fail(*_, **__):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(housekeeping, "write_deltalake", fail)
+    monkeypatch.setattr(compaction, "write_deltalake", fail)
     with pytest.raises(OSError, match="no space left"):
         house(root)
-    with pytest.raises(CommitLogError, match="housekeeping failed: no space left") as caught:
+    with pytest.raises(CommitLogError, match="compaction failed: no space left") as caught:
         log.compact()
     assert "holds what it held" in str(caught.value)
 
 
-def test_a_driver_keeps_house_only_while_its_run_holds_the_newest_claim(root, log, monkeypatch):
+def test_a_driver_compacts_only_while_its_run_holds_the_newest_claim(root, log, monkeypatch):
     with pytest.raises(Retriable, match="another run has claimed"):
         house(root, run_id="run-0")
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 8)
-    keep, kept = log_module.keep_house, []
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
+    keep, kept = log_module.compact, []
 
     def overtaken(*args, **options):
-        monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL", 100)
+        monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 100)
         CommitLog.open(root, "orders").append(claim("run-2"))
         kept.append(keep(*args, **options))
 
-    monkeypatch.setattr(log_module, "keep_house", overtaken)
+    monkeypatch.setattr(log_module, "compact", overtaken)
     first = log.append(opened(log.history.last_claim, "2"))
     prepared = log.append(step(first, State.PREPARED, log.history.last_claim))
     log.append(step(prepared, State.COMMITTED, log.history.last_claim))

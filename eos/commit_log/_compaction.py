@@ -2,7 +2,7 @@
 
 It works on a handle of its own, and writes all records anew in one commit, whatever the occasion.
 That commit carries the number of the round under an identifier of its own: it conflicts with
-nobody's append, and of two housekeepers that have read the same round one succeeds. (To
+nobody's append, and of two compactions that have read the same round one succeeds. (To
 Delta's own ``optimize`` another one's commit is no conflict: two of them leave every row twice.)
 
 A process may be stopped for days between any two lines. Therefore
@@ -39,12 +39,12 @@ KEEP_EPOCHS = 100
 """How many of the newest finished epochs a log keeps in full, unless it is told otherwise."""
 
 _DOUBTFUL_S: Final = 60.0
-"""Half the time after which another housekeeper cleans commits away."""
+"""Half the time after which another compaction cleans commits away."""
 
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """What one round of housekeeping did. ``rows`` are records, ``files`` those that a read opens,
+    """What one round of compaction did. ``rows`` are records, ``files`` those that a read opens,
     ``bytes`` their sizes."""
 
     rows_before: int
@@ -55,7 +55,7 @@ class CompactionReport:
     bytes_after: int
 
 
-def keep_house(
+def compact(
     location: Location,
     sink_id: str,
     *,
@@ -66,11 +66,11 @@ def keep_house(
 
     Args:
         keep_epochs: how many of the newest finished epochs stay in full.
-        run_id: keep house only while this run holds the newest claim; None: whoever holds it.
+        run_id: compact only while this run holds the newest claim; None: whoever holds it.
 
     Raises:
         CommitLogError: the log is broken, or gone; nothing was deleted.
-        Retriable: another housekeeper was at work, another run has claimed the sink, or it took
+        Retriable: another compaction was at work, another run has claimed the sink, or it took
             too long; nothing was deleted.
         Exception: something failed; the table is as good as before.
     """
@@ -126,7 +126,7 @@ def _rewrite(
             commit_properties=CommitProperties(
                 app_transactions=[
                     Transaction(name, number)
-                    for name, number in zip(table.housekeeping_ids, (round_, *kept), strict=True)
+                    for name, number in zip(table.compaction_ids, (round_, *kept), strict=True)
                 ]
             ),
             post_commithook_properties=NO_HOOKS,
@@ -136,15 +136,15 @@ def _rewrite(
         # A commit that it met may be cleaned away already: Delta has other words for that.
         if isinstance(error, CommitFailedError) or fresh.rounds >= round_:
             text = table.location.clean(error).rstrip(".")
-            raise _not_now(table, f"somebody else keeps house in it: {text}") from None
+            raise _not_now(table, f"somebody else compacts it: {text}") from None
         raise
     _check_time(table, since_read)
     # Before anything is deleted: the replaced files still hold every record.
     fresh, _, left = read_again(table, records[-1] if records else None)
     if fresh.rounds != round_:
-        raise _not_now(table, "somebody else keeps house in it")
+        raise _not_now(table, "somebody else compacts it")
     if [record.seq for record in left[: len(staying)]] != [record.seq for record in staying]:
-        raise fresh.broken("housekeeping has not left what it should have")
+        raise fresh.broken("compaction has not left what it should have")
     return fresh, left
 
 
@@ -155,7 +155,7 @@ def _check_time(table: LogTable, since_read: Stopwatch) -> None:
 
 def _not_now(table: LogTable, why: str) -> Retriable:
     return Retriable(
-        f"commit log {table.location.uri}: no housekeeping now: {why}.",
+        f"commit log {table.location.uri}: no compaction now: {why}.",
         hint="The log holds what it held. Try again.",
         sink_id=table.sink_id,
     )
