@@ -11,7 +11,7 @@ def main() -> None:
         from chaos.cli import main as run
     except ModuleNotFoundError as error:
         print(
-            f"eos-chaos: {error.name} is not installed. Try: pip install 'eos[spark,chaos]'",
+            f"eos-chaos: {error.name} is not installed. Try: pip install 'eos-pulsar[spark,chaos]'",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -34,6 +34,7 @@ from chaos.job import load
 from chaos.report.machine import verdict_of, write_json, write_junit
 from chaos.report.outcome import ScheduleOutcome
 from eos.errors import ConfigurationError, EosError
+from eos.hidden import check_not_hidden
 
 _FAILED: Final = 1
 _WRONG: Final = 2
@@ -53,7 +54,8 @@ def describe() -> None:
     """Runs a Spark job against a real Pulsar broker, kills and cuts whatever it is made of, and
     checks that every record is readable exactly once.
 
-    Needs Spark (`pip install 'eos[spark,chaos]'`), and Java with Maven, or Docker, for the broker.
+    Needs Spark (`pip install 'eos-pulsar[spark,chaos]'`), and Java with Maven, or Docker, for the
+    broker.
 
     Exit codes: 0 nothing was wrong; 1 an anomaly was found, or a schedule broke off; 2 wrong
     options, or something is not installed.
@@ -85,7 +87,7 @@ def run(
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
-            "pyspark is not installed.", hint="Try: pip install 'eos[spark,chaos]'"
+            "pyspark is not installed.", hint="Try: pip install 'eos-pulsar[spark,chaos]'"
         )
     load(workload)
     names = options.for_workload(options.parse_faults(faults, singles=singles), workload)
@@ -201,6 +203,7 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     sys.path.insert(0, str(Path.cwd()))  # a workload is mostly a module of the user's project
     try:
+        check_not_hidden("sinks", "recovery", "chaos")
         app()
     except EosError as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(

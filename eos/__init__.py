@@ -1,3 +1,3 @@
 """Exactly-once, all-or-nothing writes from PySpark to Apache Pulsar."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -62,7 +62,7 @@ def test_a_package_that_the_chaos_harness_lacks_is_named(scripts, tmp_path):
     command = [str(scripts / "python"), "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "psutil is not installed. Try: pip install 'eos[spark,chaos]'" in done.stderr
+    assert "psutil is not installed. Try: pip install 'eos-pulsar[spark,chaos]'" in done.stderr
 
 
 def test_the_readmes_example_runs_with_nothing_but_the_wheel(scripts, tmp_path, pulsar_standalone):

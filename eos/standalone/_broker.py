@@ -20,7 +20,7 @@ _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
 _INSTALL_HINT: Final = (
     "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
-    "(with: pip install 'eos[test]')."
+    "(with: pip install 'eos-pulsar[test]')."
 )
 _RELEVANT: Final = re.compile(r"ERROR|Exception|Caused by|Error:|FATAL")
 
@@ -245,7 +245,7 @@ def runs_in_docker() -> bool:
     if wanted == "docker" and not answers:
         raise ConfigurationError(
             "EOS_BROKER=docker, but no Docker engine answers or Testcontainers is not installed.",
-            hint="Start the engine and run: pip install 'eos[test]'.",
+            hint="Start the engine and run: pip install 'eos-pulsar[test]'.",
         )
     return answers
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from eos import __version__
 from eos.errors import ConnectionLost, ProtocolError
 from eos.transport.address import Address
 from eos.transport.security import Security
@@ -21,7 +21,7 @@ def connect_command(security: Security, proxy_to: str | None) -> commands.Connec
     """
     method = security.method_name
     return commands.Connect(
-        client_version=_client_version(),
+        client_version=CLIENT_VERSION,
         protocol_version=commands.PROTOCOL_VERSION,
         auth_method_name=method,
         auth_data=security.auth_data() if method else None,
@@ -32,6 +32,7 @@ def connect_command(security: Security, proxy_to: str | None) -> commands.Connec
     )
 
 
+CLIENT_VERSION: Final = f"eos-python-{__version__}"
 CHALLENGES: Final = 10
 CHALLENGES_S: Final = 5.0
 """A broker asks for a fresh token once a minute, or once a second at most. Each time the user's
@@ -60,7 +61,7 @@ class Challenges:
             )
         self._asked.append(now)
         return commands.AuthResponse(
-            client_version=_client_version(),
+            client_version=CLIENT_VERSION,
             protocol_version=commands.PROTOCOL_VERSION,
             response=commands.AuthData(
                 auth_method_name=self._security.method_name, auth_data=self._security.auth_data()
@@ -91,10 +92,3 @@ def check_first_bytes(data: bytes, address: Address) -> None:
         raise ProtocolError(
             f"{address} is a port for TLS.", hint="Use pulsar+ssl:// in the service URL."
         )
-
-
-def _client_version() -> str:
-    try:
-        return f"eos-python-{version('eos')}"
-    except PackageNotFoundError:  # run from a source tree or a zip
-        return "eos-python"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from chaos.checker.anomalies import AnomalyKind
 from chaos.faults import FAULTS
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def chaos(*args: str) -> subprocess.CompletedProcess[str]:
@@ -42,6 +45,17 @@ def test_a_wrong_option_is_named_with_what_to_do(args, says, tmp_path):
     assert says in " ".join(ended.stderr.split())
     assert len(ended.stderr.strip().splitlines()) == 1
     assert "Traceback" not in ended.stderr
+
+
+def test_a_folder_of_the_users_own_that_hides_ours_is_named(tmp_path):
+    (tmp_path / "sinks").mkdir()
+    (tmp_path / "sinks" / "__init__.py").touch()
+    code = "import sys; sys.path.append(sys.argv.pop()); from chaos.cli import main; main()"
+    command = [sys.executable, "-I", "-c", code, "faults", str(ROOT)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.strip().splitlines()
+    assert line.startswith(f"eos-chaos: {tmp_path}/sinks/__init__.py hides the package 'sinks'")
 
 
 def test_faults_and_anomalies_are_listed():
