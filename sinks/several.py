@@ -46,16 +46,22 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
     Args:
         sinks: with the same ``sink_id``, ``commit_log`` and other options that all sinks have. One
             of them at most may be a ``PulsarSink``: two prepared transactions can expire apart.
-        frames: makes each sink's DataFrame of the epoch's; all get the same one when None. The
-            epoch's DataFrame is computed once, and kept until all outputs have it (Spark's local
-            checkpoint). Should an executor take a part of it along, the epoch runs again: rows that
-            are computed twice may be other ones.
+        frames: makes each sink's DataFrame of the epoch's; all get the same one when None. It is
+            called more than once for an epoch, so it must do nothing else. The epoch's DataFrame is
+            computed once, and kept until all outputs have it (Spark's local checkpoint). When a
+            lost executor takes a part of it along, the epoch runs again: rows that are computed
+            twice may be other ones.
 
     Raises:
         ConfigurationError: the sinks can't be written together; says why.
     """
     if len(sinks) < 2:
         raise ConfigurationError("all_or_nothing takes two sinks or more.")
+    if any(isinstance(sink, _AllOrNothing) for sink in sinks):
+        raise ConfigurationError(
+            "all_or_nothing takes sinks of one output each.",
+            hint="Give it all the sinks at once: all_or_nothing(a, b, c).",
+        )
     first = sinks[0]
     for other in sinks[1:]:
         for name in _SHARED:

@@ -229,6 +229,13 @@ def test_sinks_that_do_not_go_together_are_refused(make_sink, name, table, tmp_p
         all_or_nothing(delta)
 
 
+def test_what_is_several_outputs_already_is_refused(name, tmp_path):
+    shared = {"sink_id": name, "commit_log": str(tmp_path / "log")}
+    a, b, c = (DeltaSink(**shared, table=str(tmp_path / one)) for one in "abc")
+    with pytest.raises(ConfigurationError, match=r"all_or_nothing\(a, b, c\)"):
+        all_or_nothing(all_or_nothing(a, b), c)
+
+
 def test_one_table_twice_is_refused(spark, name, table, tmp_path):
     log = str(tmp_path / "log")
     twice = [DeltaSink(sink_id=name, commit_log=log, table=table) for _ in range(2)]
