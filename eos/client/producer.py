@@ -28,7 +28,14 @@ from eos.errors import (
 from eos.ids import MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
-from eos.wire.batch import EncodedBatch, Message, check_rows, encode_batches, rows_from_messages
+from eos.wire.batch import (
+    EncodedBatch,
+    Message,
+    StickyKey,
+    check_rows,
+    encode_batches,
+    rows_from_messages,
+)
 
 METADATA_ROOM_BYTES: Final = 1024
 """Kept free below the broker's limit for the entry's metadata, which the limit covers too."""
@@ -98,7 +105,7 @@ class Producer:
 
     def send(
         self,
-        value: bytes,
+        value: bytes | None,
         *,
         txn: Transaction | None = None,
         key: str | bytes | None = None,
@@ -106,6 +113,8 @@ class Producer:
         properties: Mapping[str, str] | None = None,
     ) -> Future[MessageId]:
         """Send one message. The future ends with its id once the broker has stored it.
+
+        A value that is None is a tombstone: a compacted topic drops the key.
 
         Inside a transaction the future may be ignored: ``commit`` waits for all of them. A callback
         of the future must not block: it runs where acknowledgements are read.
@@ -178,6 +187,7 @@ class Producer:
 
     def _send(self, sequence_id: int, batch: EncodedBatch, txn: Transaction | None) -> None:
         most, least = (txn.id.most, txn.id.least) if txn else (None, None)
+        sticky = batch.sticky or StickyKey()
         self._connection.send(
             commands.Send(
                 producer_id=self._id,
@@ -193,6 +203,9 @@ class Producer:
                 compression=batch.compression or None,
                 uncompressed_size=batch.uncompressed_bytes,
                 num_messages_in_batch=batch.num_messages,
+                partition_key=sticky.partition_key,
+                partition_key_b64_encoded=sticky.is_base64 or None,
+                ordering_key=sticky.ordering_key,
                 txnid_most=most,
                 txnid_least=least,
             ),

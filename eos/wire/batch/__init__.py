@@ -4,8 +4,9 @@ from eos.wire.batch._checks import check_rows
 from eos.wire.batch._compression import Compression
 from eos.wire.batch._encoder import EncodedBatch, encode_batches
 from eos.wire.batch._entry import Entry
+from eos.wire.batch._grouping import StickyKey
 from eos.wire.batch._reader import DecodedMessage, decode_batch
-from eos.wire.batch._routing import partitions_for_keys, split_by_partition
+from eos.wire.batch._routing import Hashing, partitions_for_keys, split_by_partition
 from eos.wire.batch._rows import Message, Rows, rows_from_messages
 
 __all__ = [
@@ -13,8 +14,10 @@ __all__ = [
     "DecodedMessage",
     "EncodedBatch",
     "Entry",
+    "Hashing",
     "Message",
     "Rows",
+    "StickyKey",
     "check_rows",
     "decode_batch",
     "encode_batches",

@@ -19,7 +19,8 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
     and metadata. Leave room in it for what a frame has besides (the broker allows 10 KiB).
 
     Raises:
-        InputError: a value or a property's value is null; an event time is negative; text
+        InputError: a value is null and no tombstone is wanted; a tombstone has no key; a property's
+            value is null; an event time is negative; text
             is not UTF-8.
         MessageTooLarge: a message is larger than ``max_message_bytes``.
     """
@@ -41,11 +42,22 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
 
 
 def check_values(rows: Rows) -> None:
-    """Raise ``InputError`` when a value is null: encoding would lose the row without a word."""
-    if rows.value.null_count:
+    """Raise ``InputError`` when a value is null, and nobody has said that it is a tombstone."""
+    if not rows.value.null_count:
+        return
+    if not rows.tombstones:
         raise InputError(
             f"column 'value' is null in row {_first(rows.value.is_null())}.",
-            hint="Filter such rows out, or put an empty value there.",
+            hint="Filter such rows out, put an empty value there, or write them as tombstones: "
+            'null_values="tombstone".',
+        )
+    keyless = rows.value.is_null()
+    if rows.key is not None:
+        keyless = pc.and_(keyless, rows.key.is_null())
+    if (row := _first(keyless)) >= 0:
+        raise InputError(
+            f"column 'value' is null in row {row}, which has no key.",
+            hint="A tombstone says which key is gone: give it one, or filter such rows out.",
         )
 
 

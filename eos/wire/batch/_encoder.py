@@ -12,6 +12,7 @@ import numpy as np
 from eos.wire.batch._checks import check_values
 from eos.wire.batch._columns import BinaryColumn, Int64s, joined
 from eos.wire.batch._compression import Compression, compress
+from eos.wire.batch._grouping import StickyKey, grouped_by_key
 from eos.wire.batch._metadata import EncodedRows, encode_rows
 from eos.wire.batch._rows import Rows
 from eos.wire.checksum import entry_checksum
@@ -37,6 +38,7 @@ class EncodedBatch:
         compression: of the payload.
         value_and_key_bytes: the sum of the values' and keys' lengths, as readers get them.
         checksum: crc32c of the values one after the other, then the keys.
+        sticky: what all its messages have for a key, when it was made ``by_key``.
     """
 
     payload: memoryview
@@ -45,6 +47,7 @@ class EncodedBatch:
     compression: Compression
     value_and_key_bytes: int
     checksum: int
+    sticky: StickyKey | None = None
 
 
 def encode_batches(
@@ -52,6 +55,8 @@ def encode_batches(
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     max_batch_messages: int = DEFAULT_MAX_BATCH_MESSAGES,
     compression: Compression = Compression.NONE,
+    *,
+    by_key: bool = False,
 ) -> Iterator[EncodedBatch]:
     """Cut ``rows`` into batches, in order, and encode them one by one as they are asked for.
 
@@ -59,24 +64,32 @@ def encode_batches(
     message that is larger than ``max_batch_bytes`` all by itself exceeds it, and stands alone;
     ``check_rows`` finds the ones that the broker would not take.
 
+    Args:
+        by_key: no batch holds messages of different keys. Rows keep their order within a key, and
+            keys that of their first rows.
+
     Raises:
-        InputError: a value is null (nothing has been yielded by then).
+        InputError: a value is null and no tombstone is wanted (nothing has been yielded by then).
     """
     if max_batch_bytes < 1 or max_batch_messages < 1:
         raise ValueError("a batch needs room for a message.")
     check_values(rows)
     limit = min(max_batch_bytes, _CHUNK_BYTES_MAX)
     chunk_bytes = min(max(_CHUNK_BATCHES * limit, _CHUNK_BYTES_MIN), _CHUNK_BYTES_MAX)
+    edges: Int64s = np.zeros(0, np.int64)
+    if by_key:
+        rows, edges = grouped_by_key(rows)
     bounds = rows.size_bounds()
     start = 0
     while start < len(rows):
         stop = max(start + 1, _last_within(bounds, start, chunk_bytes))
         encoded = encode_rows(rows.slice(start, stop))
-        cuts = _cut(encoded.ends, limit, max_batch_messages)
+        cuts = _cut(encoded.ends, limit, max_batch_messages, edges - start)
         if stop < len(rows) and len(cuts) > 2:
             cuts.pop()  # the last batch may not be full: its rows go with the next chunk
         for first, last in pairwise(cuts):
-            yield _encode_batch(encoded, first, last, compression)
+            sticky = StickyKey.of(rows, start + first) if by_key else None
+            yield _encode_batch(encoded, first, last, compression, sticky)
         start += cuts[-1]
 
 
@@ -85,17 +98,27 @@ def _last_within(ends: Int64s, start: int, limit: int) -> int:
     return int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
 
 
-def _cut(ends: Int64s, max_bytes: int, max_messages: int) -> list[int]:
-    """The row numbers at which batches begin, and the end of the last one."""
+def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list[int]:
+    """The row numbers at which batches begin, and the end of the last one.
+
+    ``edges``: row numbers, in order, at which one has to begin; those outside do not matter.
+    """
     cuts = [0]
     while cuts[-1] < len(ends) - 1:
         stop = _last_within(ends, cuts[-1], max_bytes)
+        following = int(np.searchsorted(edges, cuts[-1], side="right"))
+        if following < len(edges):
+            stop = min(stop, int(edges[following]))
         cuts.append(max(cuts[-1] + 1, min(stop, cuts[-1] + max_messages)))
     return cuts
 
 
 def _encode_batch(
-    encoded: EncodedRows, start: int, stop: int, compression: Compression
+    encoded: EncodedRows,
+    start: int,
+    stop: int,
+    compression: Compression,
+    sticky: StickyKey | None,
 ) -> EncodedBatch:
     count = stop - start
     joined_rows = joined([piece.slice(start, count) for piece in encoded.pieces])
@@ -112,4 +135,5 @@ def _encode_batch(
         compression=used,
         value_and_key_bytes=len(values) + len(keys),
         checksum=entry_checksum(values, keys),
+        sticky=sticky,
     )

@@ -24,6 +24,7 @@ _PAYLOAD_SIZE = 3 << 3
 _EVENT_TIME = 5 << 3
 _KEY_IS_BASE64 = 6 << 3
 _ORDERING_KEY = 7 << 3 | 2
+_NULL_VALUE = 9 << 3
 _PROPERTY_KEY = 1 << 3 | 2
 _PROPERTY_VALUE = 2 << 3 | 2
 
@@ -46,7 +47,7 @@ class EncodedRows:
 
 
 def encode_rows(rows: Rows) -> EncodedRows:
-    """Everything of a batch but the join. ``rows`` have no null value and stay below 2 GiB."""
+    """Everything of a batch but the join. A null value is a tombstone; at most 2 GiB of rows."""
     values, keys, fields, sizes = _measure(rows)
     front = ByteRows(len(rows))
     front.uint32(sizes)
@@ -111,6 +112,13 @@ def _encode_fields(
         head.byte(_ORDERING_KEY, has_ordering)
         head.varint(ordering.lengths, has_ordering)
         fields.append(ordering)
+    has_value = _valid(rows.value)
+    if has_value is not None:
+        if rows.ordering_key is not None:
+            head = ByteRows(len(rows))
+            fields.append(head)
+        head.byte(_NULL_VALUE, ~has_value)
+        head.byte(1, ~has_value)
     return fields
 
 

@@ -1,14 +1,16 @@
 """Which topic partition a key goes to, and rows cut up by partition.
 
-The rule is that of the Java client's default: ``JavaStringHash``, that is ``String.hashCode() &
-Integer.MAX_VALUE``, modulo the number of partitions. (The C++ client and what is built on it,
-``pulsar-client`` for Python too, have another default.) Source: ``JavaStringHash`` and
+The rules are those of the Java client. Its default is ``JavaStringHash``: ``String.hashCode() &
+Integer.MAX_VALUE``, modulo the number of partitions. The other one is ``Murmur3Hash32``: murmur3 of
+the key's UTF-8 with seed 0, likewise. (The C++ client and what is built on it, ``pulsar-client``
+for Python too, have a default of their own.) Source: ``JavaStringHash``, ``Murmur3Hash32`` and
 ``MessageRouterBase`` in pulsar-client/src/main/java/org/apache/pulsar/client/impl.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
@@ -18,10 +20,18 @@ import pyarrow as pa
 
 from eos.errors import InputError
 from eos.wire.batch._columns import BinaryColumn, Int64s, key_text
+from eos.wire.batch._murmur3 import UInt32s, murmur3
 from eos.wire.batch._rows import Rows
 
+
+class Hashing(StrEnum):
+    """How a key becomes a number."""
+
+    JAVA = "java"
+    MURMUR3 = "murmur3"
+
+
 Int32s = npt.NDArray[np.int32]
-UInt32s = npt.NDArray[np.uint32]
 
 _INT_MAX: Final = 0x7FFFFFFF
 _CHUNK_BYTES: Final = 1 << 20
@@ -29,7 +39,11 @@ _INVERSE_OF_31: Final = pow(31, -1, 2**32)
 
 
 def partitions_for_keys(
-    keys: pa.Array, partition_count: int, *, keyless_partition: int = 0
+    keys: pa.Array,
+    partition_count: int,
+    *,
+    keyless_partition: int = 0,
+    hashing: Hashing = Hashing.JAVA,
 ) -> Int32s:
     """The partition (from 0) of each key, where the Java client sends it.
 
@@ -37,11 +51,12 @@ def partitions_for_keys(
     to ``keyless_partition``; the empty key is a key, with hash 0.
 
     Raises:
-        InputError: a key is not UTF-8.
+        InputError: a key is not UTF-8 (``check_rows`` finds it where the hash is not of text).
     """
     if not 0 <= keyless_partition < partition_count:
         raise ValueError(f"partition {keyless_partition} of {partition_count}.")
-    hashes = _string_hashes(key_text(keys)) & np.uint32(_INT_MAX)
+    hash_of = _string_hashes if hashing is Hashing.JAVA else murmur3
+    hashes = hash_of(key_text(keys)) & np.uint32(_INT_MAX)
     partitions = (hashes % np.uint32(partition_count)).astype(np.int32)
     if keys.null_count:
         partitions[keys.is_null().to_numpy(zero_copy_only=False)] = keyless_partition

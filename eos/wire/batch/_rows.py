@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,18 @@ _KEY_BOUND = 6 + 2 + 4  # and its base64 flag and padding
 _EVENT_TIME_BOUND = 11
 _ORDERING_KEY_BOUND = 6
 _PROPERTY_BOUND = 18
+_NULL_VALUE_BOUND = 2
 
 
 @dataclass(frozen=True)
 class Message:
     """One message as Python objects, for the few that are not columns.
 
-    ``key``: text, or bytes (readers then see them in base64, as with the Java client's keyBytes).
+    ``value``: None is a tombstone: a compacted topic drops the key. ``key``: text, or bytes (readers
+    then see them in base64, as with the Java client's keyBytes).
     """
 
-    value: bytes
+    value: bytes | None
     key: str | bytes | None = None
     event_time_ms: int | None = None
     properties: Mapping[str, str] | None = None
@@ -40,7 +42,8 @@ class Rows:
     """Columns of equal length; a null in an optional one means that the message does not have it.
 
     Columns:
-        value: binary or string, 32 or 64 bit offsets; no nulls.
+        value: binary or string, 32 or 64 bit offsets; a null is a tombstone where ``tombstones``
+            allows it, and can't be written otherwise.
         key: string, or binary (written in base64, as with the Java client's keyBytes).
         event_time_ms: int64, milliseconds since 1970, not negative.
         properties: map of string to string.
@@ -55,6 +58,7 @@ class Rows:
     event_time_ms: pa.Array | None = None
     properties: pa.MapArray | None = None
     ordering_key: pa.Array | None = None
+    tombstones: bool = False
 
     def __post_init__(self) -> None:
         either = BINARY_TYPES | STRING_TYPES
@@ -93,12 +97,16 @@ class Rows:
     def slice(self, start: int, stop: int) -> Rows:
         """The rows ``start`` to ``stop`` (not included); nothing is copied."""
         columns = self._columns().items()
-        return Rows(**{name: column.slice(start, stop - start) for name, column in columns})
+        return replace(
+            self, **{name: column.slice(start, stop - start) for name, column in columns}
+        )
 
     def take(self, indices: Int64s) -> Rows:
         """The rows at ``indices``, in that order (a copy)."""
         chosen = pa.array(indices)
-        return Rows(**{name: column.take(chosen) for name, column in self._columns().items()})
+        return replace(
+            self, **{name: column.take(chosen) for name, column in self._columns().items()}
+        )
 
     def size_bounds(self) -> Int64s:
         """n + 1 running sums: rows i to j take at most ``bounds[j] - bounds[i]`` bytes in a batch.
@@ -107,6 +115,8 @@ class Rows:
         """
         bounds: Int64s = np.arange(len(self) + 1) * _MESSAGE_BOUND
         bounds += _extents(self.value)
+        if self.value.null_count:
+            bounds += np.arange(len(self) + 1) * _NULL_VALUE_BOUND
         if self.key is not None:
             extents = _extents(self.key)
             bounds += extents * 4 // 3 if self.key.type in BINARY_TYPES else extents
@@ -154,7 +164,7 @@ def rows_from_messages(messages: Sequence[Message]) -> Rows:
     """
     for message in messages:
         # Arrow would take text for its UTF-8 bytes: whether that is meant is the caller's to say.
-        if not isinstance(message.value, bytes | bytearray | memoryview):
+        if not isinstance(message.value, bytes | bytearray | memoryview | None):
             raise InputError(
                 f"a message's value is of type {type(message.value).__name__}: it must be bytes.",
                 hint='Encode it, for example text.encode("utf-8").',
@@ -169,6 +179,7 @@ def rows_from_messages(messages: Sequence[Message]) -> Rows:
     ]
     return Rows(
         value=_column("value", [message.value for message in messages], pa.binary()),
+        tombstones=True,
         key=_optional("key", keys, key_type),
         event_time_ms=_optional("event_time", [m.event_time_ms for m in messages], pa.int64()),
         properties=_optional("properties", properties, pa.map_(pa.string(), pa.string())),

@@ -32,6 +32,16 @@ def test_a_null_value_is_named_by_its_row_and_never_encoded(write: Any) -> None:
         list(write(rows) or ())
 
 
+@pytest.mark.parametrize("write", [lambda rows: check_rows(rows, LIMIT), encode_batches])
+def test_a_tombstone_needs_a_key(write: Any) -> None:
+    values, keys = pa.array([b"a", None, None, None]), pa.array([None, "k", "", None])
+    list(write(Rows(values, keys, tombstones=True).slice(0, 3)) or ())
+    with pytest.raises(InputError, match="'value' is null in row 3, which has no key"):
+        list(write(Rows(values, keys, tombstones=True)) or ())
+    with pytest.raises(InputError, match="row 1, which has no key"):
+        list(write(Rows(values, tombstones=True)) or ())
+
+
 def test_good_rows_pass() -> None:
     properties = pa.array([[("a", "b")], None, []], MAP)
     check_rows(Rows(VALUES, pa.array(["k", None, ""]), pa.array([0, None, 5]), properties), LIMIT)
@@ -124,7 +134,6 @@ def test_the_first_of_several_broken_texts_is_named_in_a_slice_too(bad: int) -> 
         [Message(b"", key="text"), Message(b"", key=b"bytes")],
         [Message(5)],  # type: ignore[arg-type]
         [Message(b""), Message("secret")],  # type: ignore[arg-type]
-        [Message(None)],  # type: ignore[arg-type]
         [Message(b"", key=5)],  # type: ignore[arg-type]
         [Message(b"", key="\ud800")],
         [Message(b"", event_time_ms=2**63)],

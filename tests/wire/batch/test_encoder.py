@@ -22,6 +22,7 @@ from eos.wire.batch import (
     EncodedBatch,
     Message,
     Rows,
+    StickyKey,
     decode_batch,
     encode_batches,
     rows_from_messages,
@@ -72,9 +73,13 @@ def columns(draw: st.DrawFn) -> Rows:
         )
     )
     maps = PROPERTIES.map(lambda found: None if found is None else list(found.items()))
+    keys = optional(*key)
+    if draw(st.booleans()) and keys is not None and not keys.null_count:
+        value = (st.none() | value[0], value[1])
     rows = Rows(
         value=column(*value),
-        key=optional(*key),
+        tombstones=True,
+        key=keys,
         event_time_ms=optional(EVENT_TIMES, [pa.int64()]),
         properties=optional(maps, [MAP, LARGE_MAP]),
         ordering_key=optional(st.none() | blobs, [pa.binary(), pa.large_binary()]),
@@ -191,6 +196,45 @@ def test_what_compression_would_not_make_smaller_stays_as_it_is(compression: Com
     assert len(batch.payload) == batch.uncompressed_bytes
 
 
+def sticky_of(message: DecodedMessage) -> StickyKey:
+    """By the broker's rule: the ordering key, else the key."""
+    if message.ordering_key is not None:
+        return StickyKey(ordering_key=message.ordering_key)
+    if message.key is None:
+        return StickyKey()
+    text = key_on_the_wire(message.key).decode()
+    return StickyKey(partition_key=text, is_base64=isinstance(message.key, bytes))
+
+
+@settings(max_examples=200, deadline=None)
+@given(columns(), st.integers(1, 2000), st.integers(1, 40))
+def test_by_key_an_entry_holds_one_key_and_each_key_keeps_its_order(
+    rows: Rows, max_bytes: int, max_messages: int
+) -> None:
+    found: dict[StickyKey, list[DecodedMessage]] = {}
+    for batch in encode_batches(rows, max_bytes, max_messages, by_key=True):
+        messages = decode_batch(batch.payload, batch.num_messages)
+        assert {sticky_of(message) for message in messages} == {batch.sticky}
+        assert batch.num_messages <= max_messages
+        found.setdefault(sticky_of(messages[0]), []).extend(messages)
+    wanted: dict[StickyKey, list[DecodedMessage]] = {}
+    for message in as_messages(rows):
+        wanted.setdefault(sticky_of(message), []).append(message)
+    assert list(found.items()) == list(wanted.items())
+
+
+def test_by_key_batches_of_one_key_are_as_full_as_the_limits_allow_over_chunks() -> None:
+    count = 200_000
+    keys = pa.array([f"k{n % 3}" for n in range(count)])
+    rows = Rows(pa.array([b"v" * 50] * count), keys)
+    batches = list(encode_batches(rows, 1 << 20, by_key=True))
+    assert sum(batch.num_messages for batch in batches) == count
+    per_key = [[b for b in batches if b.sticky == StickyKey(f"k{n}")] for n in range(3)]
+    assert sum(map(len, per_key)) == len(batches)
+    for mine in per_key:
+        assert all(len(batch.payload) > (1 << 20) - 100 for batch in mine[:-1])
+
+
 def test_no_rows_make_no_batch() -> None:
     assert list(encode_batches(Rows(pa.array([], pa.binary())))) == []
     empty = Rows(pa.array([b"a"]), pa.array(["k"]), pa.array([1]), pa.array([[]], MAP))
@@ -301,7 +345,7 @@ def java_messages(vector: dict[str, Any]) -> list[Message]:
 
     return [
         Message(
-            value=bytes.fromhex(row["value"]),
+            value=blob(row["value"]),
             key=text(row["key"]) if row["key_bytes"] is None else blob(row["key_bytes"]),
             event_time_ms=row["event_time_ms"],
             properties=None

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from eos.errors import InputError
 from eos.wire.batch import (
+    Hashing,
     Message,
     Rows,
     partitions_for_keys,
@@ -48,6 +49,38 @@ def test_binary_keys_go_where_the_java_client_sends_them(count: int, kind: pa.Da
     keys = pa.array([bytes.fromhex(vector["key"]) for vector in BINARY], kind)
     wanted = [vector["partitions"][str(count)] for vector in BINARY]
     assert partitions_for_keys(keys, count).tolist() == wanted
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 100])
+def test_keys_go_where_murmur3_sends_them_in_the_java_client(count: int) -> None:
+    for vectors, kind in ((TEXT, pa.string()), (BINARY, pa.binary())):
+        keys = pa.array([bytes.fromhex(one["key"]) for one in vectors], pa.binary()).cast(kind)
+        wanted = [vector["murmur3"][str(count)] for vector in vectors]
+        found = partitions_for_keys(keys, count, hashing=Hashing.MURMUR3)
+        assert found.tolist() == wanted
+        for start in range(0, len(vectors), 7):  # few at a time, and one by one
+            part = partitions_for_keys(keys.slice(start, 2), count, hashing=Hashing.MURMUR3)
+            assert part.tolist() == wanted[start : start + 2]
+
+
+def test_murmur3_of_known_words() -> None:
+    """The reference values that implementations of MurmurHash3_x86_32 are checked with."""
+    words = {"": 0, "test": 0xBA6BD213, "Hello, world!": 0xC0363E43, "a" * 4096: None}
+    keys = pa.array(list(words))
+    found = partitions_for_keys(keys, 2**31 - 1, hashing=Hashing.MURMUR3).tolist()
+    for number, expected in zip(found, words.values(), strict=True):
+        assert expected is None or number == (expected & 0x7FFFFFFF) % (2**31 - 1)
+
+
+@given(st.lists(st.none() | st.text(max_size=40)))
+def test_murmur3_of_many_is_that_of_each(keys: list[str | None]) -> None:
+    array = pa.array(keys, pa.string())
+    together = partitions_for_keys(array, 1000, hashing=Hashing.MURMUR3)
+    alone = [
+        int(partitions_for_keys(array.slice(at, 1), 1000, hashing=Hashing.MURMUR3)[0])
+        for at in range(len(keys))
+    ]
+    assert together.tolist() == alone
 
 
 def test_there_are_vectors() -> None:

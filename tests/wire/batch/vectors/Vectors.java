@@ -84,6 +84,7 @@ public class Vectors {
     /** One line: the key's own bytes, its hash, and its partition for each count. */
     static String route(String kind, byte[] bytes, String key) {
         List<String> partitions = new ArrayList<>();
+        List<String> murmur = new ArrayList<>();
         int hash = JavaStringHash.getInstance().makeHash(key);
         MessageMetadata metadata = new MessageMetadata().setPartitionKey(key)
                 .setPartitionKeyB64Encoded(kind.equals("binary"));
@@ -95,9 +96,16 @@ public class Vectors {
                 throw new IllegalStateException("the router does not use this hash");
             }
             partitions.add(quote(Integer.toString(count)) + ": " + partition);
+            int other = murmur(count).choosePartition(message, topic(count));
+            murmur.add(quote(Integer.toString(count)) + ": " + other);
         }
         return "{\"kind\": " + quote(kind) + ", \"key\": " + quote(hex(bytes)) + ", \"hash\": "
-                + hash + ", \"partitions\": {" + String.join(", ", partitions) + "}}";
+                + hash + ", \"partitions\": {" + String.join(", ", partitions) + "}, \"murmur3\": {"
+                + String.join(", ", murmur) + "}}";
+    }
+
+    static RoundRobinPartitionMessageRouterImpl murmur(int count) {
+        return new RoundRobinPartitionMessageRouterImpl(HashingScheme.Murmur3_32Hash, 0, false, 1);
     }
 
     static RoundRobinPartitionMessageRouterImpl router(int count) {
@@ -143,6 +151,8 @@ public class Vectors {
                         row("", "key-2", 1790000000000L, ordered("x", "1", "y", "2")),
                         row("3", null, 7L, null), row("4", "k", null, Map.of("a", "b")),
                         row("5", null, null, null))),
+                batch("tombstones", List.of(tombstone("k", null), row("2", "k", null, null),
+                        tombstone("", null), tombstone("l", new byte[] {9}))),
                 batch("binary keys", List.of(binary("1", new byte[] {}, null),
                         binary("2", new byte[] {0}, null), binary("3", new byte[] {1, -1}, null),
                         binary("4", new byte[] {-1, -2, -3}, new byte[] {7, 8}),
@@ -156,6 +166,10 @@ public class Vectors {
 
     static Row binary(String value, byte[] key, byte[] orderingKey) {
         return new Row(value.getBytes(StandardCharsets.UTF_8), null, key, null, null, orderingKey);
+    }
+
+    static Row tombstone(String key, byte[] orderingKey) {
+        return new Row(null, key, null, 5L, null, orderingKey);
     }
 
     static Map<String, String> ordered(String... parts) {
@@ -172,7 +186,7 @@ public class Vectors {
         List<String> messages = new ArrayList<>();
         long sequenceId = 41;
         for (Row row : rows) {
-            ByteBuf value = Unpooled.wrappedBuffer(row.value());
+            ByteBuf value = Unpooled.wrappedBuffer(row.value() == null ? new byte[0] : row.value());
             Commands.serializeSingleMessageInBatchWithPayload(single(row), value, fields);
             value.readerIndex(0);
             MessageMetadata whole = whole(row).setSequenceId(sequenceId++);
@@ -202,6 +216,9 @@ public class Vectors {
         if (row.orderingKey() != null) {
             single.setOrderingKey(row.orderingKey());
         }
+        if (row.value() == null) {
+            single.setNullValue(true);
+        }
         return single;
     }
 
@@ -224,6 +241,9 @@ public class Vectors {
         if (row.orderingKey() != null) {
             whole.setOrderingKey(row.orderingKey());
         }
+        if (row.value() == null) {
+            whole.setNullValue(true);
+        }
         return whole;
     }
 
@@ -236,7 +256,7 @@ public class Vectors {
             row.properties().forEach((key, value) ->
                     properties.add("[" + text(key) + ", " + text(value) + "]"));
         }
-        return "{\"value\": " + quote(hex(row.value())) + ", \"key\": " + text(row.key())
+        return "{\"value\": " + blob(row.value()) + ", \"key\": " + text(row.key())
                 + ", \"key_bytes\": " + blob(row.keyBytes())
                 + ", \"event_time_ms\": " + row.eventTime()
                 + ", \"ordering_key\": " + blob(row.orderingKey()) + ", \"properties\": "
