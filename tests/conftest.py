@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
@@ -21,6 +22,10 @@ os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+
+# A test of a property is no timed test: on a busy machine one example may take any time.
+settings.register_profile("eos", deadline=None)
+settings.load_profile("eos")
 
 # Who asks for one of these has a broker, or a Spark session, and is marked `broker`: make test-fast
 # leaves it out. Tests that start a broker by themselves carry the mark in their own file.

@@ -280,6 +280,14 @@ def test_every_mutant_still_applies_and_names_a_test_that_is_there(patch):
     assert f"def {killer[1] or 'test_'}" in (ROOT / killer[0]).read_text()
 
 
+def test_the_files_that_the_docs_name_are_there():
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        if path.name == "CHANGELOG.md":  # it tells of files that are gone
+            continue
+        named = re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|patch))`", path.read_text())
+        assert [name for name in named if not (ROOT / name).exists()] == [], path
+
+
 def test_the_rooms_for_twenty_changes_are_there():
     text = (ROOT / "CONTRIBUTING.md").read_text().split("## Where to begin")[1]
     rooms = re.findall(r"^\| [^|]+ \| `([^`]+)` \|$", text, re.M)

@@ -26,8 +26,8 @@ _NULL_VALUE_BOUND = 2
 class Message:
     """One message as Python objects, for the few that are not columns.
 
-    ``value``: None is a tombstone: a compacted topic drops the key. ``key``: text, or bytes (readers
-    then see them in base64, as with the Java client's keyBytes).
+    ``value``: None is a tombstone: a compacted topic drops the key. ``key``: text, or bytes, which
+    readers see in base64 then, as with the Java client's keyBytes.
     """
 
     value: bytes | None
