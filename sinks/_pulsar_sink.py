@@ -14,7 +14,7 @@ from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.summary import TaskSummary
-from eos.wire.batch import Compression
+from eos.wire.batch import Compression, Hashing
 from sinks._jobs import tagged_jobs
 from sinks._progress import warn_of_new_topic
 from sinks._task import SUMMARY_SCHEMA, WriteTask
@@ -34,10 +34,11 @@ class PulsarSink(Sink):
         query = orders.writeStream.foreachBatch(sink).start()
         sink.write(df, epoch="2026-11-20")
 
-    Columns: ``value`` (binary or string, required), ``key`` (string or binary), ``event_time``
-    (timestamp, or milliseconds since 1970), ``properties`` (map of string to string),
-    ``ordering_key`` (binary or string). Rows with a key go to the partition that the Java client's
-    default hashing chooses; rows without one stay together, one partition for each task.
+    Columns: ``value`` (binary or string, required; null is a tombstone, where ``null_values`` says
+    so), ``key`` (string or binary), ``partition`` (a number from 0 on), ``event_time`` (timestamp,
+    or milliseconds since 1970), ``properties`` (map of string to string), ``ordering_key`` (binary
+    or string). Rows go to the partition that they name, else to that of their key, where the Java
+    client would send it (``hashing``); the others stay together, one partition for each task.
 
     The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
     then the sink is claimed, and a driver that holds it elsewhere is fenced.
@@ -101,9 +102,12 @@ class PulsarOutput(Output):
             txn=part.txn,
             call=part.call,
             topics=topics,
-            keyed="key" in df.columns,
+            spread=bool({"key", "partition"}.intersection(df.columns)),
             max_batch_bytes=self._options.max_batch_bytes,
             compression=Compression.parse(self._options.compression),
+            hashing=Hashing(self._options.hashing),
+            by_key=self._options.batching == "by_key",
+            tombstones=self._options.null_values == "tombstone",
         )
         writing = rows.mapInArrow(task, SUMMARY_SCHEMA)
 

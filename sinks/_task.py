@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -26,11 +27,14 @@ from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
     Compression,
     EncodedBatch,
+    Hashing,
     Rows,
     check_rows,
     encode_batches,
+    longest_key_bytes,
     partitions_for_keys,
     split_by_partition,
+    with_chosen,
 )
 from sinks.clients import ClientOptions, kept_client
 
@@ -48,21 +52,24 @@ class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch;
-    ``keyed`` says whether the rows have a column of keys.
+    ``spread`` says whether rows of one task go to several of them.
     """
 
     client: ClientOptions
     txn: TxnId
     call: RollCall
     topics: tuple[str, ...]
-    keyed: bool
+    spread: bool
     max_batch_bytes: int
     compression: Compression
+    hashing: Hashing
+    by_key: bool
+    tombstones: bool
 
     @property
     def gathered_bytes(self) -> int:
         """How many bytes of rows to hold back: so that each partition gets whole entries."""
-        entries = min(len(self.topics), MAX_GATHERED_BATCHES) if self.keyed else 1
+        entries = min(len(self.topics), MAX_GATHERED_BATCHES) if self.spread else 1
         return self.max_batch_bytes * entries
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -143,7 +150,7 @@ class _Run:
         # From epoch to epoch the tasks move on, so that no partition is always left out.
         keyless = (txn.id.least + self.spark_partition) % len(topics)
         for batch in batches:
-            parts = list(_split(_rows(batch), len(topics), keyless))
+            parts = list(_split(_rows(batch, self.task), batch, len(topics), keyless, self.task))
             new = [index for index, _ in parts if index not in writers]
             producers = client.producers([topics[index] for index in new], txn=txn)
             failpoints.reached(TaskStep.REGISTER)
@@ -178,7 +185,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _rows(batch: pa.RecordBatch) -> Rows:
+def _rows(batch: pa.RecordBatch, task: WriteTask) -> Rows:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return Rows(
         value=columns["value"],
@@ -186,15 +193,26 @@ def _rows(batch: pa.RecordBatch) -> Rows:
         event_time_ms=columns.get("event_time"),
         properties=columns.get("properties"),
         ordering_key=columns.get("ordering_key"),
+        tombstones=task.tombstones,
     )
 
 
-def _split(rows: Rows, partition_count: int, keyless: int) -> Iterator[tuple[int, Rows]]:
-    """Rows by topic partition: those with a key by its hash, the others stay together."""
-    if rows.key is None or partition_count == 1:
+def _split(
+    rows: Rows, batch: pa.RecordBatch, partition_count: int, keyless: int, task: WriteTask
+) -> Iterator[tuple[int, Rows]]:
+    """Rows by topic partition: the one that a row names, else its key's; the others together."""
+    chosen = batch.column("partition") if "partition" in batch.schema.names else None
+    if chosen is None and (rows.key is None or partition_count == 1):
         yield keyless, rows
         return
-    partitions = partitions_for_keys(rows.key, partition_count, keyless_partition=keyless)
+    if rows.key is None:
+        partitions = np.full(len(rows), keyless, np.int32)
+    else:
+        partitions = partitions_for_keys(
+            rows.key, partition_count, keyless_partition=keyless, hashing=task.hashing
+        )
+    if chosen is not None:
+        partitions = with_chosen(partitions, chosen, partition_count)
     yield from split_by_partition(rows, partitions)
 
 
@@ -211,10 +229,13 @@ class _PartitionWriter:
     acknowledgements: list[Future[MessageId]] = field(default_factory=list)
 
     def write(self, rows: Rows) -> None:
-        limit = self.producer.max_batch_bytes
+        task, limit = self.task, self.producer.max_batch_bytes
+        if task.by_key:  # the entry names the key once more
+            limit -= longest_key_bytes(rows)
         check_rows(rows, limit)
-        at_most = min(self.task.max_batch_bytes, limit)
-        for batch in encode_batches(rows, at_most, compression=self.task.compression):
+        at_most = min(task.max_batch_bytes, limit)
+        batches = encode_batches(rows, at_most, compression=task.compression, by_key=task.by_key)
+        for batch in batches:
             self.acknowledgements.append(self.producer.send_batch(batch, txn=self.txn))
             self._count(batch)
 

@@ -8,10 +8,12 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     BinaryType,
+    ByteType,
     DataType,
     IntegerType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     TimestampNTZType,
     TimestampType,
@@ -72,20 +74,29 @@ def _ordering_key(kind: DataType) -> str:
     return "CAST(ordering_key AS BINARY) AS ordering_key"
 
 
+def _partition(kind: DataType) -> str:
+    if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+        raise InputError(
+            f"Column 'partition' is {kind.simpleString()}: it must be a whole number, from 0 on."
+        )
+    return "CAST(partition AS LONG) AS partition"
+
+
 COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
     "value": _value,
     "key": _key,
     "event_time": _event_time,
     "properties": _properties,
     "ordering_key": _ordering_key,
+    "partition": _partition,
 }
 """Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
 
 
 def select_columns(df: DataFrame) -> DataFrame:
     """``df`` as value (binary or string), key (string or binary), event_time (long,
-    milliseconds), properties (map of strings) and ordering_key (binary); the optional ones only
-    where ``df`` has them.
+    milliseconds), properties (map of strings), ordering_key (binary) and partition (long); the
+    optional ones only where ``df`` has them.
 
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.

@@ -62,6 +62,9 @@ class PulsarSinkArguments(SinkArguments, total=False):
     max_batch_bytes: int
     max_pending_bytes: int
     compression: str
+    hashing: Literal["java", "murmur3"]
+    batching: Literal["by_size", "by_key"]
+    null_values: Literal["refuse", "tombstone"]
     token: str | Callable[[], str] | None
     token_file: str | None
     tls_trust_certs_file: str | None
@@ -143,6 +146,10 @@ class PulsarSinkOptions(SinkOptions):
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
         max_pending_bytes: bytes in flight for each task.
         compression: none, lz4, zlib, zstd or snappy; of each entry.
+        hashing: of keys, as in the Java client: java (its default, JavaStringHash) or murmur3.
+        batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
+            Key_Shared subscription gives each key to one consumer. It makes more, smaller entries.
+        null_values: refuse them; or tombstone: a compacted topic drops the key of such a row.
         token, token_file: authentication by token; a string or function, or a file.
         tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
         tls_certificate_file, tls_private_key_file: authentication by client certificate.
@@ -158,6 +165,9 @@ class PulsarSinkOptions(SinkOptions):
     max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
     max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
     compression: Text = "none"
+    hashing: Literal["java", "murmur3"] = "java"
+    batching: Literal["by_size", "by_key"] = "by_size"
+    null_values: Literal["refuse", "tombstone"] = "refuse"
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None
     tls_trust_certs_file: Text | None = None

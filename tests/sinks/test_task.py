@@ -13,7 +13,7 @@ from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
 from eos.transport.security import Security
-from eos.wire.batch import Compression
+from eos.wire.batch import Compression, Hashing
 from sinks import _task as task_module
 from sinks import clients
 from sinks._task import WriteTask, _Run, gathered
@@ -35,23 +35,26 @@ def test_a_large_batch_passes_without_a_copy():
     assert passed is large
 
 
-def write_task(*, keyed: bool = False, partitions: int = 1) -> WriteTask:
+def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
     return WriteTask(
         client=options(),
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
         topics=("t",) * partitions,
-        keyed=keyed,
+        spread=spread,
         max_batch_bytes=10,
         compression=Compression.NONE,
+        hashing=Hashing.JAVA,
+        by_key=False,
+        tombstones=False,
     )
 
 
 @pytest.mark.parametrize(
-    ("keyed", "partitions", "wanted"), [(False, 64, 10), (True, 1, 10), (True, 4, 40)]
+    ("spread", "partitions", "wanted"), [(False, 64, 10), (True, 1, 10), (True, 4, 40)]
 )
-def test_only_rows_that_are_cut_up_by_key_are_held_back(keyed, partitions, wanted):
-    assert write_task(keyed=keyed, partitions=partitions).gathered_bytes == wanted
+def test_only_rows_that_are_cut_up_by_key_are_held_back(spread, partitions, wanted):
+    assert write_task(spread=spread, partitions=partitions).gathered_bytes == wanted
 
 
 class Closing:

@@ -4,9 +4,14 @@ from eos.wire.batch._checks import check_rows
 from eos.wire.batch._compression import Compression
 from eos.wire.batch._encoder import EncodedBatch, encode_batches
 from eos.wire.batch._entry import Entry
-from eos.wire.batch._grouping import StickyKey
+from eos.wire.batch._grouping import StickyKey, longest_key_bytes
 from eos.wire.batch._reader import DecodedMessage, decode_batch
-from eos.wire.batch._routing import Hashing, partitions_for_keys, split_by_partition
+from eos.wire.batch._routing import (
+    Hashing,
+    partitions_for_keys,
+    split_by_partition,
+    with_chosen,
+)
 from eos.wire.batch._rows import Message, Rows, rows_from_messages
 
 __all__ = [
@@ -21,7 +26,9 @@ __all__ = [
     "check_rows",
     "decode_batch",
     "encode_batches",
+    "longest_key_bytes",
     "partitions_for_keys",
     "rows_from_messages",
     "split_by_partition",
+    "with_chosen",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.wire.batch._columns import BINARY_TYPES, Int64s, key_text
+from eos.wire.batch._columns import BINARY_TYPES, BinaryColumn, Int64s, key_text
 from eos.wire.batch._rows import Rows
 
 
@@ -40,6 +40,16 @@ class StickyKey:
             return cls()
         text = str(key_text(rows.key.slice(row, 1)).data, "utf-8")
         return cls(partition_key=text, is_base64=rows.key.type in BINARY_TYPES)
+
+
+def longest_key_bytes(rows: Rows) -> int:
+    """The most that a ``StickyKey`` of these rows takes in an entry's metadata."""
+    lengths = [0]
+    if rows.key is not None:
+        lengths.append(int(key_text(rows.key).lengths.max(initial=0)))
+    if rows.ordering_key is not None:
+        lengths.append(int(BinaryColumn.of(rows.ordering_key).lengths.max(initial=0)))
+    return max(lengths)
 
 
 def grouped_by_key(rows: Rows) -> tuple[Rows, Int64s]:

@@ -63,6 +63,25 @@ def partitions_for_keys(
     return partitions
 
 
+def with_chosen(partitions: Int32s, chosen: pa.Array, partition_count: int) -> Int32s:
+    """``partitions``, but where ``chosen`` (int64) is not null: there its number counts.
+
+    Raises:
+        InputError: there is no partition of a number; the row is named.
+    """
+    numbers = chosen.fill_null(0).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero((numbers < 0) | (numbers >= partition_count))
+    if len(wrong):
+        row = int(wrong[0])
+        raise InputError(
+            f"column 'partition' is {numbers[row]} in row {row}; the topic has {partition_count} "
+            "partitions, which count from 0.",
+            hint="Leave it null where the key is to decide.",
+        )
+    is_chosen = chosen.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(is_chosen, numbers, partitions).astype(np.int32)
+
+
 def split_by_partition(rows: Rows, partitions: Int32s) -> Iterator[tuple[int, Rows]]:
     """The rows of each partition that has any, in the order of ``rows``; lowest partition first.
 
