@@ -21,7 +21,7 @@ test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(STAMP) ## The tests that need neither broker nor JVM nor patience
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos' --ignore tests/model
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos and not slow' --ignore tests/model
 
 check: $(STAMP) ## Formatting, lint, types, and the rules of the house
 	$(BIN)/ruff format --check .

@@ -191,6 +191,7 @@ def test_any_parquet_reader_reads_the_log(root, log):
     assert str(table.schema.field("checksum").type) == "decimal128(20, 0)"
 
 
+@pytest.mark.slow
 def test_a_process_that_read_the_log_exits_cleanly(root, log):
     code = (
         "import sys; from eos.commit_log import CommitLog\n"

@@ -25,6 +25,7 @@ DECISIONS, DRIVERS = 60, 4
 write_deltalake = table_module.write_deltalake
 
 
+@pytest.mark.slow
 def test_of_four_processes_exactly_one_wins_each_of_sixty_decisions(root):
     spawn = multiprocessing.get_context("spawn")
     barrier, results = spawn.Barrier(DRIVERS, timeout=60), spawn.Queue()

@@ -208,6 +208,7 @@ def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
 
 # Python swallows an interrupt that arrives in a callback of the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.slow
 def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch):
     """Two hundred appends, most of them interrupted by a real signal, compaction as well."""
     monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 12)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 
+import pytest
+
 from eos.commit_log import CommitLog, sinks
 from tests.protocol.epochs import claim, committed_epoch
 
 SINKS = 50
 
 
+@pytest.mark.slow
 def test_fifty_sinks_that_append_at_once_lose_nothing(root):
     start, failures = threading.Barrier(SINKS), []
 
