@@ -62,6 +62,15 @@ class EosError(Exception):
         return (_rebuild, (type(self), self.message, self.hint, self.context))
 
 
+def crossed(kind: str, message: str, hint: str) -> EosError:
+    """An error that a task reported, by the name of its class: nothing that comes from an executor
+    is unpickled. A name that we do not know is ``TransactionPoisoned``."""
+    cls = globals().get(kind)
+    if not (isinstance(cls, type) and issubclass(cls, EosError)):
+        cls = TransactionPoisoned
+    return cls(message, hint=hint)
+
+
 def _rebuild(cls: type[EosError], message: str, hint: str, context: dict[str, str]) -> EosError:
     return cls(message, hint=hint, **context)
 

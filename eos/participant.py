@@ -62,6 +62,11 @@ class Participant(ABC):
         or one that has lost its data. None: nothing."""
         return None
 
+    def lost_commit(self, claim: Part, history: History) -> str | None:
+        """A commit that the log holds and the output does not have any more, in words: an older
+        copy of it was put back. None: nothing is lost, or nobody can tell."""
+        return None
+
     def make(self, claim: Part) -> None:
         """Before a claim: make what it needs, where it is not there."""
 

@@ -263,7 +263,7 @@ def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[Owing])
     if not is_claimed:
         return "No driver has ever used it"
     if not unfinished and owing:
-        return "What was attempted is not all in the topics; nothing is in doubt"
+        return "What was attempted is not all in the outputs; nothing is in doubt"
     if not unfinished:
         return "Everything is decided and done"
     states = {one.state for one in unfinished}

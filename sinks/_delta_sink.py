@@ -16,7 +16,7 @@ from eos.delta.opening import schema_text
 from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
-from eos.errors import InputError
+from eos.errors import InputError, crossed
 from eos.protocol import History, Part
 from sinks._delta_task import REPORT_SCHEMA, StageTask
 from sinks._jobs import tagged_jobs
@@ -106,8 +106,7 @@ class DeltaOutput(Output):
                 reports = writing.collect()
             for report in reports:
                 if report.error is not None:
-                    message, hint = json.loads(report.error)
-                    raise InputError(message, hint=hint)
+                    raise crossed(*json.loads(report.error))
             files = [
                 StagedFile.from_json(text)
                 for report in reports

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from eos import failpoints
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
-from eos.errors import Fatal
+from eos.errors import EosError
 from eos.steps import TaskStep
 
 REPORT_SCHEMA: Final = "files string, error string"
@@ -46,8 +46,8 @@ class StageTask:
                 attempt_id=self.attempt_id,
                 spark_partition=context.partitionId(),
             )
-        except Fatal as failure:  # Spark would only run it again
-            error = json.dumps([failure.message, failure.hint])
+        except EosError as failure:  # the epoch runs again, not the task
+            error = json.dumps([type(failure).__name__, failure.message, failure.hint])
         failpoints.reached(TaskStep.SETTLE)
         report = {"files": [json.dumps([file.to_json() for file in files])], "error": [error]}
         yield pa.RecordBatch.from_pydict(

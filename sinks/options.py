@@ -259,6 +259,13 @@ class DeltaSinkOptions(SinkOptions):
     file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
     compression: Literal["snappy", "zstd"] = "snappy"
 
+    @field_validator("partition_by", mode="before")
+    @classmethod
+    def _partition_by(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError(f"it takes a list of names, [{value!r}]")
+        return value
+
     @field_validator("table")
     @classmethod
     def _table(cls, value: str) -> str:

@@ -109,14 +109,17 @@ class Claim:
             return
         missing = participant.missing(part, self._log.history)
         if missing is None:
+            missing = participant.lost_commit(part, self._log.history)
+        if missing is None:
             return
         raise NewCluster(
             f"{missing[:1].upper()}{missing[1:]}, and {_written(self._log)} by the commit log "
             f"{self._log.uri}: it is another one, or one that has lost its data, or somebody "
             "deleted it.",
-            hint="Check service_url, or the table's path. To write on without what is not there: "
-            'set on_new_cluster="continue" once; epochs that the log holds as committed are not '
-            "written again. To write them again, begin with a new commit_log and checkpoint.",
+            hint="Check where the outputs are (service_url, table). To write on without what is "
+            'not there: set on_new_cluster="continue" once; epochs that the log holds as committed '
+            "are not written again. To write them again, begin with a new commit_log and "
+            "checkpoint.",
             sink_id=self._log.sink_id,
         )
 

@@ -57,7 +57,7 @@ def check(have: pa.Schema, table: pa.Schema, *, may_add: bool) -> pa.Schema:
     if problems:
         raise InputError(
             f"The rows don't fit the Delta table: {'; '.join(problems)}.",
-            hint="Cast or drop the columns; mergeSchema adds those that the table lacks."
+            hint="Cast or drop the columns; merge_schema=True adds those that the table lacks."
             if added and not may_add
             else "Cast the columns to the table's types.",
         )

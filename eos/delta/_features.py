@@ -29,7 +29,7 @@ _COLUMN_RULES: Final = {
 }
 
 
-_TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
+TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
 MIN_TXN_RETENTION_DAYS: Final = 30
 """For so long an epoch may be in doubt. An identifier that has expired looks like a commit that
 never was, and would be made again."""
@@ -61,11 +61,9 @@ def objections(
     for name in sorted(configuration):
         if name.startswith("delta.constraints."):
             found.append(f"check constraint {name.removeprefix('delta.constraints.')}")
-    kept = configuration.get(_TXN_RETENTION)
+    kept = configuration.get(TXN_RETENTION)
     if kept is not None and (_days(kept) or 0) < MIN_TXN_RETENTION_DAYS:
-        found.append(
-            f"{_TXN_RETENTION} = {kept} (at least {MIN_TXN_RETENTION_DAYS} days, or unset)"
-        )
+        found.append(f"{TXN_RETENTION} = {kept} (at least {MIN_TXN_RETENTION_DAYS} days, or unset)")
     found += _of_columns(json.loads(schema_json), "")
     return found
 

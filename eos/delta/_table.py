@@ -77,8 +77,9 @@ class TargetTable:
         if self.exists():
             return
         columns.check_names(schema)
+        _check_has_data(self.folder.uri, schema.names, partition_by)
         for name in partition_by:
-            if name not in schema.names or not can_partition(schema.field(name).type):
+            if not name or name not in schema.names or not can_partition(schema.field(name).type):
                 raise ConfigurationError(
                     f"Delta table {self.folder.uri}: can't be partitioned by {name!r}.",
                     hint="Partition by columns of text, numbers, booleans, dates or times.",
@@ -154,6 +155,7 @@ class TargetTable:
             ConfigurationError: Delta has no such type.
         """
         merged = columns.check(have, self.schema, may_add=merge)
+        _check_has_data(self.folder.uri, merged.names, self.partition_columns)
         return pa.schema(opening.delta_schema(merged).to_arrow())
 
     def committed_version(self, app_id: str) -> int | None:
@@ -164,6 +166,13 @@ class TargetTable:
         # Of a commit that a power failure could still take back, nobody may be told.
         self._make_log_durable()
         return version
+
+    @property
+    def forgets_transactions(self) -> bool:
+        """Whether the table drops identifiers of commits after a time."""
+        table = self._opened()
+        with self._reading():
+            return features.TXN_RETENTION in table.metadata().configuration
 
     def missing(self, files: Iterable[StagedFile]) -> list[StagedFile]:
         """Those of ``files`` that are not there any more, or have another size."""
@@ -358,3 +367,13 @@ class TargetTable:
 
     def _committing(self, app_id: str, version: int) -> AbstractContextManager[None]:
         return opening.committing(self.folder, f"version {version} of {app_id!r}")
+
+
+def _check_has_data(uri: str, names: Sequence[str], partition_by: Sequence[str]) -> None:
+    """Files without a column have no rows for most readers, whatever the table says of them."""
+    if set(names) <= set(partition_by):
+        raise ConfigurationError(
+            f"Delta table {uri}: it is partitioned by all of its columns, so its files would hold "
+            "nothing.",
+            hint="Leave at least one column out of partition_by.",
+        )

@@ -20,8 +20,13 @@ def maybe_open(folder: Folder) -> DeltaTable | None:
     """A handle on the table as it is now; None when none is there.
 
     Raises:
+        ConfigurationError: it is a file.
         Retriable: it can't be read.
     """
+    if folder.local is not None and folder.local.is_file():
+        raise ConfigurationError(
+            f"Delta table {folder.uri}: it is a file.", hint="A table is a folder."
+        )
     with reading(folder):
         try:
             return DeltaTable(folder.uri, storage_options=folder.storage_options or None)

@@ -26,6 +26,7 @@ from eos.errors import (
     Fatal,
     Fenced,
     Indeterminate,
+    NewCluster,
     Retriable,
 )
 from eos.participant import Attempt, Participant
@@ -61,6 +62,7 @@ class DeltaParticipant(Participant):
         self._owner = f"eos/{sink_id}"
         self._claim: DeltaPart | None = None
         self._version = 0
+        self._noted = 0
         # What failed before it was PREPARED is in no log: a vacuum takes what this forgets.
         self._staged: dict[str, tuple[StagedFile, ...]] = {}
 
@@ -95,6 +97,22 @@ class DeltaParticipant(Participant):
             return f"the Delta table at {last.table} was dropped and made anew"
         return None
 
+    def lost_commit(self, claim: Part, history: History) -> str | None:
+        """The newest version that the log holds as committed, when the table does not have it."""
+        for record in (history.last_begun(claim.key), history.last_written):
+            if record is None or record.state is not State.COMMITTED or record.reason is not None:
+                continue  # what a person decided says nothing about the table
+            part = record.part(claim.key)
+            if isinstance(part, DeltaPart) and self._is_behind(part.app_id, part.version or 0):
+                return f"{part.label} is not there: an older copy of the table was put back"
+        return None
+
+    def _is_behind(self, app_id: str, version: int) -> bool:
+        committed = self.table.committed_version(app_id)
+        if committed is None:
+            return not self.table.forgets_transactions
+        return committed < version
+
     def attach(self, claim: Part, history: History) -> None:
         """Go on counting."""
         self._claim = mine = _mine(claim)
@@ -119,8 +137,21 @@ class DeltaParticipant(Participant):
         return f"version {committed} of {self._claim.app_id} is in table {self._claim.table}"
 
     def begin(self, attempt: Attempt) -> DeltaPart:
-        """Name the next version; nothing is written yet."""
+        """Name the next version; nothing is written yet.
+
+        Raises:
+            ConfigurationError: the table has come to demand what an append can't keep.
+            NewCluster: what this process has committed is not there any more.
+        """
         assert self._claim is not None
+        self.table.check_writable()
+        if self._noted and self._is_behind(self._claim.app_id, self._noted):
+            raise NewCluster(
+                f"Version {self._noted} of {self._claim.app_id} is not in table "
+                f"{self._claim.table} any more: an older copy of it was put back.",
+                hint="Put the newest copy back. To write on without what is not there: start again "
+                'with on_new_cluster="continue" once.',
+            )
         table_id = self.table.table_id
         self._version += 1
         return replace(
@@ -157,6 +188,8 @@ class DeltaParticipant(Participant):
         patience = Patience(deadline_s)
         while True:
             fate = self._commit_once(mine)
+            if fate.known is Known.COMMITTED:
+                self._noted = max(self._noted, mine.version or 0)
             if fate.known is not Known.UNKNOWN or patience.is_over:
                 return fate
             patience.pause()

@@ -140,7 +140,7 @@ class _Staging:
             self._begun.append(path)
             with self._folder.failures(f"writing {path}"):
                 sink = self._folder.create(path)
-            self._open[folder] = _OpenFile(path, values, sink, self._schema, compression)
+                self._open[folder] = _OpenFile(path, values, sink, self._schema, compression)
         return self._open[folder]
 
     def _close(self, file: _OpenFile) -> None:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from eos import errors
-from eos.errors import EosError, Fatal, TransactionPoisoned
+from eos.errors import EosError, Fatal, crossed
 from eos.summary import Answer, TaskError, TaskSummary
 
 
@@ -73,7 +72,4 @@ def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
 
 
 def _rebuilt(error: TaskError, spark_partition: int) -> EosError:
-    cls = getattr(errors, error.kind, None)
-    if not (isinstance(cls, type) and issubclass(cls, EosError)):
-        cls = TransactionPoisoned
-    return cls(f"{error.message} (Spark partition {spark_partition})", hint=error.hint)
+    return crossed(error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint)

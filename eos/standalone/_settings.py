@@ -69,6 +69,8 @@ BASE: Final[Mapping[str, str]] = {
     "allowEphemeralPorts": "true",
     "allowLoopback": "true",
     "listeningInterface": "lo0" if sys.platform == "darwin" else "lo",
+    # What nobody has subscribed to stays: else a topic is deleted a minute after its last producer.
+    "brokerDeleteInactiveTopicsEnabled": "false",
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "dbStorage_writeCacheMaxSizeMb": "64",
     "dbStorage_readAheadCacheMaxSizeMb": "32",

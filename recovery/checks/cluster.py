@@ -26,7 +26,8 @@ def check_cluster(
         checks.append(ok("admin API", f"{admin.url} answers, Pulsar {admin.version()}"))
     except EosError as error:
         return [*checks, of_error("admin API", error)]
-    for check in (_check_coordinators, _check_authentication, _check_skew):
+    checks_of = (_check_coordinators, _check_authentication, _check_inactive_topics, _check_skew)
+    for check in checks_of:
         try:
             checks += check(admin)
         except EosError as error:
@@ -93,6 +94,23 @@ def _check_authentication(admin: AdminClient) -> list[Check]:
             "the broker does not authenticate its clients: anyone who reaches it may end any "
             "transaction by its number",
             "Set authenticationEnabled=true and give drivers, executors and this tool one role.",
+        )
+    ]
+
+
+def _check_inactive_topics(admin: AdminClient) -> list[Check]:
+    name = "inactive topics"
+    settings = admin.broker_settings()
+    if settings.get("brokerDeleteInactiveTopicsEnabled") != "true":
+        return [ok(name, "stay, with or without subscriptions")]
+    after_s = settings.get("brokerDeleteInactiveTopicsFrequencySeconds", "?")
+    return [
+        warning(
+            name,
+            f"the broker deletes a topic that has no subscription, {after_s} s after its last "
+            "producer has gone, with all its messages",
+            "Subscribe before you write, or set brokerDeleteInactiveTopicsEnabled=false (a "
+            "namespace may say otherwise: set-inactive-topic-policies).",
         )
     ]
 

@@ -77,7 +77,7 @@ def test_what_might_lose_something_is_refused_with_both_types(have, want):
 
 def test_columns_that_the_table_lacks_are_refused_or_added_as_nullable():
     have = pa.schema([("id", pa.int64()), pa.field("more", pa.large_string(), nullable=False)])
-    with pytest.raises(InputError, match=r"lacks more .*mergeSchema"):
+    with pytest.raises(InputError, match=r"lacks more .*merge_schema"):
         check(have, TABLE, may_add=False)
     merged = check(have, TABLE, may_add=True)
     assert merged.names == ["id", "name", "s", "more"]

@@ -15,7 +15,7 @@ from eos.delta._table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
 from eos.errors import CommitUnconfirmed
-from eos.protocol import BATCH, Known, LogRecord, Stage, State
+from eos.protocol import BATCH, Known, LogRecord, Reason, ReasonKind, Stage, State
 from tests.testing.outputs import TableOutput
 
 
@@ -137,3 +137,36 @@ def test_a_part_that_can_not_be_is_refused(output, log, change, why):
     part.check(Stage.PREPARED)
     with pytest.raises(ValueError, match=why):
         replace(part, **change).check(Stage.PREPARED)
+
+
+def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
+    written(output, log)
+    shutil.copytree(output.uri, f"{output.uri}-older")
+    part, _ = written(output, log, "b")
+    participant = attached(output, log, part)
+    assert participant.lost_commit(part, log.history) is None
+    shutil.rmtree(output.uri)
+    shutil.copytree(f"{output.uri}-older", output.uri)
+    assert "an older copy" in str(participant.lost_commit(part, log.history))
+    assert part.label in str(participant.lost_commit(part, log.history))
+
+
+def test_what_a_person_decided_says_nothing_about_the_table(output, log):
+    """Committed without this table, for one: nobody put an older copy back."""
+    part, prepared = written(output, log)
+    participant = attached(output, log, part)
+    ahead = replace(part, version=(part.version or 0) + 1)
+    record = replace(prepared, state=State.COMMITTED, participants=(ahead,))
+    assert participant.lost_commit(part, Told(record)) is not None
+    decided = replace(record, reason=Reason(ReasonKind.DECIDED, "ada: without it"))
+    assert participant.lost_commit(part, Told(decided)) is None
+
+
+class Told:
+    """A history of one record."""
+
+    def __init__(self, record: LogRecord) -> None:
+        self.last_written = record
+
+    def last_begun(self, key: object) -> LogRecord:
+        return self.last_written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyspark.errors import PySparkException
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import OpenEpoch
+from eos.delta.folder import Folder
 from eos.delta.participant import DeltaParticipant
 from eos.errors import (
     CommitLogError,
@@ -21,11 +23,14 @@ from eos.errors import (
     InputError,
     NewCluster,
     NewLineage,
+    Retriable,
 )
 from eos.steps import AnyStep, EndingStep, Step
 from recovery.decide import Refused, decide
 from recovery.resolve import resolve
 from sinks import DeltaSink, all_or_nothing
+from sinks import _delta_sink as delta_sink_module
+from sinks._delta_task import StageTask
 
 
 class Died(BaseException):
@@ -157,7 +162,7 @@ def test_partitions_nulls_and_types_come_back_as_they_were(spark, make_sink, tab
 def test_columns_are_compared_by_name_and_merged_on_request(spark, make_sink, table):
     make_sink().write(spark.range(2).selectExpr("id", "'x' AS text"), epoch="a")
     wider = spark.range(2).selectExpr("id", "'y' AS text", "1.5D AS more")
-    with pytest.raises(InputError, match=r"lacks more.*mergeSchema"):
+    with pytest.raises(InputError, match=r"lacks more.*merge_schema"):
         make_sink().write(wider, epoch="b")
     make_sink(merge_schema=True).write(wider, epoch="b")
     assert [row["more"] for row in rows(table)] == [None, 1.5, None, 1.5] or len(rows(table)) == 4
@@ -337,6 +342,84 @@ def test_a_table_and_a_log_in_one_folder_are_refused(make_sink, tmp_path, place)
     (tmp_path / "link").symlink_to(tmp_path / "log")
     with pytest.raises(ConfigurationError, match=r"^table .* must lie in folders of their own"):
         make_sink(table=place.format(tmp_path))
+
+
+def test_a_table_partitioned_by_all_of_its_columns_is_refused(spark, make_sink, table):
+    """Its files would have no column, and so no rows for most readers."""
+    df = spark.range(3).selectExpr("id AS a", "id AS b")
+    with pytest.raises(ConfigurationError, match="partitioned by all of its columns"):
+        make_sink(partition_by=["a", "b"]).write(df, epoch="a")
+    empty = pa.table({"a": pa.array([], pa.int64())})
+    write_deltalake(table, empty, partition_by=["a"])
+    with pytest.raises(ConfigurationError, match="partitioned by all of its columns"):
+        make_sink().write(df.select("a"), epoch="a")
+    make_sink(merge_schema=True).write(df, epoch="a")
+    assert len(rows(table)) == 3
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_an_older_copy_of_the_table_is_refused(
+    spark, make_sink, table, tmp_path, name, recovery, is_live
+):
+    df = spark.range(5).selectExpr("id")
+    sink = make_sink()
+    sink.write(df, epoch="a")
+    shutil.copytree(table, tmp_path / "older")
+    sink.write(df, epoch="b")
+    shutil.move(table, tmp_path / "newest")
+    shutil.copytree(tmp_path / "older", table)
+    with pytest.raises(NewCluster, match="an older copy"):
+        (sink if is_live else make_sink()).write(df, epoch="c")
+    ended = recovery("verify", "--commit-log", tmp_path / "log")
+    assert (ended.code, "is not there" in ended.out) == (1, True)
+    assert make_sink(on_new_cluster="continue").write(df, epoch="d").records == 5
+    assert len(rows(table)) == 10
+    assert make_sink().write(df, epoch="e").records == 5
+
+
+def test_a_constraint_that_comes_while_a_sink_lives_is_seen(spark, make_sink, table):
+    sink = make_sink()
+    sink.write(spark.range(5).selectExpr("id"), epoch="a")
+    DeltaTable(table).alter.add_constraint({"small": "id < 1000"})
+    with pytest.raises(ConfigurationError, match="check constraint small"):
+        sink.write(spark.range(5000, 5005).selectExpr("id"), epoch="b")
+    assert len(rows(table)) == 5
+
+
+def test_a_table_that_is_a_file_and_a_single_partition_column_are_named(
+    spark, make_sink, table, tmp_path
+):
+    (tmp_path / "table").write_text("x")
+    with pytest.raises(ConfigurationError, match="it is a file"):
+        make_sink().write(spark.range(1), epoch="a")
+    with pytest.raises(ConfigurationError, match=r"a list of names, \['id'\]"):
+        make_sink(partition_by="id")
+
+
+def test_a_storage_that_fails_in_a_task_is_named_in_one_line(
+    spark, make_sink, table, tmp_path, monkeypatch
+):
+    """As a full disk does, on the executors."""
+    make_sink().write(spark.range(1), epoch="a")
+    task = delta_sink_module.StageTask
+    monkeypatch.setattr(delta_sink_module, "StageTask", lambda *args: Full(task(*args)))
+    with pytest.raises(Retriable, match="No space left on device") as caught:
+        make_sink(max_attempts=1).write(spark.range(5), epoch="b")
+    assert "Traceback" not in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Full:
+    """Its disk takes no file."""
+
+    task: StageTask
+
+    def __call__(self, batches):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        Folder.create = full
+        yield from self.task(batches)
 
 
 @pytest.mark.parametrize("verdict", ["committed", "aborted"])
