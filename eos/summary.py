@@ -50,7 +50,8 @@ class Answer:
 @dataclass(frozen=True)
 class TaskSummary:
     """One task's report. ``registered``: the exact partitions it added to the transaction.
-    ``run_id``: what it answered the roll call with; empty when it had no rows to send.
+    ``run_id``: what it answered the roll call with; empty when it had no rows to send. ``counts``:
+    how many partitions each topic had that its rows named.
 
     A task that must not or could not write reports ``error`` instead of raising: Spark would
     only run it again, and no second run may write into the same transaction.
@@ -61,6 +62,7 @@ class TaskSummary:
     registered: tuple[str, ...]
     partitions: tuple[PartitionFigures, ...]
     error: TaskError | None = None
+    counts: tuple[tuple[str, int], ...] = ()
 
     @property
     def answer(self) -> Answer | None:
@@ -102,6 +104,7 @@ class TaskSummary:
                     for part in row["partitions"]
                 ),
                 error=TaskError(**row["error"]) if row["error"] else None,
+                counts=tuple((str(topic), int(count)) for topic, count in row["counts"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a task summary: {error}") from error

@@ -128,7 +128,7 @@ def view(history: History, records: Iterable[LogRecord]) -> SinkView:
 
 def _topics(records: Iterable[LogRecord]) -> list[str]:
     found: dict[str, None] = {}
-    for topic in filter(None, (pulsar_part(record).output for record in records)):
+    for topic in (topic for record in records for topic in pulsar_part(record).topics):
         found.pop(topic, None)  # a topic that was gone back to is the newest one again
         found[topic] = None
     return list(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from eos.committer import EpochResult
 from eos.ids import TopicName
@@ -10,6 +11,8 @@ from eos.protocol import History
 from eos.pulsar.part import pulsar_part
 
 logger = logging.getLogger(__name__)
+
+_NAMED: Final = 5
 
 
 def log_written(result: EpochResult, epoch: str, seconds: float) -> None:
@@ -21,12 +24,12 @@ def log_written(result: EpochResult, epoch: str, seconds: float) -> None:
 
 def warn_of_new_topic(history: History, topic: TopicName) -> None:
     """A warning, when the sink's newest rows went to another topic than ``topic``."""
-    before = pulsar_part(history.last_written).output if history.last_written else ""
-    if before and before != str(topic.base):
+    before = pulsar_part(history.last_written).topics if history.last_written else ()
+    if before and before != (str(topic.base),):
         logger.warning(
             "sink %s wrote to %s until now, and goes on with %s: epochs that were committed there "
             "are not written again",
             history.sink_id,
-            before,
+            ", ".join(before[:_NAMED]) + (", ..." if len(before) > _NAMED else ""),
             topic,
         )

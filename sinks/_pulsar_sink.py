@@ -37,8 +37,9 @@ class PulsarSink(Sink):
     Columns: ``value`` (binary or string, required; null is a tombstone, where ``null_values`` says
     so), ``key`` (string or binary), ``partition`` (a number from 0 on), ``event_time`` (timestamp,
     or milliseconds since 1970), ``properties`` (map of string to string), ``ordering_key`` (binary
-    or string). Rows go to the partition that they name, else to that of their key, where the Java
-    client would send it (``hashing``); the others stay together, one partition for each task.
+    or string), ``topic`` (string: without the option of that name, rows go where they say, all in
+    one transaction). Rows go to the partition that they name, else to that of their key, where the
+    Java client would send it (``hashing``); the others stay together, one partition for each task.
 
     The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
     then the sink is claimed, and a driver that holds it elsewhere is fenced.
@@ -71,7 +72,7 @@ class PulsarOutput(Output):
             options.sink_id,
             options.service_url,
             options.security,
-            receipt_namespace=options.receipt_namespace or options.topic_name.namespace_name,
+            receipt_namespace=options.receipts_in,
             admin_url=options.admin_url,
             ttl_ms=int(options.transaction_ttl_s * 1000),
             timeout_s=options.request_timeout_s,
@@ -86,6 +87,8 @@ class PulsarOutput(Output):
 
     def on_open(self, history: History, df: DataFrame) -> None:  # noqa: ARG002
         """Say when the topic has changed; remember what an earlier run may have pinned."""
+        if self._options.topic is None:
+            return
         warn_of_new_topic(history, self._options.topic_name)
         with contextlib.suppress(EosError):
             self.participant.touches(self._partitions())
@@ -94,15 +97,16 @@ class PulsarOutput(Output):
         """See ``Output``."""
         assert isinstance(part, PulsarPart)
         assert part.txn is not None
-        rows = select_columns(df)
-        topics = self._topics()
+        rows = select_columns(df, names_topics=self._options.topic is None)
+        topics = () if self._options.topic is None else self._topics()
         self.participant.touches(topics)
         task = WriteTask(
             client=self._options.client,
             txn=part.txn,
             call=part.call,
             topics=topics,
-            spread=bool({"key", "partition"}.intersection(df.columns)),
+            create_topics=self._options.create_topics,
+            spread=bool({"key", "partition", "topic"}.intersection(rows.columns)),
             max_batch_bytes=self._options.max_batch_bytes,
             compression=Compression.parse(self._options.compression),
             hashing=Hashing(self._options.hashing),
@@ -113,7 +117,10 @@ class PulsarOutput(Output):
 
         def write() -> Sequence[TaskSummary]:
             with tagged_jobs(context):
-                return [TaskSummary.from_json(row.summary) for row in writing.collect()]
+                summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
+            if not topics:
+                self.participant.touches({name for one in summaries for name in one.registered})
+            return summaries
 
         return write
 

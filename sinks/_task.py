@@ -36,6 +36,7 @@ from eos.wire.batch import (
     split_by_partition,
     with_chosen,
 )
+from sinks._topics import TaskTopics
 from sinks.clients import ClientOptions, kept_client
 
 SUMMARY_SCHEMA = "summary string"
@@ -51,14 +52,16 @@ _CLOSED_AT_ONCE = 32
 class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
-    ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch;
-    ``spread`` says whether rows of one task go to several of them.
+    ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
+    when the rows name their topics, which ``create_topics`` allows to be new ones. ``spread`` says
+    whether rows of one task go to several partitions.
     """
 
     client: ClientOptions
     txn: TxnId
     call: RollCall
     topics: tuple[str, ...]
+    create_topics: bool
     spread: bool
     max_batch_bytes: int
     compression: Compression
@@ -69,7 +72,8 @@ class WriteTask:
     @property
     def gathered_bytes(self) -> int:
         """How many bytes of rows to hold back: so that each partition gets whole entries."""
-        entries = min(len(self.topics), MAX_GATHERED_BATCHES) if self.spread else 1
+        partitions = len(self.topics) or MAX_GATHERED_BATCHES
+        entries = min(partitions, MAX_GATHERED_BATCHES) if self.spread else 1
         return self.max_batch_bytes * entries
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,19 +97,20 @@ class _Run:
         """Send ``batches``, or say why not."""
         figures: tuple[PartitionFigures, ...] = ()
         registered: tuple[str, ...] = ()
+        counts: tuple[tuple[str, int], ...] = ()
         error: TaskError | None = None
         rows = gathered(batches, self.task.gathered_bytes)
         try:
             first = next(rows, None)
             if first is not None:
-                figures, registered = self._write(itertools.chain([first], rows))
+                figures, registered, counts = self._write(itertools.chain([first], rows))
         except EosError as failure:
             if isinstance(failure, AnsweredBefore):
                 # The run before this one failed. What it failed of, an error in the user's code
                 # for one, comes up here again, and ends the job as what it is.
                 for _ in rows:
                     pass
-            if isinstance(failure, TopicNotFound):
+            if isinstance(failure, TopicNotFound) and self.task.topics:
                 failure.hint = failure.deleted_hint  # the driver has seen it
             error = TaskError(type(failure).__name__, failure.message, failure.hint)
         return TaskSummary(
@@ -113,12 +118,13 @@ class _Run:
             run_id=self.run_id,
             registered=registered,
             partitions=figures,
+            counts=counts,
             error=error,
         )
 
     def _write(
         self, batches: Iterable[pa.RecordBatch]
-    ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         task = self.task
         with kept_client(task.client) as client:
             self.run_id = task.call.answer(
@@ -126,38 +132,44 @@ class _Run:
             )
             failpoints.reached(TaskStep.ANSWER)
             txn = client.join(task.txn)
-            writers: dict[int, _PartitionWriter] = {}
+            topics = TaskTopics(client, task.topics, create=task.create_topics)
+            writers: dict[str, _PartitionWriter] = {}
             try:
-                self._send(batches, client, txn, writers)
+                self._send(batches, client, txn, topics, writers)
                 # Closed before the summary goes out: nothing of this task is under way then (I3).
-                figures = _closed([writers[index] for index in sorted(writers)])
+                figures = _closed([writers[name] for name in sorted(writers)])
             except BaseException:
                 # The abort that follows must not overtake what is under way: it could pin readers.
                 txn.settle()
                 raise
             failpoints.reached(TaskStep.SETTLE)
             txn.check()
-            return figures, txn.registered
+            return figures, txn.registered, topics.counts
 
     def _send(
         self,
         batches: Iterable[pa.RecordBatch],
         client: PulsarClient,
         txn: Transaction,
-        writers: dict[int, _PartitionWriter],
+        topics: TaskTopics,
+        writers: dict[str, _PartitionWriter],
     ) -> None:
-        topics = self.task.topics
         # From epoch to epoch the tasks move on, so that no partition is always left out.
-        keyless = (txn.id.least + self.spark_partition) % len(topics)
+        turn = txn.id.least + self.spark_partition
         for batch in batches:
-            parts = list(_split(_rows(batch, self.task), batch, len(topics), keyless, self.task))
-            new = [index for index, _ in parts if index not in writers]
-            producers = client.producers([topics[index] for index in new], txn=txn)
+            parts = [
+                (names[index], rows)
+                for names, of_topic in topics.split(batch)
+                for index, rows in _split(of_topic, len(names), turn % len(names), self.task)
+            ]
+            # Two texts of a column may name one topic.
+            new = list(dict.fromkeys(name for name, _ in parts if name not in writers))
+            producers = client.producers(new, txn=txn)
             failpoints.reached(TaskStep.REGISTER)
-            for index, producer in zip(new, producers, strict=True):
-                writers[index] = _PartitionWriter(producer, txn, self.task)
-            for index, rows in parts:
-                writers[index].write(rows)
+            for name, producer in zip(new, producers, strict=True):
+                writers[name] = _PartitionWriter(producer, txn, self.task)
+            for name, rows in parts:
+                writers[name].write(rows)
             failpoints.reached(TaskStep.SEND)
 
 
@@ -198,9 +210,10 @@ def _rows(batch: pa.RecordBatch, task: WriteTask) -> Rows:
 
 
 def _split(
-    rows: Rows, batch: pa.RecordBatch, partition_count: int, keyless: int, task: WriteTask
+    batch: pa.RecordBatch, partition_count: int, keyless: int, task: WriteTask
 ) -> Iterator[tuple[int, Rows]]:
     """Rows by topic partition: the one that a row names, else its key's; the others together."""
+    rows = _rows(batch, task)
     chosen = batch.column("partition") if "partition" in batch.schema.names else None
     if chosen is None and (rows.key is None or partition_count == 1):
         yield keyless, rows

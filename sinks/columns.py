@@ -82,6 +82,12 @@ def _partition(kind: DataType) -> str:
     return "CAST(partition AS LONG) AS partition"
 
 
+def _topic(kind: DataType) -> str:
+    if not isinstance(kind, StringType):
+        raise InputError(f"Column 'topic' is {kind.simpleString()}: it must be string.")
+    return "topic"
+
+
 COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
     "value": _value,
     "key": _key,
@@ -89,14 +95,19 @@ COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
     "properties": _properties,
     "ordering_key": _ordering_key,
     "partition": _partition,
+    "topic": _topic,
 }
 """Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
 
 
-def select_columns(df: DataFrame) -> DataFrame:
+def select_columns(df: DataFrame, *, names_topics: bool = False) -> DataFrame:
     """``df`` as value (binary or string), key (string or binary), event_time (long,
     milliseconds), properties (map of strings), ordering_key (binary) and partition (long); the
     optional ones only where ``df`` has them.
+
+    Args:
+        names_topics: each row says in ``topic`` where it goes; otherwise that column is left out,
+            because an option goes before it (as in Spark's Kafka sink).
 
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
@@ -110,6 +121,11 @@ def select_columns(df: DataFrame) -> DataFrame:
             f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",
             hint=_ENCODE,
         )
+    if names_topics and "topic" not in kinds:
+        raise InputError(
+            "There is no column 'topic', and the sink has no option of that name.",
+            hint="Set the option for one topic; add the column for many.",
+        )
     unknown = [name for name in kinds if name not in COLUMNS]
     if unknown:
         raise InputError(
@@ -118,5 +134,9 @@ def select_columns(df: DataFrame) -> DataFrame:
             hint="Drop them, or encode them into 'value'.",
         )
     return df.selectExpr(
-        *(convert(kinds[name]) for name, convert in COLUMNS.items() if name in kinds)
+        *(
+            convert(kinds[name])
+            for name, convert in COLUMNS.items()
+            if name in kinds and (name != "topic" or names_topics)
+        )
     )

@@ -53,7 +53,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     """The options of a ``PulsarSink``; see ``PulsarSinkOptions``."""
 
     service_url: Required[str]
-    topic: Required[str]
+    topic: str | None
     admin_url: str | None
     create_topics: bool
     receipt_namespace: str | None
@@ -137,10 +137,11 @@ class PulsarSinkOptions(SinkOptions):
 
     Attributes:
         service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
-        topic: where the rows go; partitioned or not.
+        topic: where the rows go; partitioned or not. None: each row says so in a column ``topic``.
         admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
         create_topics: create an unknown topic (unpartitioned) instead of refusing it.
-        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default.
+        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
+            required when rows name their topics.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
         request_timeout_s: deadline of each request, and of the broker's answer to each send.
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
@@ -156,7 +157,7 @@ class PulsarSinkOptions(SinkOptions):
     """
 
     service_url: Text
-    topic: Text
+    topic: Text | None = None
     admin_url: Text | None = None
     create_topics: bool = False
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
@@ -183,8 +184,17 @@ class PulsarSinkOptions(SinkOptions):
 
     @field_validator("topic")
     @classmethod
-    def _topic(cls, value: str) -> str:
-        return str(allowed(TopicName.parse, value))
+    def _topic(cls, value: str | None) -> str | None:
+        return None if value is None else str(allowed(TopicName.parse, value))
+
+    @model_validator(mode="after")
+    def _has_a_place_for_receipts(self) -> Self:
+        if self.topic is None and self.receipt_namespace is None:
+            raise ValueError(
+                "set topic, where all rows go; or, when each row has a column 'topic', "
+                'receipt_namespace ("public/default", say)'
+            )
+        return self
 
     @field_validator("compression")
     @classmethod
@@ -227,8 +237,14 @@ class PulsarSinkOptions(SinkOptions):
 
     @property
     def topic_name(self) -> TopicName:
-        """The topic, parsed."""
+        """The topic of the option, parsed."""
+        assert self.topic is not None
         return TopicName.parse(self.topic)
+
+    @property
+    def receipts_in(self) -> str:
+        """The namespace of a new receipt topic."""
+        return self.receipt_namespace or self.topic_name.namespace_name
 
 
 class DeltaSinkArguments(SinkArguments, total=False):

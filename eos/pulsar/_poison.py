@@ -29,6 +29,10 @@ def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> 
     twice = _first_twice(summary.spark_partition for summary in summaries)
     if twice is not None:
         return f"more than one summary of Spark partition {twice}"
+    counts: dict[str, int] = {}
+    for topic, count in (pair for summary in summaries for pair in summary.counts):
+        if counts.setdefault(topic, count) != count:
+            return f"{topic} got partitions meanwhile: a key may have gone to two of them"
     # Each run that may have sent anything, and no other, has its summary here.
     expected = Counter(answer for summary in summaries if (answer := summary.answer) is not None)
     given = Counter(answers)

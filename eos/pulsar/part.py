@@ -68,10 +68,15 @@ class PulsarPart(Part):
 
     @property
     def output(self) -> str:
-        """The topic, without partition; "" before anything was sent."""
-        if not self.partitions:
-            return ""
-        return str(TopicName.parse(self.partitions[0].topic).base)
+        """The topic, without partition, or how many; "" before anything was sent."""
+        topics = self.topics
+        return topics[0] if len(topics) == 1 else f"{len(topics)} topics" if topics else ""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that rows were sent to, without partition."""
+        bases = (str(TopicName.parse(part.topic).base) for part in self.partitions)
+        return tuple(dict.fromkeys(bases))
 
     @property
     def label(self) -> str:

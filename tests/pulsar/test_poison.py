@@ -46,3 +46,12 @@ def test_no_task_at_all_and_no_answer_is_an_empty_epoch():
 )
 def test_everything_else_is_poison_and_says_why(summaries, answers, why):
     assert why in (find_poison(summaries, answers) or "")
+
+
+def test_topics_that_got_partitions_meanwhile_are_poison():
+    """A key may have gone to different partitions; found when rows name their topics."""
+    first, second = (replace(one, counts=((TOPIC, 2),)) for one in GOOD)
+    assert find_poison([first, second], ALL) is None
+    other = replace(second, counts=((TOPIC, 4),))
+    assert "got partitions meanwhile" in str(find_poison([first, other], ALL))
+    assert TaskSummary.from_json(other.to_json()) == other

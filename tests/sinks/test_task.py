@@ -41,6 +41,7 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
         topics=("t",) * partitions,
+        create_topics=False,
         spread=spread,
         max_batch_bytes=10,
         compression=Compression.NONE,
@@ -79,9 +80,9 @@ def closing(monkeypatch, *failures: Exception | None) -> tuple[object, list[str]
     )
     client = SimpleNamespace(join=lambda _: txn)
     monkeypatch.setattr(task_module, "kept_client", lambda _: nullcontext(client))
-    writers = {index: Closing(seen, failure) for index, failure in enumerate(failures)}
+    writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
-    monkeypatch.setattr(_Run, "_send", lambda *args: args[4].update(writers))
+    monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
     try:
         return _Run(write_task(), 0)._write([]), seen
     except EosError as error:
@@ -106,7 +107,7 @@ def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeyp
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_task_closes_whatever_it_has_opened(monkeypatch, count):
     figures, seen = closing(monkeypatch, *[None] * count)
-    assert figures == (("figures",) * count, ("t",))
+    assert figures == (("figures",) * count, ("t",), ())
     assert seen == ["closed"] * count
 
 

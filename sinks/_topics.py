@@ -1,0 +1,102 @@
+"""The topic partitions that the rows of one task go to; runs on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.client import PulsarClient
+from eos.errors import ConfigurationError, InputError, TopicNotFound
+from eos.ids import TopicName
+
+_OURS = "__"
+"""How the names of receipt topics, and of the broker's own ones, begin."""
+
+
+class TaskTopics:
+    """One topic, whose partitions the driver has fixed for the epoch; or those that rows name.
+
+    Args:
+        fixed: exact names of the one topic's partitions; none: each row has a column ``topic``.
+        create: make a topic that is not there, unpartitioned.
+    """
+
+    def __init__(self, client: PulsarClient, fixed: tuple[str, ...], *, create: bool) -> None:
+        self._client = client
+        self._fixed = fixed
+        self._create = create
+        self._found: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """Each topic that rows have named, and how many partitions it had. Tasks that found
+        different numbers have sent the same key to different partitions."""
+        return tuple((name, len(partitions)) for name, partitions in self._found.items())
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
+        """The rows for each topic, in their order, with the exact names of its partitions.
+
+        Raises:
+            InputError: a row names no topic, or one that can't be written to.
+            TopicNotFound: there is no such topic.
+        """
+        if self._fixed:
+            yield self._fixed, batch
+            return
+        column = batch.column("topic")
+        if column.null_count:
+            row = pc.index(column.is_null(), True).as_py()
+            raise InputError(
+                f"column 'topic' is null in row {row}.",
+                hint="Name a topic in each row, or give the sink the option topic.",
+            )
+        encoded = column.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        if len(names) == 1:
+            yield self._partitions(names[0]), batch
+            return
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        ordered = batch.take(pa.array(np.argsort(codes, kind="stable")))
+        start = 0
+        for name, count in zip(names, np.bincount(codes).tolist(), strict=True):
+            yield self._partitions(name), ordered.slice(start, count)
+            start += count
+
+    def _partitions(self, text: str) -> tuple[str, ...]:
+        name = _parsed(text)
+        full = str(name)
+        if full not in self._found:
+            count = self._count(full)
+            self._found[full] = tuple(str(partition) for partition in name.partitions(count))
+        return self._found[full]
+
+    def _count(self, topic: str) -> int:
+        try:
+            return self._client.partition_count(topic)
+        except TopicNotFound as error:
+            if not self._create:
+                error.hint = "Create the topic, or set create_topics=True."
+                raise
+        self._client.create_unpartitioned(topic)
+        return self._client.partition_count(topic)  # somebody else may have made it, partitioned
+
+
+def _parsed(text: str) -> TopicName:
+    try:
+        name = TopicName.parse(text)
+    except ConfigurationError as error:
+        raise InputError(f"column 'topic': {error.message}", hint=error.hint) from None
+    if name.partition_index is not None:
+        raise InputError(
+            f"column 'topic' names a partition, {name}.",
+            hint="Name the topic, and the partition in a column 'partition'.",
+        )
+    if name.local.startswith(_OURS):
+        raise InputError(
+            f"column 'topic' names {name}, which is no topic for rows.",
+            hint=f"Names that begin with {_OURS} are those of receipts, and of the broker.",
+        )
+    return name

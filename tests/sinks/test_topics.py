@@ -1,0 +1,150 @@
+"""Rows that name their topics: many in one transaction, all or nothing over all of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from eos import failpoints
+from eos.errors import ConfigurationError, InputError, TopicNotFound
+from eos.protocol import State
+from eos.pulsar.part import pulsar_part
+from eos.steps import Step
+from recovery.resolve import resolve
+from tests.support.admin import create_partitioned
+from tests.support.judge import drain
+
+COLUMNS = "value string, key string, topic string"
+
+
+@pytest.fixture
+def routed(make_sink):
+    """Sinks without a topic of their own."""
+    return lambda **options: make_sink(topic=None, receipt_namespace="public/default", **options)
+
+
+@pytest.fixture
+def in_topic(pulsar_standalone):
+    def values(topic: str) -> list[int]:
+        seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{topic}")
+        return sorted(int(message.value) for message in seen)
+
+    return values
+
+
+def rows(spark, count: int, topics: list[str]):
+    """Row n goes to topic n modulo their number; two tasks."""
+    texts = ", ".join(f"'{topic}'" for topic in topics)
+    return spark.range(0, count, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS value",
+        "CONCAT('k', id % 11) AS key",
+        f"ARRAY({texts})[CAST(id % {len(topics)} AS INT)] AS topic",
+    )
+
+
+def test_each_topic_gets_its_rows_in_one_transaction(
+    spark, routed, name, pulsar_standalone, in_topic, log, recovery, tmp_path
+):
+    topics = [f"{name}-{n}" for n in range(5)]
+    create_partitioned(pulsar_standalone.admin_url, topics[1], 3)
+    result = routed().write(rows(spark, 500, topics), epoch="a")
+    assert result.records == 500
+    for number, topic in enumerate(topics):
+        assert in_topic(topic) == list(range(number, 500, 5))
+    part = pulsar_part(log()[-1])
+    assert sorted(part.topics) == [f"persistent://public/default/{topic}" for topic in topics]
+    assert part.output == "5 topics"
+    where = ("--commit-log", tmp_path / "log", "--service-url", pulsar_standalone.service_url)
+    assert recovery("verify", *where).code == 0
+    (sink,) = recovery("status", *where, "--json").json["sinks"]
+    assert sorted(sink["topics"]) == sorted(part.topics)
+
+
+def test_a_key_goes_to_one_partition_of_each_topic(spark, routed, name, pulsar_standalone):
+    topics = [f"{name}-a", f"{name}-b"]
+    for topic, count in zip(topics, (4, 7), strict=True):
+        create_partitioned(pulsar_standalone.admin_url, topic, count)
+    routed().write(rows(spark, 400, topics), epoch="a")
+    for topic in topics:
+        places = defaultdict(set)
+        for seen in drain(pulsar_standalone.service_url, f"persistent://public/default/{topic}"):
+            places[seen.key].add(seen.topic)
+        assert len(places) == 11
+        assert all(len(found) == 1 for found in places.values())
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (None, "'topic' is null"),
+        ("a b", "expected persistent://tenant/namespace/topic"),
+        ("non-persistent://public/default/x", "only persistent:// topics"),
+        ("x-partition-0", "names a partition"),
+        ("__eos-receipts-x", "no topic for rows"),
+    ],
+)
+def test_one_row_that_goes_nowhere_keeps_all_the_others_out(
+    spark, routed, name, in_topic, log, bad, says
+):
+    routed().write(spark.createDataFrame([("0", "k", name)], COLUMNS), epoch="0")
+    mixed = [(str(n), "k", name) for n in range(1, 50)] + [("50", "k", bad)]
+    with pytest.raises(InputError, match=says):
+        routed().write(spark.createDataFrame(mixed, COLUMNS), epoch="a")
+    assert in_topic(name) == [0]
+    assert log()[-1].state is State.ABORTED
+
+
+def test_an_unknown_topic_is_refused_or_made(spark, routed, name, in_topic):
+    new = f"{name}-new"
+    df = spark.createDataFrame(
+        [("1", "k", new), ("2", "l", f"persistent://public/default/{new}")], COLUMNS
+    )
+    with pytest.raises(TopicNotFound, match=r"create_topics=True") as caught:
+        routed(create_topics=False).write(df, epoch="a")
+    assert new in str(caught.value)
+    assert routed(create_topics=True).write(df, epoch="a").records == 2
+    assert in_topic(new) == [1, 2]
+
+
+def test_the_option_goes_before_the_column(spark, make_sink, name, in_topic):
+    df = spark.createDataFrame([("1", "k", f"{name}-other")], COLUMNS)
+    make_sink().write(df, epoch="a")
+    assert in_topic(name) == [1]
+
+
+def test_without_topics_it_is_said_what_to_set(spark, make_sink, routed):
+    with pytest.raises(ConfigurationError, match=r"set topic.*receipt_namespace"):
+        make_sink(topic=None)
+    with pytest.raises(InputError, match="no column 'topic'"):
+        routed().write(spark.range(1).selectExpr("'x' AS value"), epoch="a")
+    with pytest.raises(InputError, match="'topic' is int"):
+        routed().write(spark.range(1).selectExpr("'x' AS value", "1 AS topic"), epoch="a")
+
+
+def test_what_a_dead_driver_has_prepared_is_committed_in_all_topics(
+    spark, routed, name, in_topic, tmp_path
+):
+    topics = [f"{name}-{n}" for n in range(3)]
+    routed().write(rows(spark, 3, topics), epoch="0")
+
+    def die() -> None:
+        raise Died
+
+    with failpoints.armed(Step.PREPARE, die), pytest.raises(Died):
+        routed().write(rows(spark, 30, topics), epoch="a")
+    (last,) = resolve(name, commit_log=tmp_path / "log")
+    assert last.state is State.COMMITTED
+    assert [len(in_topic(topic)) for topic in topics] == [11] * 3
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def test_hundreds_of_topics_in_one_epoch(spark, routed, name, log):
+    topics = [f"{name}-{n}" for n in range(300)]
+    assert routed(compression="lz4").write(rows(spark, 3000, topics), epoch="a").records == 3000
+    parts = pulsar_part(log()[-1]).partitions
+    assert len(parts) == 300
+    assert {part.records for part in parts} == {10}
