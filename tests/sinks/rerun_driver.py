@@ -55,6 +55,12 @@ def own_executor() -> psutil.Process:
     return next(p for p in psutil.Process().parents() if "java" in p.name())
 
 
+def slowly(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """So slowly that no executor takes all tasks of a stage before the other one is warm."""
+    time.sleep(0.5)
+    yield from batches
+
+
 def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
     """The first task fails when rows of it were sent."""
 
@@ -127,7 +133,7 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
         case "executor":
             df = source(spark, 1).mapInArrow(kill_executor_once(*args), "value string")
         case "fetch":
-            shuffled = source(spark, 16).repartition(1)
+            shuffled = source(spark, 16).mapInArrow(slowly, "value string").repartition(1)
             df = shuffled.mapInArrow(kill_others_once(*args, os.getpid()), "value string")
         case other:
             raise ValueError(other)
