@@ -25,6 +25,7 @@ from chaos.cluster.processes import executors, kill_all
 from sinks import PulsarSink
 
 ROWS = 160_000
+FIRST_SENT_BY_THEN = 1
 SENT_BY_THEN = 3  # Arrow batches of 1 MB: by then the sink has sent an entry
 Batches = Iterable[pa.RecordBatch]
 
@@ -53,12 +54,6 @@ def await_rows(admin_url: str, topic: str) -> None:
 def own_executor() -> psutil.Process:
     """The executor's JVM that this Python worker belongs to."""
     return next(p for p in psutil.Process().parents() if "java" in p.name())
-
-
-def slowly(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """So slowly that no executor takes all tasks of a stage before the other one is warm."""
-    time.sleep(0.5)
-    yield from batches
 
 
 def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
@@ -108,7 +103,8 @@ def kill_others_once(
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             yield batch
-            if number == SENT_BY_THEN and once(marker):
+            # As early as can be: most of the shuffle has to be unread still.
+            if number == FIRST_SENT_BY_THEN and once(marker):
                 await_rows(admin_url, topic)
                 own = own_executor()
                 kill_all([other for other in executors(driver_pid) if other != own])
@@ -133,7 +129,7 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
         case "executor":
             df = source(spark, 1).mapInArrow(kill_executor_once(*args), "value string")
         case "fetch":
-            shuffled = source(spark, 16).mapInArrow(slowly, "value string").repartition(1)
+            shuffled = source(spark, 16).repartition(1)
             df = shuffled.mapInArrow(kill_others_once(*args, os.getpid()), "value string")
         case other:
             raise ValueError(other)
