@@ -45,13 +45,11 @@ class Budget:
     def turn(self) -> Iterator[int]:
         """A place among those who wait for room, for as long as the block runs.
 
-        It is the thread's: what an interrupt in here leaves behind ends with the thread's next one.
+        It is the thread's, and taken with its first question for room: what an interrupt in here
+        leaves behind ends with the thread's next one, and a callback that sends takes none away.
         """
         mine = threading.get_ident()
         try:
-            with self.lock:
-                self._turns.pop(mine, None)
-                self._turns[mine] = None
             yield mine
         finally:
             with self.lock:
@@ -60,6 +58,7 @@ class Budget:
 
     def has_room(self, size_bytes: int, turn: int) -> bool:
         """Whether it is one's turn, and an entry of that size may go now."""
+        self._turns.setdefault(turn)
         fits = not self._entries or self._used_bytes + size_bytes <= self._max_bytes
         return fits and next(iter(self._turns)) == turn
 

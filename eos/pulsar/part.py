@@ -70,7 +70,9 @@ class PulsarPart(Part):
     def output(self) -> str:
         """The topic, without partition, or how many; "" before anything was sent."""
         topics = self.topics
-        return topics[0] if len(topics) == 1 else f"{len(topics)} topics" if topics else ""
+        if len(topics) > 1:
+            return f"{len(topics)} topics"
+        return topics[0] if topics else ""
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -323,3 +323,20 @@ def test_a_turn_that_an_interrupt_left_behind_blocks_nobody():
     left.__enter__()  # never exited, as when the interrupt comes in its last lines
     window = make(budget=budget, timeout_s=0.05)
     assert admit(window)[0] == 0
+
+
+def test_a_callback_that_sends_while_its_thread_waits_for_room_takes_no_turn_away():
+    budget = Budget(2 * ENTRY_OVERHEAD_BYTES)
+    silent, waiting = (make(budget=budget, timeout_s=0.05) for _ in range(2))
+    other = make(budget=budget)
+    sent: list[int] = []
+
+    def send(_: Future[MessageId]) -> None:
+        sequence_id, _ = admit(other, size=10)
+        sent.append(sequence_id)
+        other.acknowledge(sequence_id, ID)
+
+    _, acknowledgement = admit(silent, size=ENTRY_OVERHEAD_BYTES)
+    acknowledgement.add_done_callback(send)
+    assert admit(waiting, size=ENTRY_OVERHEAD_BYTES)[0] == 0
+    assert sent == [0]
