@@ -1,0 +1,33 @@
+"""Arrow columns -> Avro's binary encoding, without a loop over rows."""
+
+from eos.wire.avro._encoder import encode_avro
+from eos.wire.avro._fits import check_fits
+from eos.wire.avro._types import (
+    AvroType,
+    Decimal,
+    Enum,
+    Field,
+    Fixed,
+    ListOf,
+    MapOf,
+    Primitive,
+    Record,
+    Union,
+    parse_definition,
+)
+
+__all__ = [
+    "AvroType",
+    "Decimal",
+    "Enum",
+    "Field",
+    "Fixed",
+    "ListOf",
+    "MapOf",
+    "Primitive",
+    "Record",
+    "Union",
+    "check_fits",
+    "encode_avro",
+    "parse_definition",
+]
