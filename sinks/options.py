@@ -10,6 +10,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     StringConstraints,
     ValidationError,
     field_validator,
@@ -23,6 +24,7 @@ from eos.commit_log.location import Location
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName, check_sink_id
+from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from eos.wire.batch import Compression
@@ -65,6 +67,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     hashing: Literal["java", "murmur3"]
     batching: Literal["by_size", "by_key"]
     null_values: Literal["refuse", "tombstone"]
+    schema: str | Schema
     token: str | Callable[[], str] | None
     token_file: str | None
     tls_trust_certs_file: str | None
@@ -116,7 +119,8 @@ class SinkOptions(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            known = ", ".join(sorted(cls.model_fields))
+            fields = cls.model_fields.items()
+            known = ", ".join(sorted(field.alias or name for name, field in fields))
             wrong = "; ".join(_explain(one, known) for one in error.errors())
             raise ConfigurationError(f"{wrong}.") from None
 
@@ -151,6 +155,9 @@ class PulsarSinkOptions(SinkOptions):
         batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
             Key_Shared subscription gives each key to one consumer. It makes more, smaller entries.
         null_values: refuse them; or tombstone: a compacted topic drops the key of such a row.
+        schema: of the values, registered with the topic: bytes (nothing is registered), string,
+            boolean, int8 to int64, float, double, date, timestamp; json, avro, protobuf (whole
+            rows), key_value; or a schema of your own: ``AvroSchema('{...}')`` and others.
         token, token_file: authentication by token; a string or function, or a file.
         tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
         tls_certificate_file, tls_private_key_file: authentication by client certificate.
@@ -169,6 +176,8 @@ class PulsarSinkOptions(SinkOptions):
     hashing: Literal["java", "murmur3"] = "java"
     batching: Literal["by_size", "by_key"] = "by_size"
     null_values: Literal["refuse", "tombstone"] = "refuse"
+    # Pydantic's models have an attribute of the option's name.
+    value_schema: str | InstanceOf[Schema] = Field(default="bytes", alias="schema")
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None
     tls_trust_certs_file: Text | None = None
@@ -195,6 +204,13 @@ class PulsarSinkOptions(SinkOptions):
                 'receipt_namespace ("public/default", say)'
             )
         return self
+
+    @field_validator("value_schema")
+    @classmethod
+    def _schema(cls, value: str | Schema) -> str | Schema:
+        if isinstance(value, str):
+            allowed(schema_of, value)
+        return value
 
     @field_validator("compression")
     @classmethod
@@ -224,6 +240,12 @@ class PulsarSinkOptions(SinkOptions):
             tls_certificate_file=self.tls_certificate_file,
             tls_private_key_file=self.tls_private_key_file,
         )
+
+    @property
+    def schema_of_values(self) -> Schema | None:
+        """The schema; None: values are bytes."""
+        chosen = self.value_schema
+        return chosen if isinstance(chosen, Schema) else schema_of(chosen)
 
     @property
     def client(self) -> ClientOptions:

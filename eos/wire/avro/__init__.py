@@ -1,7 +1,7 @@
 """Arrow columns -> Avro's binary encoding, without a loop over rows."""
 
 from eos.wire.avro._encoder import encode_avro
-from eos.wire.avro._fits import check_fits
+from eos.wire.avro._fits import check_fits, describe_type
 from eos.wire.avro._types import (
     AvroType,
     Decimal,
@@ -28,6 +28,7 @@ __all__ = [
     "Record",
     "Union",
     "check_fits",
+    "describe_type",
     "encode_avro",
     "parse_definition",
 ]

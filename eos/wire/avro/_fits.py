@@ -126,10 +126,10 @@ def _is_moment(column: pa.DataType, logical: str | None) -> bool:
 
 
 def _mismatch(kind: AvroType, column: pa.DataType, path: str) -> str:
-    return f"{_named(path)} is {column}; the schema has {describe(kind)} there."
+    return f"{_named(path)} is {column}; the schema has {describe_type(kind)} there."
 
 
-def describe(kind: AvroType) -> str:
+def describe_type(kind: AvroType) -> str:
     """``kind`` in a few words."""
     match kind:
         case Primitive(name, logical):
@@ -137,7 +137,7 @@ def describe(kind: AvroType) -> str:
         case Decimal(precision, scale):
             return f"decimal({precision},{scale})"
         case Union(branches):
-            return " or ".join(describe(one) for one in branches)
+            return " or ".join(describe_type(one) for one in branches)
         case Record(name) | Enum(name) | Fixed(name):
             return f"{type(kind).__name__.lower()} {name}"
         case ListOf():
