@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,6 +12,11 @@ from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas import KeyValueSchema, Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
+
+_NO_SCHEMA: Final = (
+    "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "
+    "for example."
+)
 
 
 class TaskSchemas:
@@ -64,9 +70,9 @@ class TaskSchemas:
             try:
                 producers = self._client.producers(names, txn=txn, schema=info)
             except IncompatibleSchema as error:
+                error.hint = _NO_SCHEMA
                 if info is not None:
-                    registered = self._registered[_base(names[0])]
-                    error.hint = side_by_side(registered, info)
+                    error.hint = side_by_side(self._registered[_base(names[0])], info)
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened

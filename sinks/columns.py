@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError, PySparkValueError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -27,6 +32,10 @@ from pyspark.sql.types import (
 from eos.errors import InputError
 from eos.schemas import KeyValueSchema, PrimitiveSchema, Schema
 
+_IN_SCHEMAS: Final = (
+    BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType,
+    StringType, BinaryType, DateType, TimestampType, TimestampNTZType,
+)  # fmt: skip
 _TEXT: Final = (StringType, BinaryType)
 _ENCODE: Final = (
     "Choose a schema for whole rows, schema='json' for example; or encode them first: "
@@ -149,12 +158,12 @@ def select_columns(
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
     """
+    twice = next((name for name in df.columns if df.columns.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
     if schema is not None and not isinstance(schema, PrimitiveSchema):
         df = _whole_rows(df)
     kinds = {field.name: field.dataType for field in df.schema.fields}
-    if len(kinds) < len(df.schema.fields):
-        twice = next(name for name in kinds if df.columns.count(name) > 1)
-        raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
     if "value" not in kinds:
         raise InputError(
             f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",
@@ -217,12 +226,26 @@ def _value_type(df: DataFrame, schema: Schema | None) -> pa.DataType | None:
         if "key" not in df.columns:
             raise InputError("There is no column 'key': a key_value schema needs one.")
         wanted = StructType([df.schema["key"], df.schema["value"]])
-    try:
-        kind = to_arrow_type(wanted, timezone="UTC")
-    except (PySparkTypeError, PySparkValueError) as error:
-        raise InputError(
-            f"The value has a type that no schema takes: {error.getMessage()}",
-            hint="Cast it, to string for example, or drop it.",
-        ) from None
+    _check_has_schema(wanted, "")
+    kind = to_arrow_type(wanted, timezone="UTC")
     schema.writer(kind)
     return kind
+
+
+def _check_has_schema(kind: DataType, path: str) -> None:
+    """Types of Spark's own, VARIANT for one, are something else in Arrow: they are found here."""
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                _check_has_schema(field.dataType, f"{path}.{field.name}".lstrip("."))
+        case ArrayType():
+            _check_has_schema(kind.elementType, f"{path}[]")
+        case MapType():
+            _check_has_schema(kind.keyType, f"{path}{{}}")
+            _check_has_schema(kind.valueType, f"{path}{{}}")
+        case _ if not isinstance(kind, _IN_SCHEMAS):
+            where = f"Column {path!r}" if path else "The value"
+            raise InputError(
+                f"{where} is {kind.simpleString()}, which no schema has.",
+                hint="Cast it, to string for example, or drop it.",
+            )

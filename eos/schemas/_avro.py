@@ -18,13 +18,15 @@ from eos.wire.commands import SchemaInfo, SchemaType
 
 @dataclass(frozen=True)
 class AvroSchema(Schema):
-    """Avro. ``definition``: a schema of your own, as JSON text; none: one made of the columns.
+    """Avro.
 
-    One that is made of the columns follows what the topic has: a registered schema that the columns
-    fit is used as it is; else it is extended.
+    Args:
+        definition: a schema of your own, as JSON text. Without it one is made of the columns. That
+            one follows what the topic has: a registered schema that the columns fit is used as it
+            is; else it is extended.
 
     Raises:
-        ConfigurationError: the definition is not Avro, or is no record.
+        ConfigurationError: the definition is not Avro.
     """
 
     definition: str | None = None

@@ -29,7 +29,7 @@ import pyarrow as pa
 from eos.errors import InputError
 
 TOP_NAME: Final = "Row"
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def derived(column: pa.DataType, *, as_json: bool) -> Any:
@@ -66,7 +66,7 @@ class _Derivation:
 
     def _field(self, field: pa.Field, record: str, path: str) -> dict[str, Any]:
         where = _at(path, field.name)
-        if not _NAME.fullmatch(field.name):
+        if not re.fullmatch(_NAME, field.name):
             raise InputError(
                 f"Column {where!r} has a name that Avro does not allow.",
                 hint="Names are letters, digits and _, and begin with no digit: rename it.",

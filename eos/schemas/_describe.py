@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from eos.errors import ConfigurationError
-from eos.wire.avro import Record, describe_type, parse_definition
+from eos.wire.avro import AvroType, RecordOf, Union, describe_type, parse_definition
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _MAX_LINES: Final = 40
+_MAX_DEPTH: Final = 5
 
 
 def side_by_side(registered: SchemaInfo | None, wanted: SchemaInfo) -> str:
@@ -45,11 +47,15 @@ def _fields(info: SchemaInfo | None) -> dict[str, str]:
         kind = parse_definition(info.data.decode())
     except (ConfigurationError, UnicodeDecodeError):
         return {}
-    return _described(kind, "") if isinstance(kind, Record) else {}
+    return dict(_described(kind, ()))
 
 
-def _described(record: Record, path: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for field in record.fields:
-        found[path + field.name] = describe_type(field.type)
-    return found
+def _described(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Each field, those of records in it behind it; a type of its own fields ends at a depth."""
+    branches = kind.branches if isinstance(kind, Union) else (kind,)
+    for record in branches:
+        if isinstance(record, RecordOf) and len(path) < _MAX_DEPTH:
+            for field in record.fields:
+                inner = (*path, field.name)
+                yield ".".join(inner), describe_type(field.type)
+                yield from _described(field.type, inner)

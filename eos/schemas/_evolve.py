@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from eos.errors import ConfigurationError, InputError
-from eos.wire.avro import AvroType, ListOf, MapOf, Record, Union, check_fits, parse_definition
+from eos.wire.avro import AvroType, ListOf, MapOf, RecordOf, Union, check_fits, parse_definition
 
 
 def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
@@ -59,7 +59,7 @@ def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType) -> An
                 if any(_alike(branch, column) for branch in branches)
                 else _nullable(inner)
             )
-        case Record(), {"type": "record"} if pa.types.is_struct(column):
+        case RecordOf(), {"type": "record"} if pa.types.is_struct(column):
             return _merged_record(declared, kind, made, column)
         case ListOf(items), {"type": "array"} if pa.types.is_list(column):
             inner = _merged(declared["items"], items, _inner(made)["items"], column.value_type)
@@ -70,7 +70,7 @@ def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType) -> An
     return made
 
 
-def _merged_record(declared: Any, kind: Record, made: Any, column: pa.StructType) -> Any:
+def _merged_record(declared: Any, kind: RecordOf, made: Any, column: pa.StructType) -> Any:
     ours = {field["name"]: field for field in _inner(made)["fields"]}
     fields: list[Any] = []
     for field, parsed in zip(declared["fields"], kind.fields, strict=True):
@@ -102,7 +102,7 @@ def _fits(kind: AvroType, column: pa.DataType) -> bool:
 def _alike(kind: AvroType, column: pa.DataType) -> bool:
     types = pa.types
     return (
-        (isinstance(kind, Record) and types.is_struct(column))
+        (isinstance(kind, RecordOf) and types.is_struct(column))
         or (isinstance(kind, ListOf) and types.is_list(column))
         or (isinstance(kind, MapOf) and types.is_map(column))
     )

@@ -96,7 +96,7 @@ def _parsed(data: bytes) -> tuple[bytes, str] | None:
         known = json.loads(data)
         files, message = base64.b64decode(known["fileDescriptorSet"]), known["rootMessageTypeName"]
         _message_class(files, message)
-    except (ValueError, KeyError, TypeError, ConfigurationError):
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigurationError):
         return None
     return files, message
 

@@ -11,7 +11,7 @@ from eos.wire.avro._types import (
     ListOf,
     MapOf,
     Primitive,
-    Record,
+    RecordOf,
     Union,
     parse_definition,
 )
@@ -25,7 +25,7 @@ __all__ = [
     "ListOf",
     "MapOf",
     "Primitive",
-    "Record",
+    "RecordOf",
     "Union",
     "check_fits",
     "describe_type",

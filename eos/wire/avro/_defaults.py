@@ -15,7 +15,7 @@ from eos.wire.avro._types import (
     ListOf,
     MapOf,
     Primitive,
-    Record,
+    RecordOf,
     Union,
 )
 
@@ -62,7 +62,7 @@ def _encode(kind: AvroType, value: Any) -> bytes:
             return _block(
                 [_sized(key.encode()) + _encode(values, one) for key, one in value.items()]
             )
-        case Record(fields=fields):
+        case RecordOf(fields=fields):
             found = [(field.type, value.get(field.name, field.default)) for field in fields]
             if any(one is NO_DEFAULT for _, one in found):
                 raise KeyError

@@ -23,7 +23,7 @@ from eos.wire.avro._types import (
     ListOf,
     MapOf,
     Primitive,
-    Record,
+    RecordOf,
     Union,
 )
 from eos.wire.byte_rows import ByteRows, Mask
@@ -97,7 +97,7 @@ class _Data:
                 hint="Fill it (coalesce), or declare the field as a union with null.",
             )
         match kind:
-            case Record():
+            case RecordOf():
                 self._record(kind, column, where, path)
             case ListOf(items):
                 self._list(items, column, where, path)
@@ -131,7 +131,9 @@ class _Data:
         self._head.fixed(indices[:, None], where)
         self.add(kind.branches[index], column, valid, path)
 
-    def _record(self, kind: Record, column: pa.StructArray, where: Mask | None, path: str) -> None:
+    def _record(
+        self, kind: RecordOf, column: pa.StructArray, where: Mask | None, path: str
+    ) -> None:
         names = [field.name for field in column.type]
         children = dict(zip(names, column.flatten(), strict=True))  # null where the record is
         for field in kind.fields:

@@ -14,7 +14,7 @@ from eos.wire.avro._types import (
     ListOf,
     MapOf,
     Primitive,
-    Record,
+    RecordOf,
     Union,
 )
 from eos.wire.columns import BINARY_TYPES, STRING_TYPES
@@ -56,7 +56,7 @@ def _why_not(kind: AvroType, column: pa.DataType, path: str) -> str:
             if "" in reasons:
                 return ""
             return reasons[0] if len(reasons) == 1 else _mismatch(kind, column, path)
-        case Record() if pa.types.is_struct(column):
+        case RecordOf() if pa.types.is_struct(column):
             return _why_not_record(kind, column, path)
         case ListOf(items) if pa.types.is_list(column) or pa.types.is_large_list(column):
             return _why_not(items, column.value_type, f"{path}[]")
@@ -65,7 +65,7 @@ def _why_not(kind: AvroType, column: pa.DataType, path: str) -> str:
     return "" if _takes(kind, column) else _mismatch(kind, column, path)
 
 
-def _why_not_record(kind: Record, column: pa.StructType, path: str) -> str:
+def _why_not_record(kind: RecordOf, column: pa.StructType, path: str) -> str:
     columns = {field.name: field.type for field in column}
     known = {field.name for field in kind.fields}
     for name in columns:
@@ -138,8 +138,12 @@ def describe_type(kind: AvroType) -> str:
             return f"decimal({precision},{scale})"
         case Union(branches):
             return " or ".join(describe_type(one) for one in branches)
-        case Record(name) | Enum(name) | Fixed(name):
-            return f"{type(kind).__name__.lower()} {name}"
+        case RecordOf(name):
+            return f"record {name}"
+        case Enum(name):
+            return f"enum {name}"
+        case Fixed(name):
+            return f"fixed {name}"
         case ListOf():
             return "array"
         case MapOf():

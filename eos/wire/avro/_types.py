@@ -87,14 +87,14 @@ class Field:
 
 
 @dataclass(eq=False)
-class Record:
+class RecordOf:
     """A record. Its fields come after it was made: one of them may be of the record's own type."""
 
     name: str
     fields: tuple[Field, ...] = field(default=(), repr=False)
 
 
-AvroType = Primitive | Decimal | Fixed | Enum | ListOf | MapOf | Union | Record
+AvroType = Primitive | Decimal | Fixed | Enum | ListOf | MapOf | Union | RecordOf
 
 
 def parse_definition(definition: str) -> AvroType:
@@ -161,7 +161,7 @@ class _Parser:
         return known
 
     def _record(self, declared: Any, namespace: str, path: str) -> AvroType:
-        record = Record(str(declared.get("name")))
+        record = RecordOf(str(declared.get("name")))
         self._define(declared, namespace, path, record)
         inside = _namespace(declared, namespace)
         fields = declared.get("fields")
