@@ -17,6 +17,7 @@ Not there: dates, decimals, timestamps without zone, lists of lists. Cast them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -78,11 +79,10 @@ def extended_file(files: bytes, message: str, column: pa.DataType) -> tuple[byte
         for declared in file.message_type:
             if f"{prefix}{declared.name}" == message and pa.types.is_struct(column):
                 _extend(declared, column, f".{message}")
-    if _uses_timestamps(known) and not any(
-        file.name == timestamp_pb2.DESCRIPTOR.name for file in known.file
-    ):
-        return files, message
-    return known.SerializeToString(), message
+                return _file_set(
+                    file, [one for one in known.file if one.name != file.name]
+                ), message
+    return files, message
 
 
 def _extend(declared: Any, column: pa.StructType, scope: str) -> None:
@@ -150,22 +150,23 @@ def _entry_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_")) + "Entry"
 
 
-def _file_set(file: Any) -> bytes:
-    files = descriptor_pb2.FileDescriptorSet()
-    if _uses_timestamps(descriptor_pb2.FileDescriptorSet(file=[file])):
-        timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
-        file.dependency.append(timestamp_pb2.DESCRIPTOR.name)
+def _file_set(file: Any, others: Iterable[Any] = ()) -> bytes:
+    """``file`` behind those that it needs."""
+    files = descriptor_pb2.FileDescriptorSet(file=others)
+    timestamps = timestamp_pb2.DESCRIPTOR
+    if any(_uses_timestamps(declared) for declared in file.message_type):
+        if timestamps.name not in {one.name for one in files.file}:
+            timestamps.CopyToProto(files.file.add())
+        if timestamps.name not in file.dependency:
+            file.dependency.append(timestamps.name)
     files.file.add().CopyFrom(file)
     return bytes(files.SerializeToString())
 
 
-def _uses_timestamps(files: Any) -> bool:
-    def used(declared: Any) -> bool:
-        return any(field.type_name == f".{_TIMESTAMP}" for field in declared.field) or any(
-            used(inner) for inner in declared.nested_type
-        )
-
-    return any(used(declared) for file in files.file for declared in file.message_type)
+def _uses_timestamps(declared: Any) -> bool:
+    return any(field.type_name == f".{_TIMESTAMP}" for field in declared.field) or any(
+        _uses_timestamps(inner) for inner in declared.nested_type
+    )
 
 
 def why_not(descriptor: Any, column: pa.DataType, path: str = "") -> str:

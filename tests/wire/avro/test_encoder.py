@@ -230,11 +230,13 @@ def test_decimals_at_the_edges_of_bytes_are_as_long_as_fastavro_writes_them(fixe
 
 
 def test_what_a_null_map_or_list_holds_in_its_extent_is_not_written():
-    items = pa.array([1, 2, 3, 4], pa.int64())
-    holding = pa.ListArray.from_arrays(
-        pa.array([0, 2, 4], pa.int32()), items, mask=pa.array([False, True])
-    )
-    assert encoded({"type": "array", "items": "long"}, holding) == [b"\x04\x02\x04\x00", None]
+    items, ends = pa.array([1, 2, 3, 4], pa.int64()), pa.array([0, 2, 4], pa.int32())
+    hidden = pa.ListArray.from_arrays(ends, items, mask=pa.array([True, False]))
+    assert encoded({"type": "array", "items": "long"}, hidden) == [None, b"\x04\x06\x08\x00"]
+    keys = pa.array(["a", "b", "c", "d"])
+    hidden = pa.MapArray.from_arrays(ends, keys, items, mask=pa.array([True, False]))
+    wanted = oracle({"type": "map", "values": "long"}, {"c": 3, "d": 4})
+    assert encoded({"type": "map", "values": "long"}, hidden) == [None, wanted]
 
 
 def test_a_field_without_a_column_gets_its_default():
