@@ -37,6 +37,7 @@ from eos.wire.batch import (
     split_by_partition,
     with_chosen,
 )
+from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
 from sinks.clients import ClientOptions, kept_client
@@ -55,7 +56,7 @@ class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
-    when the rows name their topics, which ``create_topics`` allows to be new ones. ``spread`` says
+    when the rows name their topics, which ``creation`` may have to make first. ``spread`` says
     whether rows of one task go to several partitions. ``value_type`` is that of the values before
     Spark made JSON of them; None without a schema.
     """
@@ -64,7 +65,7 @@ class WriteTask:
     txn: TxnId
     call: RollCall
     topics: tuple[str, ...]
-    create_topics: bool
+    creation: TopicCreation | None
     spread: bool
     max_batch_bytes: int
     compression: Compression
@@ -137,7 +138,7 @@ class _Run:
             )
             failpoints.reached(TaskStep.ANSWER)
             txn = client.join(task.txn)
-            topics = TaskTopics(client, task.topics, create=task.create_topics)
+            topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
             schemas = TaskSchemas(client, task.schema, task.value_type)
             writers: dict[str, _PartitionWriter] = {}
             try:

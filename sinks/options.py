@@ -23,11 +23,12 @@ from eos.commit_log import KEEP_EPOCHS
 from eos.commit_log.location import Location
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
-from eos.ids import TopicName, check_sink_id
+from eos.ids import MAX_PARTITIONS, TopicName, check_sink_id
 from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from eos.wire.batch import Compression
+from sinks._creation import TopicCreation
 from sinks.clients import ClientOptions
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -57,7 +58,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     service_url: Required[str]
     topic: str | None
     admin_url: str | None
-    create_topics: bool
+    create_topics: bool | int
     receipt_namespace: str | None
     transaction_ttl_s: float
     request_timeout_s: float
@@ -143,7 +144,8 @@ class PulsarSinkOptions(SinkOptions):
         service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
         topic: where the rows go; partitioned or not. None: each row says so in a column ``topic``.
         admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
-        create_topics: create an unknown topic (unpartitioned) instead of refusing it.
+        create_topics: create an unknown topic, unpartitioned, instead of refusing it; a number:
+            with so many partitions, which needs ``admin_url``.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
             required when rows name their topics.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
@@ -166,7 +168,7 @@ class PulsarSinkOptions(SinkOptions):
     service_url: Text
     topic: Text | None = None
     admin_url: Text | None = None
-    create_topics: bool = False
+    create_topics: bool | Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = False
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
     transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -205,6 +207,12 @@ class PulsarSinkOptions(SinkOptions):
             )
         return self
 
+    @model_validator(mode="after")
+    def _can_create_partitions(self) -> Self:
+        if self.creation is not None and self.creation.partitions and self.admin_url is None:
+            raise ValueError("create_topics with a number of partitions needs admin_url")
+        return self
+
     @field_validator("value_schema")
     @classmethod
     def _schema(cls, value: str | Schema) -> str | Schema:
@@ -240,6 +248,14 @@ class PulsarSinkOptions(SinkOptions):
             tls_certificate_file=self.tls_certificate_file,
             tls_private_key_file=self.tls_private_key_file,
         )
+
+    @property
+    def creation(self) -> TopicCreation | None:
+        """How topics are made that are not there; None: they are not."""
+        if self.create_topics is False:
+            return None
+        partitions = 0 if self.create_topics is True else self.create_topics
+        return TopicCreation(partitions, self.admin_url)
 
     @property
     def schema_of_values(self) -> Schema | None:
