@@ -42,18 +42,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
     "participant": {"protocol", "transport"},
+    "events": {"protocol", "steps"},
+    "metrics": {"events", "protocol"},
+    "tracing": {"events"},
     "_disk": set(),
     "_credentials": set(),
     "commit_log": {
-        "_credentials", "_disk", "errors", "failpoints", "ids", "participant", "protocol", "steps",
-        "summary",
+        "_credentials", "_disk", "errors", "events", "failpoints", "ids", "participant", "protocol",
+        "steps", "summary",
     },
     "delta": {
         "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "participant",
         "protocol", "retry", "steps",
     },
     "committer": {
-        "commit_log", "errors", "failpoints", "participant", "protocol", "retry", "steps",
+        "commit_log", "errors", "events", "failpoints", "participant", "protocol", "retry",
+        "steps",
     },
     "pulsar": {
         "admin", "client", "errors", "failpoints", "ids", "participant", "protocol", "retry",
