@@ -120,6 +120,17 @@ def test_only_sinks_import_pyspark_and_only_tests_and_the_demo_import_chaos():
         assert top not in ("eos", "sinks") or not tops & {"tests", "examples", "recovery"}, path
 
 
+def test_the_core_knows_no_system_that_looks_on():
+    found: dict[str, set[str]] = {"prometheus_client": set(), "opentelemetry": set()}
+    for path in files(*PRODUCT):
+        for name in {name.split(".")[0] for name in imports(path)} & found.keys():
+            found[name].add(name_of(path))
+    assert found == {
+        "prometheus_client": {"eos/metrics.py", "recovery/verbs/metrics.py"},
+        "opentelemetry": {"eos/tracing.py"},
+    }
+
+
 def test_no_module_imports_itself_by_way_of_others():
     """Also not for types only, and not inside a function: a circle is one room in several files."""
     paths = {name_of(path).removesuffix(".py").replace("/", "."): path for path in files(*PRODUCT)}

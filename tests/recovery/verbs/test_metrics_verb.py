@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -86,6 +87,10 @@ def test_a_file_is_written_whole_even_by_many_at_once(recovery, root, in_doubt, 
     assert (ended.code, ended.out) == (0, f"Written: {out}")
     expected = samples(out.read_text()).keys()
     assert list(out.parent.iterdir()) == [out]
+    with out.open() as opened_before:
+        recovery("metrics", "--commit-log", root, "--out", out)
+        assert samples(opened_before.read()).keys() == expected, "the old one, whole"
+        assert os.fstat(opened_before.fileno()).st_ino != out.stat().st_ino
     command = [sys.executable, "-m", "recovery", "metrics", "--commit-log", root, "--out", out]
     writers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(3)]
     is_done, torn = threading.Event(), []
