@@ -154,9 +154,10 @@ class EpochEnded(EpochEvent):
 class EpochListener:
     """What wants to be told of epochs: override what is of interest, and pass it to a sink.
 
-    Each listener is called on a thread of its own, one event after the other, in the caller's
-    context (``contextvars``). An epoch never waits for it: what it raises is logged, and when it
-    blocks until 1,000 events wait for it, later ones are dropped, with a warning.
+    Each listener is called on a thread of its own, one event after the other, in the context
+    (``contextvars``) of who calls the sink; records that are appended beside the caller's own work
+    have none. An epoch never waits for it: what it raises is logged, and when it blocks until 1,000
+    events wait for it, later ones are dropped, with a warning.
     """
 
     def on_epoch_started(self, event: EpochStarted) -> None:
@@ -196,6 +197,8 @@ def unfinished_in(history: History, now: datetime) -> tuple[UnfinishedAttempt, .
 
 def log_state(event: StateChanged) -> None:
     """One line in the driver's log, at INFO, with what it says as fields of the record, too."""
+    if not _log.isEnabledFor(logging.INFO):
+        return
     about = [f"sink {event.sink_id}"]
     if event.epoch is not None:
         about += [f"query {event.query_id}", f"epoch {event.epoch}"]

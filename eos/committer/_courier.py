@@ -35,7 +35,6 @@ class Courier:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._is_dropping = False
-        _couriers.add(self)
 
     def put(self, event: EpochEvent) -> None:
         """Deliver ``event``, some time; drop it, when too many wait, or in a forked process."""
@@ -59,6 +58,7 @@ class Courier:
             target=_deliver, args=(self._events, self._listener), name="eos-listener", daemon=True
         )
         thread.start()
+        _at_work[thread] = self._events
         # Without this the thread would wait for ever for events of an object that is gone.
         weakref.finalize(self, self._events.put, None).atexit = False
         return thread
@@ -77,14 +77,16 @@ class Courier:
             thread.join(_FLUSH_S)
 
 
-_couriers: Final[weakref.WeakSet[Courier]] = weakref.WeakSet()
+_at_work: Final[dict[threading.Thread, SimpleQueue[_Item]]] = {}
 
 
 @atexit.register
 def _flush() -> None:
-    """A batch job ends with its last epoch: that is to be told, too."""
-    for courier in list(_couriers):
-        courier.close()
+    """A batch job ends with its last epoch: that is to be told, too, of a sink that is gone."""
+    for thread, events in list(_at_work.items()):
+        if thread.is_alive():  # not in a forked process
+            events.put(None)
+            thread.join(_FLUSH_S)
 
 
 def _deliver(events: SimpleQueue[_Item], listener: EpochListener) -> None:
@@ -102,6 +104,7 @@ def _deliver(events: SimpleQueue[_Item], listener: EpochListener) -> None:
         del item, context, event
         if os.getpid() != pid:
             return  # it forked, and this is the child
+    _at_work.pop(threading.current_thread(), None)
 
 
 def _name(listener: EpochListener) -> str:

@@ -6,6 +6,7 @@ import contextvars
 import gc
 import logging
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -233,6 +234,44 @@ def test_the_child_of_a_listener_that_forks_ends_and_tells_nothing(tmp_path):
     (child,) = forking.children
     assert os.waitpid(child, 0) == (child, 0)
     assert driver.files == ROWS
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="warns of forks beside threads")
+def test_the_child_of_a_driver_tells_nobody(tmp_path, notes):
+    driver = FolderDriver(tmp_path, notes)
+    driver.run("7", ROWS)
+    driver.close()
+    child = os.fork()
+    if not child:  # in the child a failure must not become a second test run
+        try:
+            with driver.observer.epoch(BATCH, "8"):
+                pass
+            driver.close()
+        finally:
+            os._exit(threading.active_count() + len(notes.ends))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 2, "one thread, and the one end from before"
+
+
+AT_THE_END = """
+import sys, time
+from pathlib import Path
+from eos.events import EpochListener
+from tests.support.watched import FolderDriver
+
+class Slow(EpochListener):
+    def on_epoch_ended(self, event):
+        time.sleep(0.3)
+        print(event.outcome, flush=True)
+
+FolderDriver(Path(sys.argv[1]), Slow()).run("7", ["a"])
+"""
+
+
+def test_a_process_that_ends_with_its_last_epoch_tells_of_it(tmp_path):
+    command = [sys.executable, "-c", AT_THE_END, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == ("committed\n", "")
 
 
 def test_a_listener_runs_in_the_callers_context(tmp_path):
