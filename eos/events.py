@@ -7,6 +7,7 @@ listens can't harm an epoch: ``eos.committer.Observer``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -136,6 +137,8 @@ class EpochEnded(EpochEvent):
 
     Attributes:
         outcome: what became of it.
+        steps_s: seconds in each step, by its label; those of several attempts together, without
+            a ``finish`` that is done later.
         attempts: how many transactions this call has opened.
         records, bytes: what the outputs hold of the epoch; None where that is not known.
         transaction: the last attempt's number at the broker, where it has one.
@@ -144,6 +147,7 @@ class EpochEnded(EpochEvent):
 
     outcome: EpochOutcome
     duration_s: float
+    steps_s: Mapping[str, float]
     attempts: int
     records: int | None
     bytes: int | None

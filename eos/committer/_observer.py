@@ -94,6 +94,7 @@ class EpochCall:
             at=datetime.now(UTC),
             outcome=self.outcome,
             duration_s=self.watch.duration_s,
+            steps_s=self.watch.steps_s,
             attempts=self.watch.attempts,
             records=result.records if result else None,
             bytes=result.bytes if result else None,

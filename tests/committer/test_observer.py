@@ -42,6 +42,7 @@ def test_a_written_epoch_is_told_step_by_step_and_state_by_state(tmp_path, notes
     assert (end.sink_id, end.query_id, end.epoch) == ("orders", BATCH, "7")
     assert (end.outcome, end.attempts, end.records, end.bytes) == ("committed", 1, 3, 6)
     assert end.reason is None
+    assert end.steps_s == result.steps_s
     assert type(notes.events[0]).__name__ == "EpochStarted"
     assert notes.events[-1] is end
     committed = next(e for e in reversed(notes.events) if isinstance(e, StateChanged))
