@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "retry": {"errors"},
     "failpoints": {"errors", "steps"},
     "wire": {"errors", "ids"},
+    "schemas": {"errors", "wire"},
     "transport": {"errors", "wire"},
     "client": {"errors", "ids", "retry", "transport", "wire"},
     "admin": {"errors", "ids", "transport"},

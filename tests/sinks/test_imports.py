@@ -9,7 +9,7 @@ import pytest
 
 BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
 ON_EXECUTORS = """
-import sinks._task, sinks._delta_task, eos.summary, pyarrow as pa
+import sinks._task, sinks._creation, eos.schemas, sinks._delta_task, eos.summary, pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]
 from eos.client import PulsarClient

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError, MessageTooLarge
-from eos.wire.batch._columns import STRING_TYPES, Int64s
 from eos.wire.batch._metadata import message_sizes
 from eos.wire.batch._rows import Rows, map_offsets
+from eos.wire.columns import STRING_TYPES, Int64s
 
 
 def check_rows(rows: Rows, max_message_bytes: int) -> None:
