@@ -23,6 +23,7 @@ from eos.commit_log import KEEP_EPOCHS
 from eos.commit_log.location import Location
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
+from eos.events import EpochListener
 from eos.ids import MAX_PARTITIONS, TopicName, check_sink_id
 from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
@@ -50,6 +51,7 @@ class SinkArguments(TypedDict, total=False):
     resolve_timeout_s: float
     keep_epochs: int
     storage_options: Mapping[str, str] | None
+    listeners: Sequence[EpochListener]
 
 
 class PulsarSinkArguments(SinkArguments, total=False):
@@ -94,6 +96,7 @@ class SinkOptions(BaseModel):
         keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
             the ones that `eos-recovery verify` can check.
         storage_options: for a commit log in an object store, as ``deltalake`` takes them.
+        listeners: who is told of every epoch: metrics, traces, or your own ``EpochListener``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -108,6 +111,7 @@ class SinkOptions(BaseModel):
     resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS
     storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
+    listeners: tuple[InstanceOf[EpochListener], ...] = ()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

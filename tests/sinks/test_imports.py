@@ -28,11 +28,15 @@ for package in (eos, recovery, chaos):
     [
         (
             ON_EXECUTORS,
-            ["deltalake", "pydantic", "tenacity", "pulsar", "typer", "rich", "testcontainers"],
+            [
+                *("deltalake", "pydantic", "tenacity", "pulsar", "typer", "rich", "testcontainers"),
+                *("prometheus_client", "opentelemetry"),
+            ],
         ),
+        ("from sinks import *\nimport recovery.cli", ["prometheus_client", "opentelemetry"]),
         (EVERYTHING_BUT_SINKS, ["pyspark", "py4j", "delta", "testcontainers"]),
     ],
-    ids=["executor code", "all but sinks"],
+    ids=["executor code", "without metrics and traces", "all but sinks"],
 )
 def test_imports_work_without_what_is_not_needed(code, blocked):
     result = subprocess.run(
