@@ -150,7 +150,7 @@ class ConsumerBusy(BrokerNotReady):
 class Unauthorized(Fatal):
     """Authentication or authorization failed."""
 
-    default_hint = "Check the token or certificate and the permissions of its role."
+    default_hint = "Check the token, password or certificate, and the permissions of its role."
 
 
 class TopicNotFound(Fatal):
