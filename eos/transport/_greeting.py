@@ -52,9 +52,11 @@ class Greeting:
     def refusal(self, error: EosError) -> EosError:
         """``error``, with which the peer answered CONNECT, to raise; a peer may repeat in it what
         it was sent, and that is not sent again where there is other data to be had."""
+        hint = error.hint
         if isinstance(error, Unauthorized):
             self._login.forget(self._sent)
-        return type(error)(self._login.hidden(error.message, self._sent), hint=error.hint)
+            hint = self._login.advice(self._sent)
+        return type(error)(self._login.hidden(error.message, self._sent), hint=hint)
 
     def answer(self) -> commands.AuthResponse:
         """AUTH_RESPONSE with fresh authentication data.

@@ -6,12 +6,14 @@ A broker asks again when what it was sent has expired; then ``forget`` comes fir
 from __future__ import annotations
 
 import base64
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from eos.errors import ConfigurationError, Unauthorized
 
@@ -41,6 +43,10 @@ class Login(ABC):
         """The header ``Authorization`` for them; None for none."""
         return f"Bearer {credentials.decode()}" if self.exposes else None
 
+    @abstractmethod
+    def advice(self, credentials: bytes) -> str:
+        """What to look at when a peer has refused ``credentials``; nothing secret."""
+
     def hidden(self, text: str, credentials: bytes) -> str:
         """``text`` of a peer, which may repeat what it was sent, without that."""
         header = (self.http_authorization(credentials) or "").partition(" ")[2]
@@ -59,6 +65,10 @@ class Anonymous(Login):
         """Nothing."""
         return b""
 
+    def advice(self, credentials: bytes) -> str:  # noqa: ARG002
+        """See ``Login``."""
+        return "The broker wants its clients to log in: give the options for that."
+
 
 class ByCertificate(Login):
     """By the client's certificate, which TLS has shown already."""
@@ -68,6 +78,10 @@ class ByCertificate(Login):
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
         """Nothing."""
         return b""
+
+    def advice(self, credentials: bytes) -> str:  # noqa: ARG002
+        """See ``Login``."""
+        return "Check that the broker lets clients log in by certificate, and trusts this one."
 
 
 @dataclass(frozen=True)
@@ -92,6 +106,25 @@ class ByToken(Login):
         except Exception as error:
             raise Unauthorized(f"No token from {source}: {type(error).__name__}.") from None
         return checked_token(token, source)
+
+    def advice(self, credentials: bytes) -> str:
+        """See ``Login``."""
+        return token_advice(credentials)
+
+
+def token_advice(token: bytes) -> str:
+    """What a JSON web token says of its end (claim ``exp``, RFC 7519): no broker tells."""
+    advice = "Check the token."
+    try:
+        claims = token.split(b".")[1]
+        exp = json.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))["exp"]
+        until = datetime.fromtimestamp(exp, UTC)
+    except Exception:  # it is another kind of token, or never ends
+        return advice
+    return f"{advice} It is good until {until:{_TIME}}; here it is {datetime.now(UTC):{_TIME}}."
+
+
+_TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def checked_token(token: object, source: str) -> bytes:
@@ -129,6 +162,10 @@ class ByPassword(Login):
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
         """``user:password``."""
         return f"{self.user}:{self.password}".encode()
+
+    def advice(self, credentials: bytes) -> str:  # noqa: ARG002
+        """See ``Login``."""
+        return "Check basic_user and basic_password."
 
     def http_authorization(self, credentials: bytes) -> str:
         """See ``Login``."""

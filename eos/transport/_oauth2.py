@@ -25,7 +25,7 @@ from eos.errors import (
     Unauthorized,
     printable,
 )
-from eos.transport._login import Login, checked_token
+from eos.transport._login import Login, checked_token, token_advice
 from eos.transport._tls import verifying_context
 from eos.transport.http import HttpService, Origin, Request, Response, perform
 
@@ -73,6 +73,10 @@ class ByOAuth2(Login):
     def credentials(self, timeout_s: float) -> bytes:
         """A token that is not about to expire."""
         return _kept(self).get(min(timeout_s, FETCH_TIMEOUT_S))
+
+    def advice(self, credentials: bytes) -> str:
+        """See ``Login``."""
+        return f"{token_advice(credentials)} It came from {self.issuer_url}."
 
     def forget(self, credentials: bytes) -> None:
         """See ``Login``."""

@@ -262,13 +262,13 @@ def plaintext(driver: PlainDriver, secured: Secured, issuer: TokenServer) -> Non
 
 BAD_PASSWORD = "wrong-" + PASSWORD
 MATRIX = {
-    "wrong token": Wrong(log_in(token=WRONG), Unauthorized, "code 3", (WRONG,)),
-    "expired token": Wrong(log_in(token=EXPIRED), Unauthorized, "code 3", (EXPIRED,)),
-    "no login": Wrong(log_in(), Unauthorized, "code 3"),
+    "wrong token": Wrong(log_in(token=WRONG), Unauthorized, "code 3.*Check the token", (WRONG,)),
+    "expired token": Wrong(log_in(token=EXPIRED), Unauthorized, "good until 20", (EXPIRED,)),
+    "no login": Wrong(log_in(), Unauthorized, "wants its clients to log in"),
     "wrong password": Wrong(
         log_in(basic_user="writer", basic_password=BAD_PASSWORD),
         Unauthorized,
-        "code 3",
+        "Check basic_user and basic_password",
         (BAD_PASSWORD, b64encode(f"writer:{BAD_PASSWORD}".encode()).decode()),
     ),
     "wrong client secret": Wrong(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import ssl
 import traceback
 from base64 import b64encode
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from eos.errors import ConfigurationError, Unauthorized
 from eos.transport.security import Security
+from tests.support import tokens
 
 SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
 
@@ -93,6 +95,21 @@ def test_a_password_never_shows_and_travels_to_executors():
     sent = login.credentials(1)
     assert (login.method_name, sent) == ("basic", f"spark:{SECRET}".encode())
     assert login.http_authorization(sent) == f"Basic {b64encode(sent).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (tokens.token("writer", life_s=-10), r"good until 20\d\d-.* UTC; here it is 20"),
+        (tokens.token("writer", life_s=10), r"good until 20\d\d-.* UTC; here it is 20"),
+        (tokens.token("writer", life_s=1e300), r"^Check the token\.$"),
+        (tokens.token("writer"), r"^Check the token\.$"),
+        ("no.jwt.at all", r"^Check the token\.$"),
+        ("", r"^Check the token\.$"),
+    ],
+)
+def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
+    assert re.search(says, Security(token="x").login.advice(sent.encode()))
 
 
 def test_what_a_peer_repeats_of_a_secret_is_hidden():
