@@ -116,9 +116,13 @@ class _KeptToken:
             self._token = b""
 
 
-@lru_cache(maxsize=16)
+kept_tokens: Final = lru_cache(maxsize=16)(_KeptToken)
+_kept_lock: Final = threading.Lock()
+
+
 def _kept(login: ByOAuth2) -> _KeptToken:
-    return _KeptToken(login)
+    with _kept_lock:  # else two threads may get two of them at the first time
+        return kept_tokens(login)
 
 
 # --- one token -----------------------------------------------------------------------------------

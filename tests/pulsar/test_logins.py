@@ -26,7 +26,7 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.steps import Step
-from eos.transport._oauth2 import _kept
+from eos.transport._oauth2 import kept_tokens
 from eos.transport.security import Security
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
@@ -56,7 +56,7 @@ def issuer(tmp_path_factory) -> Iterator[TokenServer]:
 @pytest.fixture
 def login(secured, issuer, tmp_path) -> Callable[[str], Security]:
     """A good login of the role ``writer``, by the name of its way."""
-    _kept.cache_clear()
+    kept_tokens.cache_clear()
     issuer.life_s, issuer.secret = 3600.0, CLIENT_SECRET
     issuer.write_credentials(CLIENT_SECRET)
 
@@ -123,6 +123,9 @@ def test_an_epoch_is_written_and_the_admin_api_answers(secured, login, make_driv
     transport = Transport(secured.broker.tls_admin_url, login(way), timeout_s=10)
     path = f"/lookup/v2/topic/persistent/{driver.topic.partition('://')[2]}"
     assert transport.ask_json("GET", path)["nativeUrl"] == secured.broker.service_url
+    broker_says = secured.broker.log()
+    assert '"basicAuthConf" : ***' in broker_says
+    assert not [one for one in (PASSWORD, CLIENT_SECRET, ADMIN) if one in broker_says]
 
 
 @pytest.mark.parametrize("way", ["oauth2", "basic"])
@@ -150,7 +153,7 @@ def test_recovery_logs_in_as_the_driver_did(
     assert driver.states("0")[-1] == "COMMITTED"
     monkeypatch.setenv("EOS_BASIC_PASSWORD", "wrong-" + PASSWORD)
     issuer.write_credentials("wrong-" + CLIENT_SECRET)
-    _kept.cache_clear()
+    kept_tokens.cache_clear()
     ended = recovery("orphans", *args, "--admin-url", secured.broker.tls_admin_url)
     assert ended.code not in (0, 1), ended
     assert PASSWORD not in ended.raw + ended.out + ended.err

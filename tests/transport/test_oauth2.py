@@ -20,7 +20,7 @@ from eos.errors import (
     ProtocolError,
     Unauthorized,
 )
-from eos.transport._oauth2 import FETCH_TIMEOUT_S, _kept
+from eos.transport._oauth2 import FETCH_TIMEOUT_S, kept_tokens
 from eos.transport.http import MAX_ANSWER_BYTES
 from eos.transport.security import Security
 from tests.support.http_server import scripted_server
@@ -32,7 +32,7 @@ TOKEN = "/token?x=1"
 
 @pytest.fixture
 def server(tmp_path) -> Iterator[TokenServer]:
-    _kept.cache_clear()
+    kept_tokens.cache_clear()
     with token_server(tmp_path, SECRET) as running:
         yield running
 
