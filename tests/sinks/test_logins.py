@@ -142,7 +142,9 @@ def test_spark_keeps_shows_and_logs_no_secret(secured, tmp_path, tmp_path_factor
             process.communicate(timeout=60)
         secrets += issuer.given
     shown |= contents(scratch) | {"stdout": "".join(printed), "stderr": err.read_text()}
-    assert "DEBUG:" in shown["stderr"]
+    assert "DEBUG:py4j.clientserver:Command to send" in shown["stderr"]
+    assert "tests.sinks.login_driver" in shown["process list"]
+    assert "CoarseGrainedExecutorBackend" in shown["process list"]
     for kind in ("/events/", "/spark-home/work/", "/checkpoint/", "/log/"):
         assert any(kind in name for name in shown), kind
     assert {
