@@ -334,6 +334,47 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.fixture
+def withdraw(secured) -> Iterator[Callable[[], None]]:
+    """Takes the permission on ``pulsar/system`` away, and gives it back at the end."""
+
+    def take() -> None:
+        secured.allow("pulsar/system")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:  # the broker notices a moment later
+            try:
+                with PulsarClient(
+                    secured.broker.service_url, security=Security(token=token("writer"))
+                ) as client:
+                    client.coordinators.count()
+            except Unauthorized:
+                return
+            time.sleep(0.1)
+        raise AssertionError("the role may still look there")
+
+    yield take
+    secured.allow("pulsar/system", "produce", "consume")
+
+
+def test_without_permission_on_pulsar_system_tasks_abort_and_a_driver_claims_nothing(
+    secured, login, make_driver, withdraw
+):
+    driver = make_driver(login("token"))
+    driver.run("0")
+    with (
+        failpoints.armed(Step.OPEN, withdraw),
+        pytest.raises(Unauthorized, match="pulsar/system/transaction_coordinator_assign") as caught,
+    ):
+        driver.run("1")
+    assert driver.states("1") == ["OPEN", "ABORTING", "ABORTED"]
+    assert driver.records()[-1].reason.detail == caught.value.message
+    before = driver.records()
+    with pytest.raises(Unauthorized, match="pulsar/system/transaction_coordinator_assign"):
+        make_driver(login("token")).run("1")
+    assert driver.records() == before
+    assert values(secured, driver) == rows_of("0")
+
+
 def test_a_namespace_that_requires_encryption_is_named_with_what_is_missing(
     secured, login, make_driver
 ):
