@@ -62,8 +62,7 @@ class ByOAuth2(Login):
     def __post_init__(self) -> None:
         if not self.credentials_file:
             raise ConfigurationError("oauth2_credentials_file must not be empty.")
-        parts = urlsplit(self.issuer_url)
-        if _https_origin(self.issuer_url) is None or parts.query or parts.fragment:
+        if _https_origin(self.issuer_url) is None or {"?", "#"} & set(self.issuer_url):
             # Its text may hold a password.
             raise ConfigurationError(
                 f"oauth2_issuer_url {_URL}, without user, password and query: "
@@ -100,13 +99,11 @@ class _KeptToken:
                 hint=_TOKEN_SERVER.hint,
             )
         try:
-            asked_at = time.monotonic()
-            if not self._token or asked_at >= self._use_until:
-                self._token = b""
+            asked_at, token = time.monotonic(), self._token
+            if not token or asked_at >= self._use_until:
                 token, life_s = _fetch(self._login, deadline)
                 self._token, self._use_until = token, asked_at + life_s * KEPT_SHARE
-                return token
-            return self._token
+            return token
         finally:
             self._lock.release()
 

@@ -211,7 +211,7 @@ def test_the_secret_is_not_printed_where_http_client_is_being_debugged(server, c
     "url",
     [
         "http://issuer", "issuer", "", "https://", "https://me:hunter2@issuer", "https://a b",
-        "https://issuer?x=hunter2", "https://issuer#hunter2", "https://issuer:x",
+        "https://issuer?x=hunter2", "https://issuer#hunter2", "https://issuer:x", "https://[::1",
     ],
 )  # fmt: skip
 def test_an_issuer_url_without_tls_or_with_more_than_a_path_is_refused_and_not_repeated(url):
