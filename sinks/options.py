@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Required, Self, TypedDict, TypeVar
 
 from pydantic import (
@@ -34,7 +35,15 @@ from sinks.clients import ClientOptions
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
-_SECRET = {"token", "storage_options"}
+_SECRET = {"token", "basic_password", "storage_options"}
+_LEFT_OUT = {
+    "encrypt": "end-to-end encryption is not supported yet, and nothing is written without it",
+    "crypto": "end-to-end encryption is not supported yet, and nothing is written without it",
+    "athenz": "logging in by Athenz is not supported",
+    "sasl": "logging in by Kerberos (SASL) is not supported",
+    "kerberos": "logging in by Kerberos (SASL) is not supported",
+}
+"""What Pulsar's own clients have; by a part of the option's name."""
 
 
 class SinkArguments(TypedDict, total=False):
@@ -73,6 +82,13 @@ class PulsarSinkArguments(SinkArguments, total=False):
     schema: str | Schema
     token: str | Callable[[], str] | None
     token_file: str | None
+    oauth2_issuer_url: str | None
+    oauth2_credentials_file: str | None
+    oauth2_audience: str | None
+    oauth2_scope: str | None
+    oauth2_trust_certs_file: str | None
+    basic_user: str | None
+    basic_password: str | None
     tls_trust_certs_file: str | None
     tls_certificate_file: str | None
     tls_private_key_file: str | None
@@ -165,6 +181,11 @@ class PulsarSinkOptions(SinkOptions):
             boolean, int8 to int64, float, double, date, timestamp; json, avro, protobuf (whole
             rows), key_value; or a schema of your own: ``AvroSchema('{...}')`` and others.
         token, token_file: authentication by token; a string or function, or a file.
+        oauth2_issuer_url, oauth2_credentials_file: authentication by OAuth2 client credentials: the
+            token server, and a JSON file with ``client_id`` and ``client_secret``.
+        oauth2_audience, oauth2_scope: what the token server wants to know besides.
+        oauth2_trust_certs_file: PEM file of the authorities that sign its certificate.
+        basic_user, basic_password: authentication by user name and password.
         tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
         tls_certificate_file, tls_private_key_file: authentication by client certificate.
     """
@@ -186,6 +207,13 @@ class PulsarSinkOptions(SinkOptions):
     value_schema: str | InstanceOf[Schema] = Field(default="bytes", alias="schema")
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None
+    oauth2_issuer_url: Text | None = None
+    oauth2_credentials_file: Text | None = None
+    oauth2_audience: Text | None = None
+    oauth2_scope: Text | None = None
+    oauth2_trust_certs_file: Text | None = None
+    basic_user: Text | None = None
+    basic_password: str | None = Field(default=None, repr=False)
     tls_trust_certs_file: Text | None = None
     tls_certificate_file: Text | None = None
     tls_private_key_file: Text | None = None
@@ -245,13 +273,7 @@ class PulsarSinkOptions(SinkOptions):
     @property
     def security(self) -> Security:
         """Authentication and TLS, as the client takes them."""
-        return Security(
-            token=self.token,
-            token_file=self.token_file,
-            tls_trust_certs_file=self.tls_trust_certs_file,
-            tls_certificate_file=self.tls_certificate_file,
-            tls_private_key_file=self.tls_private_key_file,
-        )
+        return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
 
     @property
     def creation(self) -> TopicCreation | None:
@@ -367,9 +389,15 @@ def _explain(error: Any, known: str) -> str:
     match error["type"]:
         case "missing":
             return f"option {name!r} is required"
+        case "extra_forbidden" if left_out := _left_out(name):
+            return f"option {name!r}: {left_out}"
         case "extra_forbidden":
             return f"there is no option {name!r}; options are: {known}"
         case _ if name in _SECRET:
             return f"option {name!r} has the wrong type"
         case _:
             return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"
+
+
+def _left_out(name: str) -> str | None:
+    return next((why for part, why in _LEFT_OUT.items() if part in name.lower()), None)
