@@ -154,7 +154,7 @@ def table(found: dict[str, dict[str, float]], rows: int) -> str:
     count = int(found["bytes"]["count"])
     lines = [
         f"Records of eight fields, {_AVRO_BYTES} bytes in Avro, one partition: {rows:,} rows a run,"
-        f" {_SLOW_ROWS:,} for Protobuf and `pulsar-client`, which encode rows one by one in Python.",
+        f" {_SLOW_ROWS:,} for Protobuf and `pulsar-client`, which encode row by row in Python.",
         "",
         f"| schema | rows/s, median of {count} | lowest to highest | of raw bytes |",
         "|---|---:|---|---:|",
