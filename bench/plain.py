@@ -46,5 +46,5 @@ class PlainTask:
 
 def write(df: DataFrame, task: PlainTask) -> int:
     """All rows of ``df``; how many."""
-    rows = select_columns(df).mapInArrow(task, "records long").collect()
+    rows = select_columns(df).rows.mapInArrow(task, "records long").collect()
     return sum(row.records for row in rows)

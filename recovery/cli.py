@@ -18,6 +18,7 @@ from recovery.verbs.abort import abort
 from recovery.verbs.decide import decide_verb
 from recovery.verbs.doctor import doctor
 from recovery.verbs.heal import heal
+from recovery.verbs.metrics import metrics
 from recovery.verbs.orphans import orphans
 from recovery.verbs.repair import repair
 from recovery.verbs.resolve import resolve_verb
@@ -50,6 +51,7 @@ app = typer.Typer(
 )
 app.command("status")(verb(status))
 app.command("show")(verb(show))
+app.command("metrics")(verb(metrics))
 app.command("resolve")(verb(resolve_verb))
 app.command("abort")(verb(abort))
 app.command("decide")(verb(decide_verb))

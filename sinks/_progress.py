@@ -15,11 +15,30 @@ logger = logging.getLogger(__name__)
 _NAMED: Final = 5
 
 
-def log_written(result: EpochResult, epoch: str, seconds: float) -> None:
+def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) -> None:
     """A line for an epoch that was written now: its rows, bytes and time."""
-    if result.status == "written" and result.records is not None and result.bytes is not None:
-        size = f"{result.records:,} rows, {result.bytes / 1e6:,.1f} MB"
-        logger.info("%s: %s, %.2f s, transaction %s", epoch, size, seconds, result.txn)
+    if result.status != "written" or result.records is None or result.bytes is None:
+        return
+    size = f"{result.records:,} rows, {result.bytes / 1e6:,.1f} MB"
+    logger.info(
+        "epoch %s of sink %s: %s, %.2f s, transaction %s",
+        epoch,
+        sink_id,
+        size,
+        result.duration_s,
+        result.txn,
+        extra={
+            "sink": sink_id,
+            "query": query_id,
+            "epoch": epoch,
+            "transaction": str(result.txn) if result.txn else None,
+            "rows": result.records,
+            "bytes": result.bytes,
+            "duration_s": result.duration_s,
+            "steps_s": result.steps_s,
+            "attempts": result.attempts,
+        },
+    )
 
 
 def warn_of_new_topic(history: History, topic: TopicName) -> None:

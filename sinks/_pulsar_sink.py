@@ -38,8 +38,10 @@ class PulsarSink(Sink):
     so), ``key`` (string or binary), ``partition`` (a number from 0 on), ``event_time`` (timestamp,
     or milliseconds since 1970), ``properties`` (map of string to string), ``ordering_key`` (binary
     or string), ``topic`` (string: without the option of that name, rows go where they say, all in
-    one transaction). Rows go to the partition that they name, else to that of their key, where the
-    Java client would send it (``hashing``); the others stay together, one partition for each task.
+    one transaction). With a ``schema`` of records whole rows go in, and the message's own columns
+    begin with two underscores: ``__key``. Rows go to the partition that they name, else to that of
+    their key, where the Java client would send it (``hashing``); the others stay together, one
+    partition for each task.
 
     The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
     then the sink is claimed, and a driver that holds it elsewhere is fenced.
@@ -97,7 +99,8 @@ class PulsarOutput(Output):
         """See ``Output``."""
         assert isinstance(part, PulsarPart)
         assert part.txn is not None
-        rows = select_columns(df, names_topics=self._options.topic is None)
+        schema = self._options.schema_of_values
+        columns = select_columns(df, names_topics=self._options.topic is None, schema=schema)
         topics = () if self._options.topic is None else self._topics()
         self.participant.touches(topics)
         task = WriteTask(
@@ -105,15 +108,17 @@ class PulsarOutput(Output):
             txn=part.txn,
             call=part.call,
             topics=topics,
-            create_topics=self._options.create_topics,
-            spread=bool({"key", "partition", "topic"}.intersection(rows.columns)),
+            creation=self._options.creation,
+            spread=bool({"key", "partition", "topic"}.intersection(columns.rows.columns)),
             max_batch_bytes=self._options.max_batch_bytes,
             compression=Compression.parse(self._options.compression),
             hashing=Hashing(self._options.hashing),
             by_key=self._options.batching == "by_key",
             tombstones=self._options.null_values == "tombstone",
+            schema=schema,
+            value_type=columns.value_type,
         )
-        writing = rows.mapInArrow(task, SUMMARY_SCHEMA)
+        writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
 
         def write() -> Sequence[TaskSummary]:
             with tagged_jobs(context):
@@ -126,14 +131,19 @@ class PulsarOutput(Output):
 
     def _topics(self) -> tuple[str, ...]:
         """The exact names of the topic's partitions, fixed here for the whole epoch."""
+        creation = self._options.creation
         try:
             return self._partitions()
         except TopicNotFound as error:
-            if not self._options.create_topics:
+            if creation is None:
                 error.hint = "Create the topic, or set create_topics=True."
                 raise
-            self.participant.client.create_unpartitioned(str(self._options.topic_name))
+        client, options = self.participant.client, self._options.client
+        creation.create(self._options.topic_name, client, options)
+        if not creation.partitions:
+            # Not asked: the question creates a partitioned topic where namespaces make such.
             return (str(self._options.topic_name),)
+        return self._partitions()
 
     def _partitions(self) -> tuple[str, ...]:
         name = self._options.topic_name

@@ -18,10 +18,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from eos import failpoints
-from eos.client import Producer, PulsarClient, Transaction
+from eos.client import Producer, Transaction
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
+from eos.schemas import Schema
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
@@ -36,6 +37,8 @@ from eos.wire.batch import (
     split_by_partition,
     with_chosen,
 )
+from sinks._creation import TopicCreation
+from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
 from sinks.clients import ClientOptions, kept_client
 
@@ -53,21 +56,24 @@ class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
-    when the rows name their topics, which ``create_topics`` allows to be new ones. ``spread`` says
-    whether rows of one task go to several partitions.
+    when the rows name their topics, which ``creation`` may have to make first. ``spread`` says
+    whether rows of one task go to several partitions. ``value_type`` is that of the values before
+    Spark made JSON of them; None without a schema.
     """
 
     client: ClientOptions
     txn: TxnId
     call: RollCall
     topics: tuple[str, ...]
-    create_topics: bool
+    creation: TopicCreation | None
     spread: bool
     max_batch_bytes: int
     compression: Compression
     hashing: Hashing
     by_key: bool
     tombstones: bool
+    schema: Schema | None
+    value_type: pa.DataType | None
 
     @property
     def gathered_bytes(self) -> int:
@@ -132,10 +138,11 @@ class _Run:
             )
             failpoints.reached(TaskStep.ANSWER)
             txn = client.join(task.txn)
-            topics = TaskTopics(client, task.topics, create=task.create_topics)
+            topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
+            schemas = TaskSchemas(client, task.schema, task.value_type)
             writers: dict[str, _PartitionWriter] = {}
             try:
-                self._send(batches, client, txn, topics, writers)
+                self._send(batches, schemas, txn, topics, writers)
                 # Closed before the summary goes out: nothing of this task is under way then (I3).
                 figures = _closed([writers[name] for name in sorted(writers)])
             except BaseException:
@@ -149,7 +156,7 @@ class _Run:
     def _send(
         self,
         batches: Iterable[pa.RecordBatch],
-        client: PulsarClient,
+        schemas: TaskSchemas,
         txn: Transaction,
         topics: TaskTopics,
         writers: dict[str, _PartitionWriter],
@@ -160,13 +167,15 @@ class _Run:
             parts = [
                 (names[index], rows)
                 for names, of_topic in topics.split(batch)
-                for index, rows in _split(of_topic, len(names), turn % len(names), self.task)
+                for index, rows in _split(
+                    schemas.encoded(of_topic, names[0]), len(names), turn % len(names), self.task
+                )
             ]
             # Two texts of a column may name one topic.
-            new = list(dict.fromkeys(name for name, _ in parts if name not in writers))
-            producers = client.producers(new, txn=txn)
+            new = dict.fromkeys(name for name, _ in parts if name not in writers)
+            producers = schemas.producers(new, txn)
             failpoints.reached(TaskStep.REGISTER)
-            for name, producer in zip(new, producers, strict=True):
+            for name, producer in producers.items():
                 writers[name] = _PartitionWriter(producer, txn, self.task)
             for name, rows in parts:
                 writers[name].write(rows)

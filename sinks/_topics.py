@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
+from sinks._creation import TopicCreation
+from sinks.clients import ClientOptions
 
 _OURS = "__"
 """How the names of receipt topics, and of the broker's own ones, begin."""
@@ -21,13 +23,22 @@ class TaskTopics:
 
     Args:
         fixed: exact names of the one topic's partitions; none: each row has a column ``topic``.
-        create: make a topic that is not there, unpartitioned.
+        creation: makes a topic that is not there; None: that is an error.
+        options: of ``client``.
     """
 
-    def __init__(self, client: PulsarClient, fixed: tuple[str, ...], *, create: bool) -> None:
+    def __init__(
+        self,
+        client: PulsarClient,
+        fixed: tuple[str, ...],
+        *,
+        creation: TopicCreation | None,
+        options: ClientOptions,
+    ) -> None:
         self._client = client
         self._fixed = fixed
-        self._create = create
+        self._creation = creation
+        self._options = options
         self._found: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -69,19 +80,20 @@ class TaskTopics:
         name = _parsed(text)
         full = str(name)
         if full not in self._found:
-            count = self._count(full)
+            count = self._count(name)
             self._found[full] = tuple(str(partition) for partition in name.partitions(count))
         return self._found[full]
 
-    def _count(self, topic: str) -> int:
+    def _count(self, topic: TopicName) -> int:
         try:
-            return self._client.partition_count(topic)
+            return self._client.partition_count(str(topic))
         except TopicNotFound as error:
-            if not self._create:
+            if self._creation is None:
                 error.hint = "Create the topic, or set create_topics=True."
                 raise
-        self._client.create_unpartitioned(topic)
-        return self._client.partition_count(topic)  # somebody else may have made it, partitioned
+        self._creation.create(topic, self._client, self._options)
+        # Asked again: somebody else may have made it, with another number of partitions.
+        return self._client.partition_count(str(topic))
 
 
 def _parsed(text: str) -> TopicName:

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
     ShortType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
 from eos.errors import InputError
+from eos.schemas import KeyValueSchema, PrimitiveSchema, Schema
 
+_IN_SCHEMAS: Final = (
+    BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType,
+    StringType, BinaryType, DateType, TimestampType, TimestampNTZType,
+)  # fmt: skip
 _TEXT: Final = (StringType, BinaryType)
-_ENCODE: Final = "Encode the rows first, for example to_json(struct('*')) AS value."
+_ENCODE: Final = (
+    "Choose a schema for whole rows, schema='json' for example; or encode them first: "
+    "to_json(struct('*')) AS value."
+)
 
 
 def _check_text(name: str, kind: DataType, hint: str) -> None:
@@ -100,22 +118,53 @@ COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
 """Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
 
 
-def select_columns(df: DataFrame, *, names_topics: bool = False) -> DataFrame:
-    """``df`` as value (binary or string), key (string or binary), event_time (long,
-    milliseconds), properties (map of strings), ordering_key (binary) and partition (long); the
-    optional ones only where ``df`` has them.
+_DELAYED: Final = ("deliver_at", "deliver_after")
+_ROW_PREFIX: Final = "__"
+"""How the columns of a whole row begin that are the message's, not the record's."""
+
+_TO_JSON: Final = (
+    "to_json({column}, map('timeZone', 'UTC', "
+    "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\"))"
+)
+
+
+@dataclass(frozen=True)
+class MessageColumns:
+    """What the tasks get.
+
+    Attributes:
+        rows: value, key, event_time (long, milliseconds), properties (map of strings), ordering_key
+            (binary), partition (long) and topic; the optional ones only where they were given.
+        value_type: of the column ``value`` (with a key_value schema, of a struct of key and value)
+            before it became JSON; None without a schema.
+    """
+
+    rows: DataFrame
+    value_type: pa.DataType | None
+
+
+def select_columns(
+    df: DataFrame, *, names_topics: bool = False, schema: Schema | None = None
+) -> MessageColumns:
+    """The columns of messages, in the form that tasks take.
 
     Args:
         names_topics: each row says in ``topic`` where it goes; otherwise that column is left out,
             because an option goes before it (as in Spark's Kafka sink).
+        schema: of the values. One of records takes whole rows: without a column ``value`` that is a
+            struct, all columns are the record's fields, but for those of the message, which begin
+            with two underscores: ``__key``, ``__event_time``, ``__topic`` and so on.
 
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
     """
-    kinds = {field.name: field.dataType for field in df.schema.fields}
-    if len(kinds) < len(df.schema.fields):
-        twice = next(name for name in kinds if df.columns.count(name) > 1)
+    twice = next((name for name in df.columns if df.columns.count(name) > 1), None)
+    if twice is not None:
         raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
+    if schema is not None and not isinstance(schema, PrimitiveSchema):
+        df = _whole_rows(df)
+    kinds = {field.name: field.dataType for field in df.schema.fields}
     if "value" not in kinds:
         raise InputError(
             f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",
@@ -124,19 +173,94 @@ def select_columns(df: DataFrame, *, names_topics: bool = False) -> DataFrame:
     if names_topics and "topic" not in kinds:
         raise InputError(
             "There is no column 'topic', and the sink has no option of that name.",
-            hint="Set the option for one topic; add the column for many.",
+            hint="Set the option for one topic; add the column for many (__topic in whole rows).",
         )
     unknown = [name for name in kinds if name not in COLUMNS]
+    if any(name.startswith(_DELAYED) for name in unknown):
+        raise InputError(
+            "Delayed delivery does not go together with transactions.",
+            hint="Drop the column, and let consumers wait: put the moment into a property.",
+        )
     if unknown:
         raise InputError(
             f"Columns {', '.join(map(repr, unknown))} would not be written: a sink takes "
             f"{', '.join(COLUMNS)}.",
             hint="Drop them, or encode them into 'value'.",
         )
-    return df.selectExpr(
+    encoded = _encoded_columns(schema)
+    rows = df.selectExpr(
         *(
-            convert(kinds[name])
+            encoded.get(name) or convert(kinds[name])
             for name, convert in COLUMNS.items()
             if name in kinds and (name != "topic" or names_topics)
         )
     )
+    return MessageColumns(rows, _value_type(df, schema))
+
+
+def _whole_rows(df: DataFrame) -> DataFrame:
+    """Whole rows as a struct ``value`` beside the columns of messages."""
+    kinds = {field.name: field.dataType for field in df.schema.fields}
+    if isinstance(kinds.get("value"), StructType):
+        return df
+    ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
+    fields = [name for name in df.columns if not name.startswith(_ROW_PREFIX)]
+    strange = [name for name in df.columns if name.startswith(_ROW_PREFIX) and name not in ours]
+    if strange:
+        raise InputError(
+            f"Columns {', '.join(map(repr, strange))}: what begins with {_ROW_PREFIX} is the "
+            f"message's own, and a message has {', '.join(ours)}.",
+            hint="Rename or drop them.",
+        )
+    if not fields:
+        raise InputError("There are no columns for the record, only those of the message.")
+    quoted = (f"`{name.replace('`', '``')}`" for name in fields)
+    return df.selectExpr(
+        f"struct({', '.join(quoted)}) AS value",
+        *(f"`{name}` AS `{ours[name]}`" for name in df.columns if name in ours),
+    )
+
+
+def _encoded_columns(schema: Schema | None) -> dict[str, str]:
+    """Column -> its SQL, where a schema decides about it."""
+    if schema is None:
+        return {}
+    names = ("key", "value") if isinstance(schema, KeyValueSchema) else ("value",)
+    return {
+        name: f"{_TO_JSON.format(column=name)} AS {name}" if name in schema.json_columns else name
+        for name in names
+    }
+
+
+def _value_type(df: DataFrame, schema: Schema | None) -> pa.DataType | None:
+    """Found here, so that a type that can't be written is refused before anything is begun."""
+    if schema is None:
+        return None
+    wanted = df.schema["value"].dataType
+    if isinstance(schema, KeyValueSchema):
+        if "key" not in df.columns:
+            raise InputError("There is no column 'key': a key_value schema needs one.")
+        wanted = StructType([df.schema["key"], df.schema["value"]])
+    _check_has_schema(wanted, "")
+    kind = to_arrow_type(wanted, timezone="UTC")
+    schema.writer(kind)
+    return kind
+
+
+def _check_has_schema(kind: DataType, path: str) -> None:
+    """Types of Spark's own, VARIANT for one, are something else in Arrow: they are found here."""
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                _check_has_schema(field.dataType, f"{path}.{field.name}".lstrip("."))
+        case ArrayType():
+            _check_has_schema(kind.elementType, f"{path}[]")
+        case MapType():
+            _check_has_schema(kind.keyType, f"{path}{{}}")
+            _check_has_schema(kind.valueType, f"{path}{{}}")
+        case _ if not isinstance(kind, _IN_SCHEMAS):
+            where = f"Column {path!r}" if path else "The value"
+            raise InputError(
+                f"{where} is {kind.simpleString()}, which no schema has.",
+                hint="Cast it, to string for example, or drop it.",
+            )

@@ -11,6 +11,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     StringConstraints,
     ValidationError,
     field_validator,
@@ -23,10 +24,13 @@ from eos.commit_log import KEEP_EPOCHS
 from eos.commit_log.location import Location
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
-from eos.ids import TopicName, check_sink_id
+from eos.events import EpochListener
+from eos.ids import MAX_PARTITIONS, TopicName, check_sink_id
+from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from eos.wire.batch import Compression
+from sinks._creation import TopicCreation
 from sinks.clients import ClientOptions
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -56,6 +60,7 @@ class SinkArguments(TypedDict, total=False):
     resolve_timeout_s: float
     keep_epochs: int
     storage_options: Mapping[str, str] | None
+    listeners: Sequence[EpochListener]
 
 
 class PulsarSinkArguments(SinkArguments, total=False):
@@ -64,7 +69,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     service_url: Required[str]
     topic: str | None
     admin_url: str | None
-    create_topics: bool
+    create_topics: bool | int
     receipt_namespace: str | None
     transaction_ttl_s: float
     request_timeout_s: float
@@ -74,6 +79,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     hashing: Literal["java", "murmur3"]
     batching: Literal["by_size", "by_key"]
     null_values: Literal["refuse", "tombstone"]
+    schema: str | Schema
     token: str | Callable[[], str] | None
     token_file: str | None
     oauth2_issuer_url: str | None
@@ -106,6 +112,7 @@ class SinkOptions(BaseModel):
         keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
             the ones that `eos-recovery verify` can check.
         storage_options: for a commit log in an object store, as ``deltalake`` takes them.
+        listeners: who is told of every epoch: metrics, traces, or your own ``EpochListener``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -120,6 +127,7 @@ class SinkOptions(BaseModel):
     resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS
     storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
+    listeners: tuple[InstanceOf[EpochListener], ...] = ()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -132,7 +140,8 @@ class SinkOptions(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            known = ", ".join(sorted(cls.model_fields))
+            fields = cls.model_fields.items()
+            known = ", ".join(sorted(field.alias or name for name, field in fields))
             wrong = "; ".join(_explain(one, known) for one in error.errors())
             raise ConfigurationError(f"{wrong}.") from None
 
@@ -155,7 +164,8 @@ class PulsarSinkOptions(SinkOptions):
         service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
         topic: where the rows go; partitioned or not. None: each row says so in a column ``topic``.
         admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
-        create_topics: create an unknown topic (unpartitioned) instead of refusing it.
+        create_topics: create an unknown topic, unpartitioned, instead of refusing it; a number:
+            with so many partitions, which needs ``admin_url``.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
             required when rows name their topics.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
@@ -167,6 +177,9 @@ class PulsarSinkOptions(SinkOptions):
         batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
             Key_Shared subscription gives each key to one consumer. It makes more, smaller entries.
         null_values: refuse them; or tombstone: a compacted topic drops the key of such a row.
+        schema: of the values, registered with the topic: bytes (nothing is registered), string,
+            boolean, int8 to int64, float, double, date, timestamp; json, avro, protobuf (whole
+            rows), key_value; or a schema of your own: ``AvroSchema('{...}')`` and others.
         token, token_file: authentication by token; a string or function, or a file.
         oauth2_issuer_url, oauth2_credentials_file: authentication by OAuth2 client credentials: the
             token server, and a JSON file with ``client_id`` and ``client_secret``.
@@ -180,7 +193,7 @@ class PulsarSinkOptions(SinkOptions):
     service_url: Text
     topic: Text | None = None
     admin_url: Text | None = None
-    create_topics: bool = False
+    create_topics: bool | Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = False
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
     transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -190,6 +203,8 @@ class PulsarSinkOptions(SinkOptions):
     hashing: Literal["java", "murmur3"] = "java"
     batching: Literal["by_size", "by_key"] = "by_size"
     null_values: Literal["refuse", "tombstone"] = "refuse"
+    # Pydantic's models have an attribute of the option's name.
+    value_schema: str | InstanceOf[Schema] = Field(default="bytes", alias="schema")
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None
     oauth2_issuer_url: Text | None = None
@@ -224,6 +239,19 @@ class PulsarSinkOptions(SinkOptions):
             )
         return self
 
+    @model_validator(mode="after")
+    def _can_create_partitions(self) -> Self:
+        if self.creation is not None and self.creation.partitions and self.admin_url is None:
+            raise ValueError("create_topics with a number of partitions needs admin_url")
+        return self
+
+    @field_validator("value_schema")
+    @classmethod
+    def _schema(cls, value: str | Schema) -> str | Schema:
+        if isinstance(value, str):
+            allowed(schema_of, value)
+        return value
+
     @field_validator("compression")
     @classmethod
     def _compression(cls, value: str) -> str:
@@ -246,6 +274,20 @@ class PulsarSinkOptions(SinkOptions):
     def security(self) -> Security:
         """Authentication and TLS, as the client takes them."""
         return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
+
+    @property
+    def creation(self) -> TopicCreation | None:
+        """How topics are made that are not there; None: they are not."""
+        if self.create_topics is False:
+            return None
+        partitions = 0 if self.create_topics is True else self.create_topics
+        return TopicCreation(partitions, self.admin_url)
+
+    @property
+    def schema_of_values(self) -> Schema | None:
+        """The schema; None: values are bytes."""
+        chosen = self.value_schema
+        return chosen if isinstance(chosen, Schema) else schema_of(chosen)
 
     @property
     def client(self) -> ClientOptions:

@@ -24,7 +24,8 @@ Frames = Callable[[DataFrame], Sequence[DataFrame]]
 
 _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
-_SHARED = tuple(name for name in SinkOptions.model_fields if name != "storage_options")
+_OWN: Final = ("storage_options", "listeners")
+_SHARED = tuple(name for name in SinkOptions.model_fields if name not in _OWN)
 
 
 def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
@@ -44,8 +45,9 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
     a reader may see the one and not yet the other.
 
     Args:
-        sinks: with the same ``sink_id``, ``commit_log`` and other options that all sinks have. One
-            of them at most may be a ``PulsarSink``: two prepared transactions can expire apart.
+        sinks: with the same ``sink_id``, ``commit_log`` and other options that all sinks have; the
+            listeners of each are told. One of them at most may be a ``PulsarSink``: two prepared
+            transactions can expire apart.
         frames: makes each sink's DataFrame of the epoch's; all get the same one when None. It is
             called more than once for an epoch, so it must do nothing else. The epoch's DataFrame is
             computed once, and kept until all outputs have it (Spark's local checkpoint). When a
@@ -89,7 +91,9 @@ class _AllOrNothing(Sink):
     """See ``all_or_nothing``."""
 
     def __init__(self, sinks: tuple[Sink, ...], frames: Frames | None) -> None:
-        super().__init__(sinks[0].options)
+        listeners = {id(one): one for sink in sinks for one in sink.options.listeners}
+        options = sinks[0].options.model_copy(update={"listeners": tuple(listeners.values())})
+        super().__init__(options)
         self._sinks = sinks
         self._frames = frames
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog, has_log
-from eos.committer import Committer, EpochResult, Reports
+from eos.committer import Committer, EpochResult, Observer, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.protocol import (
     BATCH,
@@ -69,6 +68,7 @@ class Sink(ABC):
         self._outputs: list[Output] = []
         self._committer: Committer | None = None
         self._failed: dict[str, _Failed] = {}
+        self._observer = Observer(options.sink_id, options.listeners)
 
     @abstractmethod
     def outputs(self) -> list[Output]:
@@ -127,7 +127,7 @@ class Sink(ABC):
         return self._reported(df, context, BATCH, batch_key(epoch))
 
     def close(self) -> None:
-        """Free connections. The claim stays: the next driver takes it over."""
+        """Free connections, tell listeners the rest. The claim stays: the next driver takes it."""
         with self._lock:
             outputs, self._outputs = self._outputs, []
             committer, self._committer = self._committer, None
@@ -138,6 +138,7 @@ class Sink(ABC):
         finally:
             for output in outputs:
                 output.participant.close()
+            self._observer.close()
 
     def _named(self, epoch: object) -> str:
         return f"epoch {epoch} of sink {self.options.sink_id}"
@@ -145,35 +146,36 @@ class Sink(ABC):
     def _reported(
         self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
     ) -> EpochResult:
-        started = time.monotonic()
-        result = self._run(df, context, query_id, epoch, **known)
-        log_written(result, self._named(epoch), time.monotonic() - started)
+        with self._lock, self._observer.epoch(query_id, epoch) as call:
+            result = self._run(df, context, query_id, epoch, watch=call.watch, **known)
+            call.returns(result)
+        with contextlib.suppress(Exception):  # a log handler that raises: the epoch is written
+            log_written(result, self.options.sink_id, query_id, epoch)
         return result
 
     def _run(
         self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
     ) -> EpochResult:
-        with self._lock:
-            try:
-                self._check_order(query_id, epoch)
-                committer = self._opened(df, query_id, epoch)
-                result = committer.run_epoch(
-                    query_id,
-                    epoch,
-                    lambda parts: self._plan(df, context, parts),
-                    **known,
-                    # A batch job's caller may end the process, or look at the log, right away.
-                    notes_later=query_id != BATCH,
-                    may_rerun=lambda: query_id == BATCH or may_rerun(df),
-                )
-            except BaseException as error:
-                twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
-                self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, twice))
-                if isinstance(error, EosError):
-                    error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
-                raise
-            self._failed.pop(query_id, None)
-            return result
+        try:
+            self._check_order(query_id, epoch)
+            committer = self._opened(df, query_id, epoch)
+            result = committer.run_epoch(
+                query_id,
+                epoch,
+                lambda parts: self._plan(df, context, parts),
+                **known,
+                # A batch job's caller may end the process, or look at the log, right away.
+                notes_later=query_id != BATCH,
+                may_rerun=lambda: query_id == BATCH or may_rerun(df),
+            )
+        except BaseException as error:
+            twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
+            self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, twice))
+            if isinstance(error, EosError):
+                error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
+            raise
+        self._failed.pop(query_id, None)
+        return result
 
     def _check_order(self, query_id: str, epoch: str) -> None:
         """The log knows of most epochs that failed; of those before a claim only this object does.
@@ -216,6 +218,7 @@ class Sink(ABC):
                 options.sink_id,
                 storage_options=options.storage_options,
                 keep_epochs=options.keep_epochs,
+                on_append=self._observer.state_changed,
             )
             for output, frame in zip(outputs, self.frames(df), strict=True):
                 output.on_open(log.history, frame)

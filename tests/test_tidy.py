@@ -37,23 +37,28 @@ MAY_IMPORT: dict[str, set[str]] = {
     "retry": {"errors"},
     "failpoints": {"errors", "steps"},
     "wire": {"errors", "ids"},
+    "schemas": {"errors", "wire"},
     "transport": {"errors", "wire"},
     "client": {"errors", "ids", "retry", "transport", "wire"},
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
     "participant": {"protocol", "transport"},
+    "events": {"protocol", "steps"},
+    "metrics": {"events", "protocol"},
+    "tracing": {"events"},
     "_disk": set(),
     "_credentials": set(),
     "commit_log": {
-        "_credentials", "_disk", "errors", "failpoints", "ids", "participant", "protocol", "steps",
-        "summary",
+        "_credentials", "_disk", "errors", "events", "failpoints", "ids", "participant", "protocol",
+        "steps", "summary",
     },
     "delta": {
         "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "participant",
         "protocol", "retry", "steps",
     },
     "committer": {
-        "commit_log", "errors", "failpoints", "participant", "protocol", "retry", "steps",
+        "commit_log", "errors", "events", "failpoints", "participant", "protocol", "retry",
+        "steps",
     },
     "pulsar": {
         "admin", "client", "errors", "failpoints", "ids", "participant", "protocol", "retry",
@@ -114,6 +119,17 @@ def test_only_sinks_import_pyspark_and_only_tests_and_the_demo_import_chaos():
         assert top in MAY_IMPORT_PYSPARK or "pyspark" not in tops, path
         assert top in MAY_IMPORT_CHAOS or "chaos" not in tops, path
         assert top not in ("eos", "sinks") or not tops & {"tests", "examples", "recovery"}, path
+
+
+def test_the_core_knows_no_system_that_looks_on():
+    found: dict[str, set[str]] = {"prometheus_client": set(), "opentelemetry": set()}
+    for path in files(*PRODUCT):
+        for name in {name.split(".")[0] for name in imports(path)} & found.keys():
+            found[name].add(name_of(path))
+    assert found == {
+        "prometheus_client": {"eos/metrics.py", "recovery/verbs/metrics.py"},
+        "opentelemetry": {"eos/tracing.py"},
+    }
 
 
 def test_no_module_imports_itself_by_way_of_others():

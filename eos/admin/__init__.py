@@ -1,7 +1,30 @@
 """Pulsar's admin REST API: the questions that only it answers, and how they are asked safely."""
 
-from eos.admin._client import AdminClient
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eos.admin._creation import create_topic
 from eos.admin._facts import CoordinatorState, OpenTransaction, ReadPosition
 from eos.admin._transport import Transport
 
-__all__ = ["AdminClient", "CoordinatorState", "OpenTransaction", "ReadPosition", "Transport"]
+if TYPE_CHECKING:
+    from eos.admin._client import AdminClient
+
+__all__ = [
+    "AdminClient",
+    "CoordinatorState",
+    "OpenTransaction",
+    "ReadPosition",
+    "Transport",
+    "create_topic",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Late (PEP 562): executors create topics, and do not have the client's pydantic.
+    if name == "AdminClient":
+        from eos.admin._client import AdminClient
+
+        return AdminClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

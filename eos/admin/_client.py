@@ -5,14 +5,13 @@ Source: the paths of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 has them.
 
 from __future__ import annotations
 
-import http
 import time
-import urllib.parse
 from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from eos.admin import _shapes as shapes
+from eos.admin._creation import create_topic, path_of
 from eos.admin._facts import CoordinatorState, OpenTransaction, ReadPosition
 from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
@@ -22,7 +21,6 @@ from eos.transport.security import Security
 
 _VERSION: Final = "/admin/v2/brokers/version"
 _VERSION_CHARS: Final = 100
-_CONFLICT: Final = http.HTTPStatus.CONFLICT  # it is there already
 
 T = TypeVar("T")
 
@@ -77,7 +75,7 @@ class AdminClient:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        name = _path_of(topic)
+        name = path_of(topic)
         buffer = self._read(f"/admin/v3/transactions/transactionBufferStats/{name}", shapes.buffer)
         stats = self._read(f"/admin/v2/persistent/{name}/internalStats", shapes.ledgers)
         return ReadPosition(
@@ -95,7 +93,7 @@ class AdminClient:
         Source: ``transactionInBufferStats`` answers ``{"startPosition": ..., "aborted": false}``
         for it (measured on 4.2.4).
         """
-        name = _path_of(topic)
+        name = path_of(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         try:
             return self._read(path, shapes.is_open_in_buffer)
@@ -104,23 +102,23 @@ class AdminClient:
 
     def create_topic(self, topic: TopicName) -> None:
         """Create ``topic``, unpartitioned, whatever its namespace lets clients create."""
-        self._transport.ask("PUT", f"/admin/v2/persistent/{_path_of(topic)}", also=_CONFLICT)
+        create_topic(self._transport, topic)
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
         """The exact topics of a name."""
         if topic.partition_index is not None:
             return [topic]
-        path = f"/admin/v2/persistent/{_path_of(topic)}/partitions"
+        path = f"/admin/v2/persistent/{path_of(topic)}/partitions"
         return topic.partitions(self._read(path, shapes.partitions))
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Names of a topic's durable subscriptions."""
-        path = f"/admin/v2/persistent/{_path_of(topic)}/subscriptions"
+        path = f"/admin/v2/persistent/{path_of(topic)}/subscriptions"
         return self._read(path, shapes.names)
 
     def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
         """The backlog quotas that are set on a topic itself, by their kind."""
-        path = f"/admin/v2/persistent/{_path_of(topic)}/backlogQuotaMap?applied=false"
+        path = f"/admin/v2/persistent/{path_of(topic)}/backlogQuotaMap?applied=false"
         return self._read(path, shapes.quotas)
 
     def policies(self, namespace: str) -> dict[str, Any]:
@@ -156,7 +154,3 @@ class AdminClient:
             raise ProtocolError(
                 f"The admin API's answer to {path} is not one of Pulsar's: {str(error)[:200]}."
             ) from None
-
-
-def _path_of(topic: TopicName) -> str:
-    return f"{topic.namespace_name}/{urllib.parse.quote(topic.local, safe='')}"

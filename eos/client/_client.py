@@ -22,6 +22,7 @@ from eos.client.producer import Producer
 from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.security import Security
+from eos.wire.commands import SchemaInfo
 
 _OPENED_AT_ONCE: Final = 32
 
@@ -79,6 +80,10 @@ class PulsarClient:
         """
         return self.lookup.partition_count(TopicName.parse(topic))
 
+    def schema(self, topic: str) -> SchemaInfo | None:
+        """The newest schema of ``topic`` in the broker's registry; None: it has none."""
+        return self.lookup.schema(TopicName.parse(topic).base)
+
     def exists(self, topic: str) -> bool:
         """Whether ``topic``, or one exact ``...-partition-n``, is there. Creates nothing.
 
@@ -120,21 +125,29 @@ class PulsarClient:
         """
         self._open_producer(TopicName.parse(topic)).close()
 
-    def producers(self, topics: Sequence[str], *, txn: Transaction | None = None) -> list[Producer]:
+    def producers(
+        self,
+        topics: Sequence[str],
+        *,
+        txn: Transaction | None = None,
+        schema: SchemaInfo | None = None,
+    ) -> list[Producer]:
         """A producer on each of ``topics``, opened side by side: many take little longer than one.
 
         Args:
             txn: registers ``topics`` in it meanwhile; neither waits for the other.
+            schema: of what will be sent; registered with the topics unless it is there.
 
         Raises:
+            IncompatibleSchema: a topic's schemas do not admit ``schema``; then none is left open.
             TopicNotFound, ConfigurationError: as ``producer``; then none is left open.
             TransactionExpired: as ``Transaction.register``; then none is left open either.
         """
         if txn is None or not topics:
-            return self._open_producers(topics)
+            return self._open_producers(topics, schema)
         with ThreadPoolExecutor(1) as pool:
             registering = pool.submit(txn.register, topics)
-            opened = self._open_producers(topics)
+            opened = self._open_producers(topics, schema)
         failure = registering.exception()
         if failure is not None:
             for producer in opened:
@@ -142,13 +155,13 @@ class PulsarClient:
             raise failure
         return opened
 
-    def _open_producers(self, topics: Sequence[str]) -> list[Producer]:
+    def _open_producers(self, topics: Sequence[str], schema: SchemaInfo | None) -> list[Producer]:
         parsed = [TopicName.parse(topic) for topic in topics]
         self._check_exists(parsed)
         if len(parsed) < 2:
-            return [self._open_producer(topic) for topic in parsed]
+            return [self._open_producer(topic, schema) for topic in parsed]
         with ThreadPoolExecutor(min(len(parsed), _OPENED_AT_ONCE)) as pool:
-            opening = [pool.submit(self._open_producer, topic) for topic in parsed]
+            opening = [pool.submit(self._open_producer, topic, schema) for topic in parsed]
             wait(opening, return_when=FIRST_EXCEPTION)
             pool.shutdown(cancel_futures=True)
         ended = [one for one in opening if not one.cancelled()]
@@ -160,7 +173,7 @@ class PulsarClient:
             raise failures[0]
         return [one.result() for one in opening]
 
-    def _open_producer(self, topic: TopicName) -> Producer:
+    def _open_producer(self, topic: TopicName, schema: SchemaInfo | None = None) -> Producer:
         name = str(topic)
         producer = Producer(
             self.lookup.broker_of(name),
@@ -169,7 +182,7 @@ class PulsarClient:
             timeout_s=self._timeout_s,
             budget=self._budget,
         )
-        producer.open()
+        producer.open(schema)
         return producer
 
     def _check_exists(self, topics: Sequence[TopicName]) -> None:

@@ -151,6 +151,26 @@ class Lookup:
             raise ProtocolError(f"{topic} has {answer.partitions} partitions, says the broker.")
         return answer.partitions
 
+    def schema(self, topic: TopicName) -> commands.SchemaInfo | None:
+        """The newest schema of ``topic``, of all its partitions; None: it has none.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        doing = f"Asking for the schema of {topic}"
+        answer = self.any_broker().request(
+            lambda request_id: commands.GetSchema(request_id=request_id, topic=str(topic)),
+            commands.GetSchemaResponse,
+            timeout_s=self._timeout_s,
+            doing=doing,
+        )
+        if answer.error is None:
+            return answer.schema
+        error = broker_error(answer.error, answer.message, doing=doing)
+        if isinstance(error, TopicNotFound):  # the broker's word for "no schema", too
+            return None
+        raise error
+
     def topics(self, namespace: str) -> list[str]:
         """The persistent topics in ``tenant/namespace``, in order of their names.
 

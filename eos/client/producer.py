@@ -55,6 +55,7 @@ class Producer:
     ) -> None:
         self.topic = topic
         self.name = ""
+        self._schema_version: bytes | None = None
         self._connection = connection
         self._id = producer_id
         self._timeout_s = timeout_s
@@ -73,10 +74,15 @@ class Producer:
         """Whether it can still send: neither failed nor closed."""
         return self._window.is_open
 
-    def open(self) -> None:
+    def open(self, schema: commands.SchemaInfo | None = None) -> None:
         """PRODUCER; the broker chooses the name.
 
+        Args:
+            schema: of what is sent: registered with the topic, unless it is there; all entries
+                name its version.
+
         Raises:
+            IncompatibleSchema: the topic's schemas do not admit it.
             EosError: the broker refuses, or does not answer.
         """
         doing = f"Opening a producer on {self.topic}"
@@ -87,6 +93,7 @@ class Producer:
                     topic=self.topic,
                     producer_id=self._id,
                     request_id=request_id,
+                    schema=schema,
                     user_provided_producer_name=False,
                     txn_enabled=True,
                 ),
@@ -102,6 +109,7 @@ class Producer:
             self._take_back()  # the broker may have opened it
             raise
         self.name = answer.producer_name
+        self._schema_version = None if schema is None else answer.schema_version
 
     def send(
         self,
@@ -206,6 +214,7 @@ class Producer:
                 partition_key=sticky.partition_key,
                 partition_key_b64_encoded=sticky.is_base64 or None,
                 ordering_key=sticky.ordering_key,
+                schema_version=self._schema_version,
                 txnid_most=most,
                 txnid_least=least,
             ),

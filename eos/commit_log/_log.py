@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from eos.commit_log._reading import read_again
 from eos.commit_log._table import LogTable
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, ConfigurationError, EosError
+from eos.events import StateChanged, log_state
 from eos.protocol import RECORD_VERSION, UNFINISHED, History, LogRecord
 
 Clock = Callable[[], datetime]
@@ -36,13 +38,21 @@ class CommitLog:
     """
 
     def __init__(
-        self, table: LogTable, *, clock: Clock, is_writable: bool, keep_epochs: int = KEEP_EPOCHS
+        self,
+        table: LogTable,
+        *,
+        clock: Clock,
+        is_writable: bool,
+        keep_epochs: int = KEEP_EPOCHS,
+        on_append: Callable[[StateChanged], None] = log_state,
     ) -> None:
         self._head = Head(table, is_writable=is_writable)
         self._clock = clock
         self._is_writable = is_writable
         self._lock = threading.RLock()
         self._keep_epochs = keep_epochs
+        self._on_append = on_append
+        self._told = self.history.last_seq
 
     @classmethod
     def open(
@@ -53,6 +63,7 @@ class CommitLog:
         storage_options: Mapping[str, str] | None = None,
         keep_epochs: int = KEEP_EPOCHS,
         clock: Clock = _now,
+        on_append: Callable[[StateChanged], None] = log_state,
     ) -> CommitLog:
         """Open the sink's log below ``root`` and read it; create it when there is none.
 
@@ -64,6 +75,7 @@ class CommitLog:
             keep_epochs: how many of the newest finished epochs stay in full; older ones are
                 dropped but for what a later decision may need (``transaction.retention``).
             clock: gives ``written_at``; UTC.
+            on_append: told of each record that this object has appended; what it raises is dropped.
 
         Raises:
             ConfigurationError: a bad sink id or URL.
@@ -72,7 +84,9 @@ class CommitLog:
         location = Location(root, sink_id, storage_options)
         table = LogTable.create_or_open(location, sink_id)
         location.warn_if_open_to_others()
-        return cls(table, clock=clock, is_writable=True, keep_epochs=keep_epochs)
+        return cls(
+            table, clock=clock, is_writable=True, keep_epochs=keep_epochs, on_append=on_append
+        )
 
     @classmethod
     def open_read_only(
@@ -157,18 +171,26 @@ class CommitLog:
                 The same or another decision may be appended now.
         """
         with self._lock:
-            self._check_writable()
-            _check_version(draft)
-            self._head.settle()
-            self._head.check_not_fenced()
-            standing = self._standing(draft)
-            if standing is not None:
-                return standing
-            now = self._clock().astimezone(UTC)
-            written = self._head.take(replace(draft, seq=self.history.last_seq + 1, written_at=now))
-            if written.state not in UNFINISHED:  # nobody's readers shall wait for it
-                self._compact_when_due(written.run_id)
-            return written
+            written = self._append(draft)
+            is_new, self._told = written.seq > self._told, max(self._told, written.seq)
+        if is_new:
+            with contextlib.suppress(Exception):  # whoever looks on must not harm an epoch
+                self._on_append(StateChanged.of(written, self.history))
+        return written
+
+    def _append(self, draft: LogRecord) -> LogRecord:
+        self._check_writable()
+        _check_version(draft)
+        self._head.settle()
+        self._head.check_not_fenced()
+        standing = self._standing(draft)
+        if standing is not None:
+            return standing
+        now = self._clock().astimezone(UTC)
+        written = self._head.take(replace(draft, seq=self.history.last_seq + 1, written_at=now))
+        if written.state not in UNFINISHED:  # nobody's readers shall wait for it
+            self._compact_when_due(written.run_id)
+        return written
 
     def settle(self) -> None:
         """Read the log again if an append was broken off, so that its outcome is in ``history``;

@@ -3,6 +3,7 @@
 from eos.committer._claim import Claim
 from eos.committer._committer import Committer
 from eos.committer._epoch import EpochResult, PlanWriting, Reports
+from eos.committer._observer import Observer
 from eos.committer._open_epoch import OpenEpoch
 from eos.committer.participants import Participants
 
@@ -10,6 +11,7 @@ __all__ = [
     "Claim",
     "Committer",
     "EpochResult",
+    "Observer",
     "OpenEpoch",
     "Participants",
     "PlanWriting",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from eos.committer._claim import Claim
 from eos.committer._ending import Settled
 from eos.committer._epoch import EpochResult, PlanWriting, check_epoch, planned, result_of
 from eos.committer._open_epoch import OpenEpoch
+from eos.committer._watch import EpochWatch
 from eos.committer.participants import Participants
 from eos.errors import (
     Fenced,
@@ -102,6 +104,7 @@ class Committer:
         planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
         may_rerun: Callable[[], bool] = lambda: True,
         notes_later: bool = False,
+        watch: EpochWatch | None = None,
     ) -> EpochResult:
         """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
 
@@ -112,6 +115,7 @@ class Committer:
             may_rerun: asked before this call runs the epoch once more.
             notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
                 thread beside the caller's own work. Its errors are the next call's.
+            watch: takes the time of each step, and has run since the call began; see ``Observer``.
 
         Raises:
             DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
@@ -119,12 +123,14 @@ class Committer:
             RewoundCheckpoint: the epoch is done, and was planned anew since.
             Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
         """
+        watch = watch or EpochWatch()
         check_epoch(query_id, epoch)
         self._calls.check(query_id, epoch, call)
         try:
             self.claim()
             self._claim.finish_all()
             self._calls.check_follows(query_id, epoch)
+            watch.passed(Step.CLAIM)
             result: EpochResult | None = None
             for attempt in reruns(self._max_attempts, may_rerun):
                 with attempt:
@@ -132,11 +138,12 @@ class Committer:
                     failpoints.reached(Step.DECIDE)
                     if isinstance(decision, Skip):
                         self._calls.check_replayed(query_id, epoch, planned_at)
+                        watch.passed(Step.DECIDE)
                         logger.info("epoch %s of %s is done: skipped", epoch, query_id)
-                        result = result_of("skipped", decision.record)
+                        result = result_of("skipped", decision.record, watch)
                         continue
                     result = self._run_once(
-                        query_id, epoch, decision, plan, notes_later=notes_later
+                        query_id, epoch, decision, plan, watch, notes_later=notes_later
                     )
         except BaseException as error:
             self._calls.note_failure(self._claim.taken, query_id, epoch, error)
@@ -173,8 +180,16 @@ class Committer:
                 self._noting = None
 
     def _run_once(
-        self, query_id: str, epoch: str, run: Run, plan: PlanWriting, *, notes_later: bool
+        self,
+        query_id: str,
+        epoch: str,
+        run: Run,
+        plan: PlanWriting,
+        watch: EpochWatch,
+        *,
+        notes_later: bool,
     ) -> EpochResult:
+        watch.passed(Step.DECIDE)
         opened, write = OpenEpoch.begin(
             self._log,
             self._claim,
@@ -184,27 +199,33 @@ class Committer:
             beside=self._beside,
             meanwhile=lambda parts: planned(plan, parts),  # Spark plans while the log is written
             deadline_s=self._deadline_s,
+            watch=watch,
         )
         try:
             written = write()
+            watch.passed(Step.WRITE)
             failpoints.reached(Step.WRITE)
             opened.prepare(written)
         except (Fenced, InDoubt):
             raise
         except BaseException as error:
+            watch.broke_off()
             opened.abort(error)
+            watch.runs_again()
             if isinstance(error, Indeterminate):
                 raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
             raise
         settled = opened.commit()
+        watch.passed(Step.END)
         outcome = settled.outcome
         if notes_later and outcome is not None and outcome.state is State.COMMITTED:
-            self._noting = self._beside.submit(self._note_beside, opened, settled)
-            return result_of("written", opened.record)
+            self._noting = self._beside.submit(self._note_beside, opened, settled, watch)
+            return result_of("written", opened.record, watch)
         last = opened.note(settled)
+        watch.passed(Step.FINISH)
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
-        return result_of("written", last)
+        return result_of("written", last, watch)
 
     def _decide(self, query_id: str, epoch: str) -> EpochDecision:
         """Step 2. Whoever was overtaken may know less than the log holds by now."""
@@ -216,9 +237,12 @@ class Committer:
                 raise Fenced("Another driver has claimed the sink.") from None
             return decide_epoch(self._log.history, query_id, epoch)
 
-    def _note_beside(self, opened: OpenEpoch, settled: Settled) -> LogRecord:
+    def _note_beside(self, opened: OpenEpoch, settled: Settled, watch: EpochWatch) -> LogRecord:
+        since = time.monotonic()
         try:
-            return opened.note(settled)
+            last = opened.note(settled)
+            watch.noted(since)
+            return last
         except BaseException as error:  # there may be no next call that it could come up in
             epoch = settled.record.epoch
             logger.warning("epoch %s is committed; noting that it is failed: %s", epoch, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,8 +24,6 @@ from eos.protocol import (
     next_action,
 )
 from eos.steps import EndingStep
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -137,15 +134,7 @@ class Ending:
     def _append(
         self, record: LogRecord, claim: LogRecord, state: State, reason: Reason | None
     ) -> LogRecord:
-        written = self.log.append(record.advance(state, claim=claim, reason=reason))
-        logger.info(
-            "sink %s, epoch %s: %s is %s",
-            written.sink_id,
-            written.epoch,
-            written.label,
-            written.state,
-        )
-        return written
+        return self.log.append(record.advance(state, claim=claim, reason=reason))
 
     def _in_doubt(self, record: LogRecord, why: str, *, is_lost: bool) -> InDoubt:
         seen: list[str] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from eos.committer._watch import EpochWatch
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, check_key, epoch_number, is_streaming
 
@@ -36,12 +37,17 @@ class EpochResult:
 
     ``skipped``: it was committed (or empty) before; None where the log has dropped the counts.
     ``participants``: what each output has of it; those of a ``PulsarSink`` name its transaction.
+    ``attempts``: how many transactions this call has opened. ``duration_s``: seconds until it was
+    readable, or found; ``steps_s``: seconds in each step of ``eos.steps``, by its label.
     """
 
     status: Literal["written", "skipped"]
     records: int | None
     bytes: int | None
     participants: tuple[Part, ...] = field(default=(), repr=False)
+    attempts: int = field(default=0, compare=False)
+    duration_s: float = field(default=0.0, compare=False)
+    steps_s: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def txn(self) -> Any:
@@ -63,8 +69,16 @@ def check_epoch(query_id: str, epoch: str) -> None:
         raise ConfigurationError(f"epoch: {error}.") from None
 
 
-def result_of(status: Literal["written", "skipped"], record: LogRecord | None) -> EpochResult:
+def result_of(
+    status: Literal["written", "skipped"], record: LogRecord | None, watch: EpochWatch
+) -> EpochResult:
     """The result that ``record``, the epoch's last, stands for."""
-    if record is None:
-        return EpochResult(status, None, None)
-    return EpochResult(status, record.records, record.bytes, record.participants)
+    return EpochResult(
+        status,
+        record.records if record else None,
+        record.bytes if record else None,
+        record.participants if record else (),
+        attempts=watch.attempts,
+        duration_s=watch.duration_s,
+        steps_s=watch.steps_s,
+    )

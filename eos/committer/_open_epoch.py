@@ -20,6 +20,7 @@ from eos.committer._claim import Claim
 from eos.committer._ending import Settled
 from eos.committer._epoch import Reports
 from eos.committer._reasons import NO_RECORDS, reason_of
+from eos.committer._watch import EpochWatch
 from eos.errors import EosError, Fenced, Indeterminate, Retriable
 from eos.participant import Attempt, Participant
 from eos.protocol import LogRecord, Part, ReasonKind, Run, State
@@ -36,8 +37,11 @@ class OpenEpoch:
     ``commit`` or ``abort``; an object that is dropped instead is ended by the next claim.
     """
 
-    def __init__(self, log: CommitLog, claim: Claim, record: LogRecord) -> None:
+    def __init__(
+        self, log: CommitLog, claim: Claim, record: LogRecord, watch: EpochWatch | None = None
+    ) -> None:
         self.record = record
+        self._watch = watch or EpochWatch()
         self._log = log
         self._claim = claim
 
@@ -53,6 +57,7 @@ class OpenEpoch:
         beside: Executor,
         meanwhile: Callable[[tuple[Part, ...]], T],
         deadline_s: float,
+        watch: EpochWatch | None = None,
     ) -> tuple[OpenEpoch, T]:
         """Steps 3 and 4: begin each participant, append OPEN.
 
@@ -60,15 +65,18 @@ class OpenEpoch:
             run: which attempt, as ``decide_epoch`` says.
             beside: appends OPEN in the meantime.
             meanwhile: what can be done without it: planning, for one; must not raise.
+            watch: takes the time of each step.
 
         Raises:
             EosError: nothing was opened, or the log does not take it.
         """
+        watch = watch or EpochWatch()
         claimed = claim.complete()
         parts = tuple(
             _begun(participant, part, query_id, epoch, run, deadline_s)
             for part, participant in claim.participants.of_record(claimed)
         )
+        watch.passed(Step.BEGIN)
         failpoints.reached(Step.BEGIN)
         record = LogRecord.opened(
             claimed,
@@ -80,7 +88,8 @@ class OpenEpoch:
         )
         opening = beside.submit(log.append, record)
         done = meanwhile(parts)
-        opened = cls(log, claim, opening.result())
+        opened = cls(log, claim, opening.result(), watch)
+        watch.passed(Step.OPEN)
         failpoints.reached(Step.OPEN)
         return opened, done
 
@@ -101,6 +110,7 @@ class OpenEpoch:
                 failures.append(error)
         if failures:
             raise failures[0]
+        self._watch.passed(Step.CHECK)
         failpoints.reached(Step.CHECK)
         draft = replace(self.record, participants=tuple(counted)).with_totals()
         if not draft.records:
@@ -110,10 +120,12 @@ class OpenEpoch:
             participant.prepare(draft, part)
             for part, (_, participant) in zip(reversed(counted), reversed(pairs), strict=True)
         ]
+        self._watch.passed(Step.RECEIPT)
         claimed = self._claim.complete()
         self.record = self._log.append(
             self.record.advance(State.PREPARED, claim=claimed, participants=prepared[::-1])
         )
+        self._watch.passed(Step.PREPARE)
         failpoints.reached(Step.PREPARE)
 
     def commit(self) -> Settled:

@@ -6,41 +6,27 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.table import Table
 
-from eos.admin import AdminClient
-from eos.errors import CommitLogError, EosError
-from eos.ids import TxnId
 from eos.protocol import BATCH
-from recovery._report import Facts, Report, duration, escape, facts_table
+from recovery._report import Report, duration, escape, facts_table
 from recovery._sink_view import (
+    QueryProgress,
     SinkView,
     Unfinished,
     epoch_label,
     query_label,
     render_owing,
-    view,
 )
+from recovery._survey import Survey, survey
 from recovery._target import Target
+from recovery._watching import Watching
 from recovery.exits import Exit, worst
 
 
-class BrokenSink(Facts):
-    """A sink whose log can't be read."""
+class StatusReport(Survey, Report):
+    """All sinks below a root."""
 
-    sink_id: str
-    error: str
-    is_broken: bool
-    """False: it could not be reached."""
-
-
-class StatusReport(Report):
-    """All sinks below a root. ``problems``: what else could not be found out."""
-
-    commit_log: str
-    sinks: list[SinkView]
-    broken: list[BrokenSink]
-    problems: list[str]
     grace_s: float
 
     @property
@@ -52,10 +38,7 @@ class StatusReport(Report):
             *(one.written_age_s for sink in self.sinks for one in sink.owing),
         ]
         late = any(age >= self.grace_s for age in ages)
-        return worst(
-            Exit.NEEDS_ACTION if late or any(b.is_broken for b in self.broken) else Exit.CLEAN,
-            Exit.UNKNOWN if self.problems or self.broken else Exit.CLEAN,
-        )
+        return worst(Exit.NEEDS_ACTION if late else Exit.CLEAN, self.seen)
 
     def render(self, console: Console) -> None:
         """A paragraph for each sink, then what is unfinished, one paragraph each."""
@@ -107,6 +90,39 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
     return rows
 
 
+def _table(report: StatusReport) -> Table:
+    """A line for each query of each sink, for a screen that is looked at for long."""
+    table = Table("sink", "query", "last committed", "unfinished", "not written", "claim")
+    for sink in report.sinks:
+        claim = f"{sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "-"
+        queries: list[QueryProgress | None] = [*sink.progress]
+        for progress in queries or [None]:
+            query_id = progress.query_id if progress else None
+            last = "-"
+            if progress and progress.epoch is not None:
+                last = f"{progress.epoch}, {duration(progress.age_s)} ago"
+            waiting = [
+                f"{one.epoch} {one.state.value}, {duration(one.age_s)}"
+                for one in sink.unfinished
+                if one.query_id == query_id
+            ]
+            owing = [one.epoch for one in sink.owing if one.query_id == query_id]
+            cells = [
+                sink.sink_id,
+                query_label(query_id) if query_id else "-",
+                last,
+                "\n".join(waiting),
+                ", ".join(owing),
+                claim,
+            ]
+            table.add_row(*map(escape, cells), style="yellow" if waiting or owing else None)
+    for lost in report.broken:
+        table.add_row(escape(lost.sink_id), escape(lost.error), style="red")
+    for problem in report.problems:
+        table.add_row("-", escape(problem), style="yellow")
+    return table
+
+
 def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
     left = ""
     if one.ttl_left_s is not None:
@@ -131,6 +147,15 @@ def status(
             "this. For monitors of running queries; 0 calls nothing clean that is not done.",
         ),
     ] = 0.0,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Show a table, and again, until Ctrl-C. With --json a line each time."
+        ),
+    ] = False,
+    every_s: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds between two looks of --watch.")
+    ] = 2.0,
 ) -> StatusReport:
     """Every sink and query: last committed epoch, what is in doubt or not written, the claim.
 
@@ -141,41 +166,17 @@ def status(
 
         eos-recovery status orders --commit-log s3://bucket/eos --json
 
+        eos-recovery status --watch
+
     Exit codes: 0 everything is decided and done; 1 something is unfinished, was attempted and not
-    written, or a log is broken; 2 something could not be reached; 64 wrong options.
+    written, or a log is broken; 2 something could not be reached; 64 wrong options. --watch ends
+    with 0, however it stands.
     """
-    views: list[SinkView] = []
-    broken: list[BrokenSink] = []
-    names = target.sinks(sink)
-    few = len(names) < 9
-    for sink_id in track(
-        names, "reading", console=Console(stderr=True), transient=True, disable=few
-    ):
-        try:
-            log = target.log(sink_id)
-            views.append(view(log.history, log.records()))
-        except EosError as error:
-            is_broken = isinstance(error, CommitLogError)
-            broken.append(BrokenSink(sink_id=sink_id, error=str(error), is_broken=is_broken))
-    problems: list[str] = []
-    admin = target.maybe_admin()
-    if admin is not None:
-        views = [_with_broker(sink_view, admin, problems) for sink_view in views]
-    return StatusReport(
-        commit_log=target.root, sinks=views, broken=broken, problems=problems, grace_s=grace_s
-    )
 
+    def look() -> StatusReport:
+        seen = survey(target, sink, shows_progress=not watch)
+        return StatusReport(**dict(seen), grace_s=grace_s)
 
-def _with_broker(sink_view: SinkView, admin: AdminClient, problems: list[str]) -> SinkView:
-    asked = []
-    for one in sink_view.unfinished:
-        if one.txn is None:
-            asked.append(one)
-            continue
-        try:
-            found = admin.transaction(TxnId.parse(one.txn))
-            asked.append(one.model_copy(update={"at_broker": found.status if found else "gone"}))
-        except EosError as error:
-            problems.append(f"transaction {one.txn} at the broker: {error}")
-            asked.append(one)
-    return sink_view.model_copy(update={"unfinished": asked})
+    if watch:
+        Watching(look, _table, every_s).run(as_json=target.as_json)
+    return look()

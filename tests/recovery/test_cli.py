@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 VERBS = {
     "status": (),
     "show": ("s",),
+    "metrics": (),
     "resolve": (),
     "abort": ("s",),
     "decide": ("s", "--epoch", "1", "--as", "aborted", "--because", "x"),

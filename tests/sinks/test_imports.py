@@ -9,7 +9,7 @@ import pytest
 
 BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
 ON_EXECUTORS = """
-import sinks._task, sinks._delta_task, eos.summary, pyarrow as pa
+import sinks._task, sinks._creation, eos.schemas, sinks._delta_task, eos.summary, pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]
 from eos.client import PulsarClient
@@ -28,11 +28,15 @@ for package in (eos, recovery, chaos):
     [
         (
             ON_EXECUTORS,
-            ["deltalake", "pydantic", "tenacity", "pulsar", "typer", "rich", "testcontainers"],
+            [
+                *("deltalake", "pydantic", "tenacity", "pulsar", "typer", "rich", "testcontainers"),
+                *("prometheus_client", "opentelemetry"),
+            ],
         ),
+        ("from sinks import *\nimport recovery.cli", ["prometheus_client", "opentelemetry"]),
         (EVERYTHING_BUT_SINKS, ["pyspark", "py4j", "delta", "testcontainers"]),
     ],
-    ids=["executor code", "all but sinks"],
+    ids=["executor code", "without metrics and traces", "all but sinks"],
 )
 def test_imports_work_without_what_is_not_needed(code, blocked):
     result = subprocess.run(

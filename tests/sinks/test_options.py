@@ -62,7 +62,8 @@ def test_all_wrong_options_are_named_at_once():
 
 def test_the_names_that_editors_know_are_those_that_are_accepted():
     known = list(PulsarSinkArguments.__annotations__)
-    assert known == list(PulsarSinkOptions.model_fields)
+    fields = PulsarSinkOptions.model_fields.items()
+    assert known == [field.alias or name for name, field in fields]
 
 
 def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):

@@ -41,13 +41,15 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
         topics=("t",) * partitions,
-        create_topics=False,
+        creation=None,
         spread=spread,
         max_batch_bytes=10,
         compression=Compression.NONE,
         hashing=Hashing.JAVA,
         by_key=False,
         tombstones=False,
+        schema=None,
+        value_type=None,
     )
 
 

@@ -148,3 +148,27 @@ def test_hundreds_of_topics_in_one_epoch(spark, routed, name, log):
     parts = pulsar_part(log()[-1]).partitions
     assert len(parts) == 300
     assert {part.records for part in parts} == {10}
+
+
+def test_unknown_topics_are_made_with_as_many_partitions_as_wanted(
+    spark, make_sink, routed, pulsar_standalone, name, in_topic
+):
+    counts = {}
+    options = {"create_topics": 3, "admin_url": pulsar_standalone.admin_url}
+    names = [f"{name}-a", f"{name}-b"]
+    assert routed(**options).write(rows(spark, 40, names), epoch="a").records == 40
+    fixed = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "STRING(id) AS key")
+    make_sink(sink_id=f"{name}-fixed", **options).write(fixed, epoch="a")
+    for topic in (*names, name):
+        path = f"/v2/persistent/public/default/{topic}/partitions"
+        counts[topic] = pulsar_standalone.admin("GET", path)["partitions"]
+    assert counts == dict.fromkeys((*names, name), 3)
+    assert in_topic(names[1]) == list(range(1, 40, 2))
+    assert in_topic(name) == list(range(10))
+
+
+def test_partitions_can_only_be_made_by_the_admin_api(make_sink):
+    with pytest.raises(ConfigurationError, match="needs admin_url"):
+        make_sink(create_topics=3)
+    with pytest.raises(ConfigurationError, match="'create_topics'"):
+        make_sink(create_topics=-1, admin_url="http://localhost:8080")

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError, MessageTooLarge
-from eos.wire.batch._columns import STRING_TYPES, Int64s
 from eos.wire.batch._metadata import message_sizes
 from eos.wire.batch._rows import Rows, map_offsets
+from eos.wire.columns import STRING_TYPES, Int64s
 
 
 def check_rows(rows: Rows, max_message_bytes: int) -> None:
@@ -125,8 +125,8 @@ def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
     if (worst := int(np.argmax(sizes > max_message_bytes))) or sizes[0] > max_message_bytes:
         raise MessageTooLarge(
             f"row {suspects[worst]} takes {sizes[worst]} bytes; the limit is {max_message_bytes}.",
-            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages. What "
-            "counts is the size before compression.",
+            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages: in a "
+            "transaction they can't be sent in chunks. What counts is the size before compression.",
         )
 
 

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 
 from eos.wire.batch._checks import check_values
-from eos.wire.batch._columns import BinaryColumn, Int64s, joined
 from eos.wire.batch._compression import Compression, compress
 from eos.wire.batch._grouping import StickyKey, grouped_by_key
 from eos.wire.batch._metadata import EncodedRows, encode_rows
 from eos.wire.batch._rows import Rows
 from eos.wire.checksum import entry_checksum
+from eos.wire.columns import BinaryColumn, Int64s, joined
 
 DEFAULT_MAX_BATCH_BYTES: Final = 1 << 20
 DEFAULT_MAX_BATCH_MESSAGES: Final = 1 << 16

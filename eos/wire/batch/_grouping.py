@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.wire.batch._columns import BINARY_TYPES, BinaryColumn, Int64s, key_text
 from eos.wire.batch._rows import Rows
+from eos.wire.columns import BINARY_TYPES, BinaryColumn, Int64s, key_text
 
 
 @dataclass(frozen=True)

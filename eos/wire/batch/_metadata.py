@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.wire.batch._columns import BINARY_TYPES, BinaryColumn, Int64s, joined, key_text
 from eos.wire.batch._rows import Rows, map_offsets
-from eos.wire.batch._varint import ByteRows, Mask, varint_widths
+from eos.wire.byte_rows import ByteRows, Mask, varint_widths
+from eos.wire.columns import BINARY_TYPES, BinaryColumn, Int64s, joined, key_text
 
 # Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
 _PROPERTIES = 1 << 3 | 2

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from eos.wire.batch._columns import BinaryColumn, Int64s
+from eos.wire.columns import BinaryColumn, Int64s
 
 UInt32s = npt.NDArray[np.uint32]
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.errors import InputError
-from eos.wire.batch._columns import BinaryColumn, Int64s, key_text
 from eos.wire.batch._murmur3 import UInt32s, murmur3
 from eos.wire.batch._rows import Rows
+from eos.wire.columns import BinaryColumn, Int64s, key_text
 
 
 class Hashing(StrEnum):

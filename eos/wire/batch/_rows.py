@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from eos.errors import InputError
-from eos.wire.batch._columns import BINARY_TYPES, STRING_TYPES, Int64s, offsets_of
+from eos.wire.columns import BINARY_TYPES, STRING_TYPES, Int64s, offsets_of
 
 # Upper bounds of what SingleMessageMetadata takes besides the columns' own bytes: the batch's size
 # field and payload_size; then each field's tag and length (a length takes at most 5 bytes).

@@ -31,6 +31,8 @@ from eos.wire.commands._consuming import (
 )
 from eos.wire.commands._envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
 from eos.wire.commands._finding import (
+    GetSchema,
+    GetSchemaResponse,
     GetTopics,
     GetTopicsResponse,
     Lookup,
@@ -40,7 +42,14 @@ from eos.wire.commands._finding import (
     PartitionedMetadataResponse,
     TopicsMode,
 )
-from eos.wire.commands._parts import EncryptionKeys, KeyValue, MessageIdData, MessageMetadata
+from eos.wire.commands._parts import (
+    EncryptionKeys,
+    KeyValue,
+    MessageIdData,
+    MessageMetadata,
+    SchemaInfo,
+    SchemaType,
+)
 from eos.wire.commands._producing import (
     CloseProducer,
     Producer,
@@ -88,6 +97,8 @@ __all__ = [
     "Flow",
     "GetLastMessageId",
     "GetLastMessageIdResponse",
+    "GetSchema",
+    "GetSchemaResponse",
     "GetTopics",
     "GetTopicsResponse",
     "InitialPosition",
@@ -105,6 +116,8 @@ __all__ = [
     "Pong",
     "Producer",
     "ProducerSuccess",
+    "SchemaInfo",
+    "SchemaType",
     "Send",
     "SendError",
     "SendReceipt",

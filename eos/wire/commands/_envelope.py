@@ -62,6 +62,10 @@ class BaseCommand(WireMessage):
     get_topics_response: finding.GetTopicsResponse | None = field(
         33, finding.GetTopicsResponse, default=None
     )
+    get_schema: finding.GetSchema | None = field(34, finding.GetSchema, default=None)
+    get_schema_response: finding.GetSchemaResponse | None = field(
+        35, finding.GetSchemaResponse, default=None
+    )
     auth_challenge: connecting.AuthChallenge | None = field(
         36, connecting.AuthChallenge, default=None
     )

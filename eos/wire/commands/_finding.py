@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from eos.wire.commands._parts import SchemaInfo
 from eos.wire.messages import WireMessage, field
 
 
@@ -63,3 +64,18 @@ class GetTopics(WireMessage):
 class GetTopicsResponse(WireMessage):
     request_id: int = field(1, "uint64")
     topics: tuple[str, ...] = field(2, "string", default=())
+
+
+class GetSchema(WireMessage):
+    """Asks for a topic's newest schema."""
+
+    request_id: int = field(1, "uint64")
+    topic: str = field(2, "string")
+
+
+class GetSchemaResponse(WireMessage):
+    request_id: int = field(1, "uint64")
+    error: int | None = field(2, "int32", default=None)
+    message: str = field(3, "string", default="")
+    schema: SchemaInfo | None = field(4, SchemaInfo, default=None)
+    schema_version: bytes = field(5, "bytes", default=b"")

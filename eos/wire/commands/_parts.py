@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from eos.ids import MessageId
 from eos.wire.messages import WireMessage, field
 
@@ -9,6 +11,41 @@ from eos.wire.messages import WireMessage, field
 class KeyValue(WireMessage):
     key: str = field(1, "string")
     value: str = field(2, "string")
+
+
+class SchemaType(IntEnum):
+    """What kind of schema; numbers of ``Schema.Type``."""
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    BOOLEAN = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
+    KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
+    PROTOBUF_NATIVE = 20
+
+
+class SchemaInfo(WireMessage):
+    """A schema as the broker's registry keeps it; the wire's ``Schema``."""
+
+    name: str = field(1, "string", default="")
+    data: bytes = field(3, "bytes", default=b"")
+    type: int = field(4, "int32", default=0)
+    properties: tuple[KeyValue, ...] = field(5, KeyValue, default=())
 
 
 class MessageIdData(WireMessage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.wire.commands._parts import MessageIdData
+from eos.wire.commands._parts import MessageIdData, SchemaInfo
 from eos.wire.messages import WireMessage, field
 
 
@@ -11,6 +11,7 @@ class Producer(WireMessage):
     producer_id: int = field(2, "uint64")
     request_id: int = field(3, "uint64")
     producer_name: str | None = field(4, "string", default=None)
+    schema: SchemaInfo | None = field(7, SchemaInfo, default=None)
     epoch: int | None = field(8, "uint64", default=None)
     user_provided_producer_name: bool | None = field(9, "bool", default=None)
     txn_enabled: bool | None = field(12, "bool", default=None)

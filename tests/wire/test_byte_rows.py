@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.wire.batch._varint import ByteRows, varint_widths
+from eos.wire.byte_rows import ByteRows, varint_widths
 
 EDGES = [2**bits + step for bits in range(0, 64, 7) for step in (-1, 0)]
 VALUES = st.sampled_from(EDGES) | st.integers(0, 2**64 - 1) | st.integers(0, 127)

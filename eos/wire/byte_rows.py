@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.wire.batch._columns import BinaryColumn, Int64s
+from eos.wire.columns import BinaryColumn, Int64s
 
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -34,13 +34,20 @@ class ByteRows:
 
     def byte(self, value: int, where: Mask | None = None) -> None:
         """Append one byte, such as a field's tag."""
-        block = np.full((self._count, 1), value, np.uint8)
-        self._blocks.append((block, None if where is None else where[:, None]))
+        self.fixed(np.full((self._count, 1), value, np.uint8), where)
 
     def uint32(self, values: Int64s) -> None:
         """Append four bytes, big endian."""
-        block = values.astype(">u4").view(np.uint8).reshape(self._count, 4)
-        self._blocks.append((block, None))
+        self.fixed(values.astype(">u4").view(np.uint8).reshape(self._count, 4))
+
+    def fixed(self, block: Bytes, where: Mask | None = None) -> None:
+        """Append as many bytes to each row: row i of ``block``, which has n rows."""
+        mask = None if where is None else np.broadcast_to(where[:, None], block.shape)
+        self._blocks.append((block, mask))
+
+    def ragged(self, block: Bytes, present: npt.NDArray[np.bool_]) -> None:
+        """Append to row i those bytes of ``block[i]`` for which ``present[i]`` says so."""
+        self._blocks.append((block, present))
 
     def varint(self, values: Int64s, where: Mask | None = None) -> None:
         """Append a varint; a negative value is written as protobuf does, as value + 2^64.
@@ -59,6 +66,11 @@ class ByteRows:
     def extend(self, other: ByteRows) -> None:
         """Append all fields of ``other``."""
         self._blocks += other._blocks
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was appended yet."""
+        return not self._blocks
 
     @property
     def lengths(self) -> Int64s:

@@ -63,6 +63,11 @@ class BinaryColumn:
         return len(self.offsets) - 1
 
     @property
+    def is_blank(self) -> bool:
+        """Whether no row has a byte."""
+        return not self.offsets[-1]
+
+    @property
     def lengths(self) -> Int64s:
         """The rows' lengths in bytes."""
         return np.diff(self.offsets)

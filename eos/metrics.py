@@ -1,0 +1,244 @@
+"""Prometheus metrics of sinks, in their driver: ``pip install 'eos-pulsar[metrics]'``.
+
+::
+
+    from prometheus_client import start_http_server
+    from eos.metrics import PrometheusListener
+
+    start_http_server(9464)
+    sink = PulsarSink(..., listeners=[PrometheusListener()])
+
+All metrics, with their labels: docs/monitoring.md. Labels are sinks and names from lists of this
+package; query ids, keys and topics, of which there may be any number, are none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from eos.events import (
+    EpochEnded,
+    EpochListener,
+    EpochOutcome,
+    EpochStarted,
+    StateChanged,
+    StepEnded,
+    UnfinishedAttempt,
+    reason_label,
+    state_label,
+)
+from eos.protocol import FINAL, UNFINISHED, ReasonKind, State
+
+_EPOCH_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_STEP_BUCKETS_S: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_WRITTEN: Final = (EpochOutcome.COMMITTED, EpochOutcome.EMPTY)
+
+
+@dataclass(frozen=True)
+class SinkFigures:
+    """What is known of a sink at the moment ``since`` (``time.monotonic()``): its unfinished
+    attempts, how many epochs it owes, when it committed last."""
+
+    sink_id: str
+    unfinished: tuple[UnfinishedAttempt, ...]
+    owed: int
+    committed_at: datetime | None
+    since: float = field(default_factory=time.monotonic)
+
+
+def sink_families(figures: Iterable[SinkFigures]) -> Iterator[GaugeMetricFamily]:
+    """The gauges that a driver and ``eos-recovery metrics`` both have."""
+    count = GaugeMetricFamily(
+        "eos_unfinished_transactions",
+        "Attempts whose end is not in the commit log, by state: open, in_doubt, aborting.",
+        labels=["sink", "state"],
+    )
+    age = GaugeMetricFamily(
+        "eos_oldest_transaction_age_seconds",
+        "Since the oldest attempt in this state was opened; 0 when there is none.",
+        labels=["sink", "state"],
+    )
+    owed = GaugeMetricFamily(
+        "eos_owed_epochs",
+        "Epochs that were attempted, and are neither written nor given up.",
+        labels=["sink"],
+    )
+    committed = GaugeMetricFamily(
+        "eos_last_commit_timestamp_seconds",
+        "When an epoch was committed last, or found to be empty.",
+        labels=["sink"],
+    )
+    now = time.monotonic()
+    for one in figures:
+        for state in sorted(UNFINISHED):
+            ages = [a.age_s + now - one.since for a in one.unfinished if a.state is state]
+            count.add_metric([one.sink_id, state_label(state)], len(ages))
+            age.add_metric([one.sink_id, state_label(state)], max(ages, default=0.0))
+        owed.add_metric([one.sink_id], one.owed)
+        if one.committed_at is not None:
+            committed.add_metric([one.sink_id], one.committed_at.timestamp())
+    yield from (count, age, owed, committed)
+
+
+class PrometheusListener(EpochListener):
+    """Counts the epochs of the sinks that it is given to; docs/monitoring.md lists what.
+
+    Any number of them may count in one registry, for any number of sinks.
+
+    Args:
+        registry: where the metrics are; the one that ``start_http_server`` shows by default.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._metrics = _metrics_in(registry)
+
+    def on_epoch_started(self, event: EpochStarted) -> None:
+        """All that may be counted of it, as 0: what appears as 1 has no increase to see."""
+        self._metrics.expect(event.sink_id)
+
+    def on_step_ended(self, event: StepEnded) -> None:
+        """Its duration."""
+        self._metrics.steps.labels(event.sink_id, event.step.label).observe(event.duration_s)
+
+    def on_state_changed(self, event: StateChanged) -> None:
+        """What is unfinished, rows of what is committed, claims."""
+        metrics, sink = self._metrics, event.sink_id
+        metrics.see(event)
+        match event.state:
+            case State.CLAIMED:
+                metrics.claims.labels(sink).inc()
+            case State.ABORTED:
+                metrics.aborts.labels(sink, reason_label(event.reason)).inc()
+            case State.COMMITTED:
+                for one in event.written:
+                    metrics.rows.labels(sink, one.kind).inc(one.records)
+                    metrics.bytes.labels(sink, one.kind).inc(one.bytes)
+
+    def on_epoch_ended(self, event: EpochEnded) -> None:
+        """Its outcome, and how long it took."""
+        metrics, sink = self._metrics, event.sink_id
+        metrics.epochs.labels(sink, event.outcome.value).inc()
+        if event.outcome in _WRITTEN:
+            metrics.durations.labels(sink).observe(event.duration_s)
+        if event.outcome is EpochOutcome.FENCED and metrics.loses_claim(sink):
+            metrics.claims_lost.labels(sink).inc()
+
+
+class _Metrics(Collector):
+    """All metrics of one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.epochs = Counter(
+            "eos_epochs",
+            "Calls of a sink for an epoch, by outcome: committed, empty, skipped, aborted, failed, "
+            "in_doubt, fenced.",
+            ["sink", "outcome"],
+            registry=registry,
+        )
+        self.aborts = Counter(
+            "eos_aborted_attempts",
+            "Attempts that were aborted, by the kind of reason.",
+            ["sink", "reason"],
+            registry=registry,
+        )
+        self.rows = Counter(
+            "eos_rows", "Rows committed, by kind of output.", ["sink", "kind"], registry=registry
+        )
+        self.bytes = Counter(
+            "eos_bytes", "Bytes committed, by kind of output.", ["sink", "kind"], registry=registry
+        )
+        self.durations = Histogram(
+            "eos_epoch_duration_seconds",
+            "From the call for an epoch until it was committed, or found to be empty.",
+            ["sink"],
+            buckets=_EPOCH_BUCKETS_S,
+            registry=registry,
+        )
+        self.steps = Histogram(
+            "eos_step_duration_seconds",
+            "Of each step of an epoch.",
+            ["sink", "step"],
+            buckets=_STEP_BUCKETS_S,
+            registry=registry,
+        )
+        self.claims = Counter(
+            "eos_claims", "Claims that this driver has taken.", ["sink"], registry=registry
+        )
+        self.claims_lost = Counter(
+            "eos_claims_lost",
+            "Claims of this driver that another one has taken over.",
+            ["sink"],
+            registry=registry,
+        )
+        self._lock = threading.Lock()
+        self._figures: dict[str, SinkFigures] = {}
+        self._claimed: set[str] = set()
+        registry.register(self)
+
+    def expect(self, sink_id: str) -> None:
+        """Counters of the sink are there from now on."""
+        for outcome in EpochOutcome:
+            self.epochs.labels(sink_id, outcome.value)
+        for kind in ReasonKind:
+            self.aborts.labels(sink_id, kind.value.lower())
+        self.claims.labels(sink_id)
+        self.claims_lost.labels(sink_id)
+
+    def see(self, event: StateChanged) -> None:
+        """What the log says of the sink after this record."""
+        with self._lock:
+            if event.state is State.CLAIMED:
+                self._claimed.add(event.sink_id)
+            before = self._figures.get(event.sink_id)
+            committed_at = before.committed_at if before else None
+            if event.state in FINAL:
+                committed_at = event.at
+            self._figures[event.sink_id] = SinkFigures(
+                event.sink_id, event.unfinished, event.owed, committed_at
+            )
+
+    def loses_claim(self, sink_id: str) -> bool:
+        """Whether the sink had a claim; it has none from now on."""
+        with self._lock:
+            has_claim = sink_id in self._claimed
+            self._claimed.discard(sink_id)
+            # What is unfinished is the other driver's from now on, and shown by it.
+            self._figures.pop(sink_id, None)
+        return has_claim
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauges, as of now."""
+        with self._lock:
+            figures = list(self._figures.values())
+        return sink_families(figures)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Their names."""
+        return sink_families(())
+
+
+_lock: Final = threading.Lock()
+_by_registry: Final[weakref.WeakKeyDictionary[CollectorRegistry, weakref.ref[_Metrics]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _metrics_in(registry: CollectorRegistry) -> _Metrics:
+    """Those of a registry, made once: it refuses a name that it has."""
+    with _lock:
+        known = _by_registry.get(registry)
+        metrics = known() if known is not None else None
+        if metrics is None:
+            metrics = _Metrics(registry)
+            _by_registry[registry] = weakref.ref(metrics)  # the registry holds it
+        return metrics

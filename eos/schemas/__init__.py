@@ -1,0 +1,22 @@
+"""What values are, as the broker's schema registry knows it, and the rows' bytes by it."""
+
+from eos.schemas._avro import AvroSchema, JsonSchema
+from eos.schemas._base import Schema, SchemaWriter
+from eos.schemas._describe import side_by_side
+from eos.schemas._key_value import KeyValueSchema
+from eos.schemas._names import SCHEMA_NAMES, schema_of
+from eos.schemas._primitives import PrimitiveSchema
+from eos.schemas._protobuf import ProtobufSchema
+
+__all__ = [
+    "SCHEMA_NAMES",
+    "AvroSchema",
+    "JsonSchema",
+    "KeyValueSchema",
+    "PrimitiveSchema",
+    "ProtobufSchema",
+    "Schema",
+    "SchemaWriter",
+    "schema_of",
+    "side_by_side",
+]

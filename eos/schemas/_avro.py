@@ -1,0 +1,100 @@
+"""Avro and JSON: both are declared in Avro's schema language."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from eos.errors import InputError
+from eos.schemas._base import Schema, SchemaWriter
+from eos.schemas._derive import derived
+from eos.schemas._evolve import evolved
+from eos.wire.avro import AvroType, check_fits, encode_avro, parse_definition
+from eos.wire.commands import SchemaInfo, SchemaType
+
+
+@dataclass(frozen=True)
+class AvroSchema(Schema):
+    """Avro.
+
+    Args:
+        definition: a schema of your own, as JSON text. Without it one is made of the columns. That
+            one follows what the topic has: a registered schema that the columns fit is used as it
+            is; else it is extended.
+
+    Raises:
+        ConfigurationError: the definition is not Avro.
+    """
+
+    definition: str | None = None
+
+    type: ClassVar[SchemaType] = SchemaType.AVRO
+    _as_json: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.definition is not None:
+            parse_definition(self.definition)
+
+    def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
+        """See ``Schema``."""
+        column = _as_written(column) if self._as_json else column
+        data, kind = self._definition(column, registered)
+        check_fits(kind, column)
+        info = SchemaInfo(name="", data=data, type=self.type)
+        return SchemaWriter(info, lambda values: self._encode(kind, values))
+
+    def _definition(
+        self, column: pa.DataType, registered: SchemaInfo | None
+    ) -> tuple[bytes, AvroType]:
+        if self.definition is not None:
+            return self.definition.encode(), parse_definition(self.definition)
+        made = derived(column, as_json=self._as_json)
+        if registered is not None and registered.type == self.type:
+            made = evolved(registered.data, made, column)
+        if isinstance(made, bytes):
+            return made, parse_definition(made.decode())
+        text = json.dumps(made)
+        return text.encode(), parse_definition(text)
+
+    def _encode(self, kind: AvroType, values: pa.Array) -> pa.Array:
+        return encode_avro(kind, values)
+
+
+@dataclass(frozen=True)
+class JsonSchema(AvroSchema):
+    """JSON, declared in Avro's language; Spark's ``to_json`` makes the text. See ``AvroSchema``.
+
+    Days and moments are text (ISO 8601, moments in UTC with microseconds), binary is base64,
+    decimals are numbers; fields that are null are left out, as Jackson does for Java's consumers.
+    """
+
+    _as_json: ClassVar[bool] = True
+    type: ClassVar[SchemaType] = SchemaType.JSON
+
+    @property
+    def json_columns(self) -> tuple[str, ...]:
+        """See ``Schema``."""
+        return ("value",)
+
+    def _encode(self, kind: AvroType, values: pa.Array) -> pa.Array:  # noqa: ARG002
+        return values
+
+
+def _as_written(column: pa.DataType) -> pa.DataType:
+    """The same type, days and moments as the text that they become in JSON."""
+    types = pa.types
+    if types.is_timestamp(column) or types.is_date32(column):
+        return pa.string()
+    if types.is_struct(column):
+        return pa.struct([field.with_type(_as_written(field.type)) for field in column])
+    if types.is_list(column):
+        return pa.list_(column.value_field.with_type(_as_written(column.value_type)))
+    if types.is_map(column):
+        if not types.is_string(column.key_type):
+            raise InputError(f"A map whose keys are {column.key_type}: only text can be.")
+        item = column.item_field.with_type(_as_written(column.item_type))
+        return pa.map_(column.key_field, item)
+    return column

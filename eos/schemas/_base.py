@@ -1,0 +1,43 @@
+"""The interface of all schemas."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from eos.wire.commands import SchemaInfo
+
+
+@dataclass(frozen=True)
+class SchemaWriter:
+    """How the values of one topic are written.
+
+    Attributes:
+        info: what producers are opened with.
+        encode: a column of values -> their bytes; a null stays null. Raises ``InputError`` for a
+            value that the schema does not allow.
+    """
+
+    info: SchemaInfo
+    encode: Callable[[pa.Array], pa.Array]
+
+
+class Schema(ABC):
+    """What values are: chosen once for a sink, and sent to the tasks."""
+
+    @property
+    def json_columns(self) -> tuple[str, ...]:
+        """Those of ``key`` and ``value`` that ``encode`` takes as JSON text, made by Spark."""
+        return ()
+
+    @abstractmethod
+    def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
+        """How a column of that type is written to a topic whose newest schema is ``registered``.
+
+        Raises:
+            InputError: such a column can't be written; the field is named.
+            ConfigurationError: the schema itself is wrong.
+        """

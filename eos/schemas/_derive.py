@@ -1,0 +1,133 @@
+"""From the type of a column to the Avro definition that is registered for it.
+
+| Arrow (Spark) | Avro | JSON's definition, where another |
+|---|---|---|
+| bool (BOOLEAN) | boolean | |
+| int8, int16, int32 (BYTE, SHORT, INT) | int | |
+| int64 (LONG) | long | |
+| float, double | float, double | |
+| string | string | |
+| binary | bytes | |
+| decimal(p, s) | bytes, logical type decimal(p, s) | |
+| date32 (DATE) | int, logical type date | string |
+| timestamp with zone (TIMESTAMP) | long, logical type timestamp-micros | string |
+| timestamp without (TIMESTAMP_NTZ) | long, logical type local-timestamp-micros | string |
+| list (ARRAY) | array | |
+| map with text as keys | map | |
+| struct | record | |
+
+What can be null is a union of null and the type, with null as its default.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from eos.errors import InputError
+
+TOP_NAME: Final = "Row"
+_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+def derived(column: pa.DataType, *, as_json: bool) -> Any:
+    """The definition of ``column``, as objects of JSON.
+
+    Args:
+        as_json: for a JSON schema: days and moments are text there.
+
+    Raises:
+        InputError: a type that Avro does not have, or a name that it does not allow.
+    """
+    if not pa.types.is_struct(column):
+        raise InputError(
+            f"The value is {column}: a schema of records takes a struct.",
+            hint="Leave out the column 'value', so that whole rows are written; or make it a "
+            "struct: struct(a, b) AS value.",
+        )
+    return _Derivation(as_json).record(column, TOP_NAME, "")
+
+
+class _Derivation:
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def record(self, column: pa.StructType, name: str, path: str) -> dict[str, Any]:
+        fields = [self._field(field, name, path) for field in column]
+        lower = [field["name"].lower() for field in fields]
+        twice = next((one for one in lower if lower.count(one) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"There are two columns {_at(path, twice)!r}.", hint="Drop or rename one of them."
+            )
+        return {"type": "record", "name": name, "fields": fields}
+
+    def _field(self, field: pa.Field, record: str, path: str) -> dict[str, Any]:
+        where = _at(path, field.name)
+        if not re.fullmatch(_NAME, field.name):
+            raise InputError(
+                f"Column {where!r} has a name that Avro does not allow.",
+                hint="Names are letters, digits and _, and begin with no digit: rename it.",
+            )
+        kind = self._type(field.type, f"{record}_{field.name}", where)
+        if field.nullable:
+            return {"name": field.name, "type": _nullable(kind), "default": None}
+        return {"name": field.name, "type": kind}
+
+    def _inner(self, field: pa.Field, name: str, path: str) -> Any:
+        kind = self._type(field.type, name, path)
+        return _nullable(kind) if field.nullable else kind
+
+    def _type(self, column: pa.DataType, name: str, path: str) -> Any:
+        types = pa.types
+        if types.is_struct(column):
+            return self.record(column, name, path)
+        if types.is_list(column) or types.is_large_list(column):
+            items = self._inner(column.value_field, name, f"{path}[]")
+            return {"type": "array", "items": items}
+        if types.is_map(column):
+            if not (types.is_string(column.key_type) or types.is_large_string(column.key_type)):
+                raise InputError(
+                    f"Column {path!r} is a map whose keys are {column.key_type}: only text can be.",
+                    hint=f"Cast the keys: transform_keys({path}, (k, v) -> CAST(k AS STRING)).",
+                )
+            return {"type": "map", "values": self._inner(column.item_field, name, f"{path}{{}}")}
+        scalar = self._scalar(column)
+        if scalar is None:
+            raise InputError(
+                f"Column {path!r} is {column}, which no schema has.",
+                hint="Cast it, to string for example, or drop it.",
+            )
+        return scalar
+
+    def _scalar(self, column: pa.DataType) -> Any:
+        types = pa.types
+        if types.is_timestamp(column) and not self._as_json:
+            zoned = "timestamp-micros" if column.tz is not None else "local-timestamp-micros"
+            return {"type": "long", "logicalType": zoned}
+        if types.is_date32(column) and not self._as_json:
+            return {"type": "int", "logicalType": "date"}
+        if types.is_decimal128(column):
+            return {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": column.precision,
+                "scale": column.scale,
+            }
+        known = {
+            "bool": "boolean", "int8": "int", "int16": "int", "int32": "int", "int64": "long",
+            "float": "float", "double": "double", "string": "string", "large_string": "string",
+            "binary": "bytes", "large_binary": "bytes",
+        }  # fmt: skip
+        is_text = types.is_timestamp(column) or types.is_date32(column)
+        return "string" if is_text else known.get(str(column))
+
+
+def _nullable(kind: Any) -> list[Any]:
+    return ["null", kind]
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,149 @@
+"""Keys and values with a schema each.
+
+Source: ``KeyValueSchemaInfo`` and ``KeyValue`` of the Java client: the registered data is both
+schemas' data, each behind its length (int32, big endian); names, types and properties of both stand
+in the properties.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from eos.errors import ConfigurationError, InputError
+from eos.schemas._avro import AvroSchema
+from eos.schemas._base import Schema, SchemaWriter
+from eos.schemas._primitives import PrimitiveSchema, name_for
+from eos.wire.byte_rows import ByteRows
+from eos.wire.columns import BinaryColumn, joined
+from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
+
+# How Java's SchemaType spells what SchemaType of the wire has in another way.
+_JAVA_NAMES: Final = {SchemaType.NONE: "BYTES"}
+
+
+@dataclass(frozen=True)
+class KeyValueSchema(Schema):
+    """A pair of schemas; the columns are ``key`` and ``value``.
+
+    Args:
+        key, value: the schema of each; by default Avro for structs, else that of the column's type.
+        encoding: where the key is: ``separated``, as the message's key, so that routing and
+            compaction go by it; or ``inline``, in front of the value.
+
+    Raises:
+        ConfigurationError: a pair in a pair.
+    """
+
+    key: Schema | None = None
+    value: Schema | None = None
+    encoding: Literal["separated", "inline"] = field(default="separated")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key, KeyValueSchema) or isinstance(self.value, KeyValueSchema):
+            raise ConfigurationError("A key_value schema is made of two others, not of itself.")
+        if self.encoding not in ("separated", "inline"):
+            raise ConfigurationError(f"encoding={self.encoding!r}: it is 'separated' or 'inline'.")
+
+    @property
+    def json_columns(self) -> tuple[str, ...]:
+        """See ``Schema``."""
+        pairs = (("key", self.key), ("value", self.value))
+        return tuple(name for name, one in pairs if one is not None and one.json_columns)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the key stands in the value."""
+        return self.encoding == "inline"
+
+    def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
+        """See ``Schema``; ``column`` is a struct of ``key`` and ``value``, and ``encode`` gives one
+        of their bytes, or with ``inline`` both in one."""
+        known_key, known_value = _parts(registered)
+        key = _writer(self.key, column.field("key").type, known_key)
+        value = _writer(self.value, column.field("value").type, known_value)
+        info = SchemaInfo(
+            name="KeyValue",
+            type=SchemaType.KEY_VALUE,
+            data=_sized(key.info.data) + _sized(value.info.data),
+            properties=(
+                *_described("key", key.info),
+                *_described("value", value.info),
+                KeyValue(key="kv.encoding.type", value=self.encoding.upper()),
+            ),
+        )
+
+        def encode(pairs: pa.StructArray) -> pa.Array:
+            keys, values = pairs.flatten()
+            if keys.null_count:
+                raise InputError(
+                    "A key is null: with a key_value schema, each row has one.",
+                    hint="Filter such rows out, or fill the key.",
+                )
+            keys, values = key.encode(keys), value.encode(values)
+            if self.is_inline:
+                return _inline(keys, values)
+            binary = [_binary(one) for one in (keys, values)]
+            return pa.StructArray.from_arrays(binary, names=["key", "value"])
+
+        return SchemaWriter(info, encode)
+
+
+def _writer(
+    chosen: Schema | None, column: pa.DataType, registered: SchemaInfo | None
+) -> SchemaWriter:
+    if chosen is None:
+        name = name_for(column)
+        chosen = AvroSchema() if name == "avro" else PrimitiveSchema(name)
+    return chosen.writer(column, registered)
+
+
+def _inline(keys: pa.Array, values: pa.Array) -> pa.Array:
+    if values.null_count:
+        raise InputError(
+            "A value is null: with encoding='inline' the key would be lost with it.",
+            hint="Use encoding='separated'.",
+        )
+    pieces: list[pa.BinaryArray] = []
+    for column in (BinaryColumn.of(keys), BinaryColumn.of(values)):
+        sizes = ByteRows(len(column))
+        sizes.uint32(column.lengths)
+        pieces += [sizes.array(), column.array()]
+    return joined(pieces)
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def _described(which: str, info: SchemaInfo) -> tuple[KeyValue, ...]:
+    kind = SchemaType(info.type)
+    properties = {pair.key: pair.value for pair in info.properties}
+    return (
+        KeyValue(key=f"{which}.schema.name", value=info.name),
+        KeyValue(key=f"{which}.schema.type", value=_JAVA_NAMES.get(kind, kind.name)),
+        KeyValue(key=f"{which}.schema.properties", value=json.dumps(properties)),
+    )
+
+
+def _parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
+    """The two schemas of a registered pair; None where there is none that we understand."""
+    if registered is None or registered.type != SchemaType.KEY_VALUE:
+        return None, None
+    data = registered.data
+    properties = {pair.key: pair.value for pair in registered.properties}
+    found: list[SchemaInfo | None] = []
+    for which in ("key", "value"):
+        size = int.from_bytes(data[:4], "big", signed=True)
+        body, data = data[4 : 4 + max(0, size)], data[4 + max(0, size) :]
+        name = properties.get(f"{which}.schema.type", "")
+        kind = SchemaType.__members__.get(name)
+        found.append(None if kind is None else SchemaInfo(type=kind, data=body))
+    return found[0], found[1]

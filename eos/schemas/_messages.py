@@ -1,0 +1,210 @@
+"""From the type of a column to a Protobuf message, and whether the two fit.
+
+| Arrow (Spark) | Protobuf |
+|---|---|
+| bool | optional bool |
+| int8, int16, int32 (BYTE, SHORT, INT) | optional int32 |
+| int64 (LONG) | optional int64 |
+| float, double | optional float, optional double |
+| string, binary | optional string, optional bytes |
+| timestamp with zone (TIMESTAMP) | google.protobuf.Timestamp |
+| list (ARRAY) | repeated; a null list is an empty one |
+| map with text or whole numbers as keys | map; a null map is an empty one |
+| struct | a message of its own |
+
+Not there: dates, decimals, timestamps without zone, lists of lists. Cast them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, timestamp_pb2
+
+from eos.errors import InputError
+from eos.schemas._derive import TOP_NAME
+
+_FIELD: Final = descriptor_pb2.FieldDescriptorProto
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_SCALARS: Final = {
+    "bool": _FIELD.TYPE_BOOL,
+    "int8": _FIELD.TYPE_INT32,
+    "int16": _FIELD.TYPE_INT32,
+    "int32": _FIELD.TYPE_INT32,
+    "int64": _FIELD.TYPE_INT64,
+    "float": _FIELD.TYPE_FLOAT,
+    "double": _FIELD.TYPE_DOUBLE,
+    "string": _FIELD.TYPE_STRING,
+    "large_string": _FIELD.TYPE_STRING,
+    "binary": _FIELD.TYPE_BYTES,
+    "large_binary": _FIELD.TYPE_BYTES,
+}
+_FITTING: Final = {
+    "bool": {_FIELD.TYPE_BOOL},
+    "float": {_FIELD.TYPE_FLOAT, _FIELD.TYPE_DOUBLE},
+    "double": {_FIELD.TYPE_DOUBLE},
+    "string": {_FIELD.TYPE_STRING, _FIELD.TYPE_ENUM},
+    "large_string": {_FIELD.TYPE_STRING, _FIELD.TYPE_ENUM},
+    "binary": {_FIELD.TYPE_BYTES},
+    "large_binary": {_FIELD.TYPE_BYTES},
+}
+_LONGS: Final = {_FIELD.TYPE_INT64, _FIELD.TYPE_SINT64, _FIELD.TYPE_SFIXED64}
+_INTS: Final = {_FIELD.TYPE_INT32, _FIELD.TYPE_SINT32, _FIELD.TYPE_SFIXED32} | _LONGS
+
+
+def derived_file(column: pa.DataType, name: str) -> tuple[bytes, str]:
+    """A serialised ``FileDescriptorSet`` for ``column``, and the message's name in it.
+
+    Raises:
+        InputError: a type that has no counterpart; the field is named.
+    """
+    if not pa.types.is_struct(column):
+        raise InputError(
+            f"The value is {column}: a schema of records takes a struct.",
+            hint="Leave out the column 'value', so that whole rows are written; or make it a "
+            "struct: struct(a, b) AS value.",
+        )
+    file = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto3")
+    _add_fields(file.message_type.add(name=TOP_NAME), column, "", f".{TOP_NAME}")
+    return _file_set(file), TOP_NAME
+
+
+def extended_file(files: bytes, message: str, column: pa.DataType) -> tuple[bytes, str]:
+    """The registered descriptors, with those fields of ``column`` that they lack."""
+    known = descriptor_pb2.FileDescriptorSet.FromString(files)
+    for file in known.file:
+        prefix = f"{file.package}." if file.package else ""
+        for declared in file.message_type:
+            if f"{prefix}{declared.name}" == message and pa.types.is_struct(column):
+                _extend(declared, column, f".{message}")
+                return _file_set(
+                    file, [one for one in known.file if one.name != file.name]
+                ), message
+    return files, message
+
+
+def _extend(declared: Any, column: pa.StructType, scope: str) -> None:
+    names = {field.name for field in declared.field}
+    nested = {one.name: one for one in declared.nested_type}
+    for field in column:
+        inner = nested.get(f"{field.name}_message")
+        if inner is not None and pa.types.is_struct(field.type):
+            _extend(inner, field.type, f"{scope}.{inner.name}")
+    missing = pa.struct([field for field in column if field.name not in names])
+    _add_fields(declared, missing, "", scope)
+
+
+def _add_fields(declared: Any, column: pa.StructType, path: str, scope: str) -> None:
+    number = max((field.number for field in declared.field), default=0)
+    for field in column:
+        number += 1
+        if 19000 <= number <= 19999:  # reserved for the library
+            number = 20000
+        _add_field(declared, field, number, f"{path}.{field.name}".lstrip("."), scope)
+
+
+def _add_field(declared: Any, field: pa.Field, number: int, path: str, scope: str) -> None:
+    types, kind = pa.types, field.type
+    made = declared.field.add(name=field.name, number=number, label=_FIELD.LABEL_OPTIONAL)
+    if types.is_map(kind):
+        entry = declared.nested_type.add(name=_entry_name(field.name))
+        entry.options.map_entry = True
+        for which, number_in, inner in (("key", 1, kind.key_type), ("value", 2, kind.item_type)):
+            part = entry.field.add(name=which, number=number_in, label=_FIELD.LABEL_OPTIONAL)
+            _set_type(part, inner, declared, f"{path}{{}}", scope, f"{field.name}_value")
+        made.label = _FIELD.LABEL_REPEATED
+        made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{entry.name}"
+        return
+    if types.is_list(kind) or types.is_large_list(kind):
+        made.label, kind, path = _FIELD.LABEL_REPEATED, kind.value_type, f"{path}[]"
+    _set_type(made, kind, declared, path, scope, field.name)
+    if made.label == _FIELD.LABEL_OPTIONAL and made.type != _FIELD.TYPE_MESSAGE:
+        # proto3's "optional": tells null from 0.
+        made.proto3_optional = True
+        made.oneof_index = len(declared.oneof_decl)
+        declared.oneof_decl.add(name=f"_{field.name}")
+
+
+def _set_type(
+    made: Any, kind: pa.DataType, declared: Any, path: str, scope: str, name: str
+) -> None:
+    if pa.types.is_struct(kind):
+        inner = declared.nested_type.add(name=f"{name}_message")
+        made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{inner.name}"
+        _add_fields(inner, kind, path, made.type_name)
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".{_TIMESTAMP}"
+    elif str(kind) in _SCALARS:
+        made.type = _SCALARS[str(kind)]
+    else:
+        raise InputError(
+            f"Column {path!r} is {kind}, which a Protobuf message made of columns does not have.",
+            hint="Cast it: a decimal or a date to string, for example.",
+        )
+
+
+def _entry_name(name: str) -> str:
+    """As protoc names the message of a map's entries."""
+    return "".join(part.capitalize() for part in name.split("_")) + "Entry"
+
+
+def _file_set(file: Any, others: Iterable[Any] = ()) -> bytes:
+    """``file`` behind those that it needs."""
+    files = descriptor_pb2.FileDescriptorSet(file=others)
+    timestamps = timestamp_pb2.DESCRIPTOR
+    if any(_uses_timestamps(declared) for declared in file.message_type):
+        if timestamps.name not in {one.name for one in files.file}:
+            timestamps.CopyToProto(files.file.add())
+        if timestamps.name not in file.dependency:
+            file.dependency.append(timestamps.name)
+    files.file.add().CopyFrom(file)
+    return bytes(files.SerializeToString())
+
+
+def _uses_timestamps(declared: Any) -> bool:
+    return any(field.type_name == f".{_TIMESTAMP}" for field in declared.field) or any(
+        _uses_timestamps(inner) for inner in declared.nested_type
+    )
+
+
+def why_not(descriptor: Any, column: pa.DataType, path: str = "") -> str:
+    """Why rows of ``column`` can't be messages of ``descriptor``, in a sentence; "" if they can."""
+    if not pa.types.is_struct(column):
+        return f"The value is {column}; the schema has the message {descriptor.full_name}."
+    for field in column:
+        where = f"{path}.{field.name}".lstrip(".")
+        declared = descriptor.fields_by_name.get(field.name)
+        if declared is None:
+            return f"The message {descriptor.full_name} has no field {where!r}."
+        why = _why_not_field(declared, field.type, where)
+        if why:
+            return why
+    return ""
+
+
+def _why_not_field(declared: Any, kind: pa.DataType, path: str) -> str:
+    types, message = pa.types, declared.message_type
+    mismatch = f"Column {path!r} is {kind}; the message has another type there."
+    if message is not None and message.GetOptions().map_entry:
+        if not types.is_map(kind):
+            return mismatch
+        fields = message.fields_by_name
+        key = _why_not_field(fields["key"], kind.key_type, f"{path}{{}}")
+        return key or _why_not_field(fields["value"], kind.item_type, f"{path}{{}}")
+    if declared.is_repeated != (types.is_list(kind) or types.is_large_list(kind)):
+        return mismatch
+    if declared.is_repeated:
+        kind = kind.value_type
+    if message is None:
+        return "" if _takes(declared.type, kind) else mismatch
+    if message.full_name == _TIMESTAMP:
+        return "" if types.is_timestamp(kind) and kind.tz is not None else mismatch
+    return why_not(message, kind, path) if types.is_struct(kind) else mismatch
+
+
+def _takes(declared: int, kind: pa.DataType) -> bool:
+    if pa.types.is_signed_integer(kind):
+        return declared in (_LONGS if kind.bit_width == 64 else _INTS)
+    return declared in _FITTING.get(str(kind), set())

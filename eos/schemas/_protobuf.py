@@ -1,0 +1,185 @@
+"""Protobuf, as Pulsar's ``PROTOBUF_NATIVE``: the registry keeps the descriptors themselves.
+
+Rows become messages one by one, in Python: the one schema whose cost grows with a loop over rows.
+Source: ``ProtobufNativeSchemaData`` of apache/pulsar.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from eos.errors import ConfigurationError, InputError
+from eos.schemas._base import Schema, SchemaWriter
+from eos.schemas._messages import derived_file, extended_file, why_not
+from eos.wire.commands import SchemaInfo, SchemaType
+
+_FILE: Final = "row.proto"
+
+
+@dataclass(frozen=True)
+class ProtobufSchema(Schema):
+    """Protobuf. ``of``: a compiled message class of your own; by default one made of the columns.
+
+    Attributes:
+        files: a serialised ``FileDescriptorSet``, each file behind those that it needs.
+        message: the full name of the message in it; "" for one made of the columns.
+    """
+
+    files: bytes = b""
+    message: str = ""
+
+    @classmethod
+    def of(cls, message: Any) -> Self:
+        """The schema of a compiled message class.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        descriptor = getattr(message, "DESCRIPTOR", None)
+        if descriptor is None or not hasattr(descriptor, "fields_by_name"):
+            raise ConfigurationError(f"{message!r} is no compiled Protobuf message class.")
+        found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+
+        def collect(file: Any) -> None:
+            for needed in file.dependencies:
+                collect(needed)
+            if file.name not in found:
+                found[file.name] = descriptor_pb2.FileDescriptorProto()
+                file.CopyToProto(found[file.name])
+
+        collect(descriptor.file)
+        files = descriptor_pb2.FileDescriptorSet(file=found.values())
+        return cls(files.SerializeToString(), descriptor.full_name)
+
+    def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
+        """See ``Schema``."""
+        files, message = self._files(column, registered)
+        found = _message_class(files, message)
+        why = why_not(found.DESCRIPTOR, column)
+        if why:
+            raise InputError(why)
+        file = found.DESCRIPTOR.file.name
+        info = SchemaInfo(data=_data(files, message, file), type=SchemaType.PROTOBUF_NATIVE)
+        return SchemaWriter(info, lambda values: _encode(found, values))
+
+    def _files(self, column: pa.DataType, registered: SchemaInfo | None) -> tuple[bytes, str]:
+        if self.message:
+            return self.files, self.message
+        if registered is not None and registered.type == SchemaType.PROTOBUF_NATIVE:
+            known = _parsed(registered.data)
+            if known is not None:
+                return extended_file(*known, column)
+        return derived_file(column, _FILE)
+
+
+def _data(files: bytes, message: str, file: str) -> bytes:
+    return json.dumps(
+        {
+            "fileDescriptorSet": base64.b64encode(files).decode(),
+            "rootMessageTypeName": message,
+            "rootFileDescriptorName": file,
+        }
+    ).encode()
+
+
+def _parsed(data: bytes) -> tuple[bytes, str] | None:
+    """The descriptors and the message of registered data, if they are such."""
+    try:
+        known = json.loads(data)
+        files, message = base64.b64decode(known["fileDescriptorSet"]), known["rootMessageTypeName"]
+        _message_class(files, message)
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigurationError):
+        return None
+    return files, message
+
+
+def _message_class(files: bytes, message: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
+            pool.Add(file)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    except (TypeError, KeyError, DecodeError) as error:
+        raise ConfigurationError(f"The Protobuf descriptors have no {message!r}.") from error
+
+
+def _encode(message: Any, values: pa.Array) -> pa.Array:
+    fill = _filler(message.DESCRIPTOR)
+    encoded: list[bytes | None] = []
+    for row in values.to_pylist():
+        if row is None:
+            encoded.append(None)
+            continue
+        made = message()
+        try:
+            fill(made, row)
+        except (ValueError, TypeError):
+            # The library's text would show the data.
+            raise InputError(
+                "A row can't be written as the Protobuf message: a number out of range, or text "
+                "that is not UTF-8 or no name of its enum."
+            ) from None
+        encoded.append(made.SerializeToString(deterministic=True))
+    return pa.array(encoded, pa.binary())
+
+
+def _filler(descriptor: Any) -> Callable[[Any, dict[str, Any]], None]:
+    """A function that sets a message's fields from a row."""
+    setters = {field.name: _setter(field) for field in descriptor.fields}
+
+    def fill(message: Any, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if value is not None:
+                setters[name](message, value)
+
+    return fill
+
+
+def _setter(field: Any) -> Callable[[Any, Any], None]:
+    name, inner = field.name, field.message_type
+    if inner is not None and inner.GetOptions().map_entry:
+        return _map_setter(name, inner.fields_by_name["value"])
+    if inner is None:
+        if field.is_repeated:
+            return lambda message, value: getattr(message, name).extend(value)
+        return lambda message, value: setattr(message, name, value)
+    if inner.full_name == "google.protobuf.Timestamp":
+        if field.is_repeated:
+            return lambda message, value: _add_moments(getattr(message, name), value)
+        return lambda message, value: getattr(message, name).FromDatetime(value)
+    fill = _filler(inner)
+
+    def add(message: Any, value: Any) -> None:
+        for one in value:
+            fill(getattr(message, name).add(), one)
+
+    def set_one(message: Any, value: Any) -> None:
+        getattr(message, name).SetInParent()
+        fill(getattr(message, name), value)
+
+    return add if field.is_repeated else set_one
+
+
+def _add_moments(target: Any, moments: list[Any]) -> None:
+    for one in moments:
+        target.add().FromDatetime(one)
+
+
+def _map_setter(name: str, value: Any) -> Callable[[Any, Any], None]:
+    if value.message_type is None:
+        return lambda message, pairs: getattr(message, name).update(dict(pairs))
+    fill = _filler(value.message_type)
+
+    def put(message: Any, pairs: Any) -> None:
+        for key, one in pairs:
+            fill(getattr(message, name)[key], one)
+
+    return put

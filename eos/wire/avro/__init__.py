@@ -1,0 +1,34 @@
+"""Arrow columns -> Avro's binary encoding, without a loop over rows."""
+
+from eos.wire.avro._encoder import encode_avro
+from eos.wire.avro._fits import check_fits, describe_type
+from eos.wire.avro._types import (
+    AvroType,
+    Decimal,
+    Enum,
+    Field,
+    Fixed,
+    ListOf,
+    MapOf,
+    Primitive,
+    RecordOf,
+    Union,
+    parse_definition,
+)
+
+__all__ = [
+    "AvroType",
+    "Decimal",
+    "Enum",
+    "Field",
+    "Fixed",
+    "ListOf",
+    "MapOf",
+    "Primitive",
+    "RecordOf",
+    "Union",
+    "check_fits",
+    "describe_type",
+    "encode_avro",
+    "parse_definition",
+]

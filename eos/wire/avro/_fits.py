@@ -1,0 +1,158 @@
+"""Can a column of this type be written as that Avro type? Asked once, before any row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from eos.errors import InputError
+from eos.wire.avro._types import (
+    NO_DEFAULT,
+    AvroType,
+    Decimal,
+    Enum,
+    Fixed,
+    ListOf,
+    MapOf,
+    Primitive,
+    RecordOf,
+    Union,
+)
+from eos.wire.columns import BINARY_TYPES, STRING_TYPES
+
+_NULL = Primitive("null")
+
+
+def check_fits(kind: AvroType, column: pa.DataType, path: str = "") -> None:
+    """Whether rows of Arrow's type ``column`` can be written as ``kind``.
+
+    Numbers may be narrower than what is declared; a struct may lack fields that have a default,
+    or may be null; it has none that the record does not have.
+
+    Raises:
+        InputError: they can't; the field is named.
+    """
+    why = _why_not(kind, column, path)
+    if why:
+        raise InputError(why)
+
+
+def branch_for(union: Union, column: pa.DataType) -> int:
+    """The number of the first branch that takes such a column; a column of nulls takes null's."""
+    for index, branch in enumerate(union.branches):
+        if (branch != _NULL or pa.types.is_null(column)) and not _why_not(branch, column, ""):
+            return index
+    raise InputError(f"No branch of a union takes {column}.")
+
+
+def _why_not(kind: AvroType, column: pa.DataType, path: str) -> str:
+    """Why not, in a sentence; "" when it fits."""
+    match kind:
+        case Union(branches):
+            reasons = [
+                _why_not(one, column, path)
+                for one in branches
+                if one != _NULL or pa.types.is_null(column)
+            ]
+            if "" in reasons:
+                return ""
+            return reasons[0] if len(reasons) == 1 else _mismatch(kind, column, path)
+        case RecordOf() if pa.types.is_struct(column):
+            return _why_not_record(kind, column, path)
+        case ListOf(items) if pa.types.is_list(column) or pa.types.is_large_list(column):
+            return _why_not(items, column.value_type, f"{path}[]")
+        case MapOf(values) if pa.types.is_map(column) and column.key_type in STRING_TYPES:
+            return _why_not(values, column.item_type, f"{path}{{}}")
+    return "" if _takes(kind, column) else _mismatch(kind, column, path)
+
+
+def _why_not_record(kind: RecordOf, column: pa.StructType, path: str) -> str:
+    columns = {field.name: field.type for field in column}
+    known = {field.name for field in kind.fields}
+    for name in columns:
+        if name not in known:
+            return f"The schema has no field {_at(path, name)!r}."
+    for field in kind.fields:
+        where = _at(path, field.name)
+        if field.name in columns:
+            why = _why_not(field.type, columns[field.name], where)
+            if why:
+                return why
+        elif field.default is NO_DEFAULT:
+            return f"There is no column for the field {where!r}, which has no default."
+    return ""
+
+
+def _takes(kind: AvroType, column: pa.DataType) -> bool:
+    types = pa.types
+    match kind:
+        case Primitive(name="null"):
+            return bool(types.is_null(column))
+        case Primitive(name="boolean"):
+            return bool(types.is_boolean(column))
+        case Primitive(name="int", logical=logical):
+            is_date = types.is_date32(column) and logical == "date"
+            return is_date or _is_signed(column, 32)
+        case Primitive(name="long", logical=logical):
+            return _is_moment(column, logical) or _is_signed(column, 64)
+        case Primitive(name="float"):
+            return bool(types.is_float32(column))
+        case Primitive(name="double"):
+            floating = types.is_float32(column) or types.is_float64(column)
+            return floating or _is_signed(column, 32)
+        case Primitive(name="string"):
+            return column in STRING_TYPES
+        case Primitive(name="bytes"):
+            return column in STRING_TYPES | BINARY_TYPES
+        case Enum():
+            return column in STRING_TYPES
+        case Fixed():
+            return column in BINARY_TYPES
+        case Decimal(precision, scale):
+            if not types.is_decimal128(column) or column.scale > scale:
+                return False
+            return bool(column.precision - column.scale <= precision - scale)
+    return False
+
+
+def _is_signed(column: pa.DataType, bits: int) -> bool:
+    return bool(pa.types.is_signed_integer(column) and column.bit_width <= bits)
+
+
+def _is_moment(column: pa.DataType, logical: str | None) -> bool:
+    if not pa.types.is_timestamp(column) or logical is None:
+        return False
+    prefix = "local-timestamp-" if column.tz is None else "timestamp-"
+    return logical in (f"{prefix}millis", f"{prefix}micros")
+
+
+def _mismatch(kind: AvroType, column: pa.DataType, path: str) -> str:
+    return f"{_named(path)} is {column}; the schema has {describe_type(kind)} there."
+
+
+def describe_type(kind: AvroType) -> str:
+    """``kind`` in a few words."""
+    match kind:
+        case Primitive(name, logical):
+            return logical or name
+        case Decimal(precision, scale):
+            return f"decimal({precision},{scale})"
+        case Union(branches):
+            return " or ".join(describe_type(one) for one in branches)
+        case RecordOf(name):
+            return f"record {name}"
+        case Enum(name):
+            return f"enum {name}"
+        case Fixed(name):
+            return f"fixed {name}"
+        case ListOf():
+            return "array"
+        case MapOf():
+            return "map"
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _named(path: str) -> str:
+    return f"Column {path!r}" if path else "The value"

@@ -1,0 +1,229 @@
+"""Avro's schema language: from a definition's JSON text to typed objects.
+
+Source: the Avro 1.12 specification, "Schema Declaration".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from eos.errors import ConfigurationError
+
+PRIMITIVES: Final = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+)
+NO_DEFAULT: Final = object()
+"""Stands where a field has no default; None is one, as text of JSON."""
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One of ``PRIMITIVES``; ``logical`` is the name of its logical type, if any."""
+
+    name: str
+    logical: str | None = None
+
+
+@dataclass(frozen=True)
+class Decimal:
+    """A decimal in ``bytes``, or in ``fixed`` when there is a size in bytes."""
+
+    precision: int
+    scale: int
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """``size`` bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Enum:
+    """One of ``symbols``."""
+
+    name: str
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """Avro's ``array``."""
+
+    items: AvroType
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """Avro's ``map``: text to values of one type."""
+
+    values: AvroType
+
+
+@dataclass(frozen=True)
+class Union:
+    """One of ``branches``."""
+
+    branches: tuple[AvroType, ...]
+
+    @property
+    def null_index(self) -> int | None:
+        """Where null stands, if it does."""
+        return next((i for i, one in enumerate(self.branches) if one == Primitive("null")), None)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record; ``default`` is what its JSON says, or ``NO_DEFAULT``."""
+
+    name: str
+    type: AvroType
+    default: Any = NO_DEFAULT
+
+
+@dataclass(eq=False)
+class RecordOf:
+    """A record. Its fields come after it was made: one of them may be of the record's own type."""
+
+    name: str
+    fields: tuple[Field, ...] = field(default=(), repr=False)
+
+
+AvroType = Primitive | Decimal | Fixed | Enum | ListOf | MapOf | Union | RecordOf
+
+
+def parse_definition(definition: str) -> AvroType:
+    """The type that an Avro definition in JSON declares.
+
+    Raises:
+        ConfigurationError: it is not JSON, or not Avro; the text says where.
+    """
+    try:
+        declared = json.loads(definition)
+    except (ValueError, RecursionError):
+        # A bare name of a primitive type is a definition too, and no JSON.
+        declared = definition.strip()
+        if declared not in PRIMITIVES:
+            raise ConfigurationError("The Avro definition is not JSON.") from None
+    try:
+        return _Parser().type(declared, "", "")
+    except RecursionError:
+        raise ConfigurationError("The Avro definition is nested too deeply.") from None
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._named: dict[str, AvroType] = {}
+
+    def type(self, declared: Any, namespace: str, path: str) -> AvroType:
+        """``namespace``: of names that have none; ``path``: for the text of errors."""
+        match declared:
+            case str():
+                return self._by_name(declared, namespace, path)
+            case list():
+                branches = tuple(self.type(one, namespace, path) for one in declared)
+                if any(isinstance(one, Union) for one in branches) or not branches:
+                    raise _wrong(path, "a union of unions, or an empty one")
+                return Union(branches)
+            case {"type": dict() | list() as inner} if "name" not in declared:
+                return self.type(inner, namespace, path)
+            case {"type": "record" | "error"}:
+                return self._record(declared, namespace, path)
+            case {"type": "array", "items": items}:
+                return ListOf(self.type(items, namespace, path + "[]"))
+            case {"type": "map", "values": values}:
+                return MapOf(self.type(values, namespace, path + "{}"))
+            case {"type": "enum", "symbols": list() as symbols} if _are_names(symbols):
+                return self._define(declared, namespace, path, Enum("", tuple(symbols)))
+            case {"type": "fixed", "size": int() as size} if size >= 0:
+                decimal = _decimal(declared, size)
+                return self._define(declared, namespace, path, decimal or Fixed("", size))
+            case {"type": "bytes"}:
+                return _decimal(declared, None) or Primitive("bytes")
+            case {"type": str() as name} if name in PRIMITIVES:
+                logical = declared.get("logicalType")
+                return Primitive(name, logical if isinstance(logical, str) else None)
+            case {"type": str() as name}:
+                return self._by_name(name, namespace, path)
+        raise _wrong(path, f"{json.dumps(declared)[:100]}, which is no type")
+
+    def _by_name(self, name: str, namespace: str, path: str) -> AvroType:
+        if name in PRIMITIVES:
+            return Primitive(name)
+        known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
+        if known is None:
+            raise _wrong(path, f"{name!r}, which is defined nowhere before")
+        return known
+
+    def _record(self, declared: Any, namespace: str, path: str) -> AvroType:
+        record = RecordOf(str(declared.get("name")))
+        self._define(declared, namespace, path, record)
+        inside = _namespace(declared, namespace)
+        fields = declared.get("fields")
+        if not isinstance(fields, list):
+            raise _wrong(path, "a record without fields")
+        found: list[Field] = []
+        for one in fields:
+            if not (isinstance(one, dict) and isinstance(one.get("name"), str) and "type" in one):
+                raise _wrong(path, "a field without name or type")
+            where = f"{path}.{one['name']}".lstrip(".")
+            found.append(
+                Field(
+                    one["name"],
+                    self.type(one["type"], inside, where),
+                    one.get("default", NO_DEFAULT),
+                )
+            )
+        if len({one.name for one in found}) < len(found):
+            raise _wrong(path, "a record with two fields of one name")
+        record.fields = tuple(found)
+        return record
+
+    def _define(self, declared: Any, namespace: str, path: str, made: AvroType) -> AvroType:
+        name = declared.get("name")
+        if not isinstance(name, str) or not name:
+            raise _wrong(path, f"{declared['type']} without a name")
+        full = _full_name(name, _namespace(declared, namespace))
+        if full in self._named:
+            raise _wrong(path, f"{full!r}, which is defined before")
+        match made:
+            case Enum(symbols=symbols):
+                made = Enum(name, symbols)
+            case Fixed(size=size):
+                made = Fixed(name, size)
+        self._named[full] = made
+        return made
+
+
+def _are_names(symbols: list[Any]) -> bool:
+    return bool(symbols) and all(isinstance(one, str) for one in symbols)
+
+
+def _decimal(declared: dict[str, Any], size: int | None) -> Decimal | None:
+    """As the specification says, a decimal that is not well-formed is the type below it."""
+    precision, scale = declared.get("precision"), declared.get("scale", 0)
+    is_decimal = declared.get("logicalType") == "decimal"
+    if is_decimal and isinstance(precision, int) and isinstance(scale, int):
+        return Decimal(precision, scale, size) if 0 <= scale <= precision else None
+    return None
+
+
+def _namespace(declared: dict[str, Any], outer: str) -> str:
+    name = str(declared.get("name", ""))
+    if "." in name:
+        return name.rpartition(".")[0]
+    own = declared.get("namespace")
+    return own if isinstance(own, str) else outer
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _wrong(path: str, what: str) -> ConfigurationError:
+    return ConfigurationError(f"The Avro definition has {what} (at {path or 'its top'}).")

@@ -1,0 +1,81 @@
+"""All sinks below a root, as their logs tell of them, and what could not be found out."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import track
+
+from eos.admin import AdminClient
+from eos.errors import CommitLogError, EosError
+from eos.ids import TxnId
+from recovery._report import Facts
+from recovery._sink_view import SinkView, view
+from recovery._target import Target
+from recovery.exits import Exit, worst
+
+
+class BrokenSink(Facts):
+    """A sink whose log can't be read."""
+
+    sink_id: str
+    error: str
+    is_broken: bool
+    """False: it could not be reached."""
+
+
+class Survey(Facts):
+    """The sinks. ``problems``: what else could not be found out."""
+
+    commit_log: str
+    sinks: list[SinkView]
+    broken: list[BrokenSink]
+    problems: list[str]
+
+    @property
+    def seen(self) -> Exit:
+        """Whether everything could be seen: a broken log needs action, the rest is unknown."""
+        return worst(
+            Exit.NEEDS_ACTION if any(b.is_broken for b in self.broken) else Exit.CLEAN,
+            Exit.UNKNOWN if self.problems or self.broken else Exit.CLEAN,
+        )
+
+
+def survey(target: Target, sink: str | None, *, shows_progress: bool = True) -> Survey:
+    """Look at one sink, or at all; with an admin URL also at unfinished transactions at the broker.
+
+    Raises:
+        ConfigurationError: there are no logs, or not that one.
+    """
+    views: list[SinkView] = []
+    broken: list[BrokenSink] = []
+    names = target.sinks(sink)
+    few = len(names) < 9 or not shows_progress
+    for sink_id in track(
+        names, "reading", console=Console(stderr=True), transient=True, disable=few
+    ):
+        try:
+            log = target.log(sink_id)
+            views.append(view(log.history, log.records()))
+        except EosError as error:
+            is_broken = isinstance(error, CommitLogError)
+            broken.append(BrokenSink(sink_id=sink_id, error=str(error), is_broken=is_broken))
+    problems: list[str] = []
+    admin = target.maybe_admin()
+    if admin is not None:
+        views = [_with_broker(sink_view, admin, problems) for sink_view in views]
+    return Survey(commit_log=target.root, sinks=views, broken=broken, problems=problems)
+
+
+def _with_broker(sink_view: SinkView, admin: AdminClient, problems: list[str]) -> SinkView:
+    asked = []
+    for one in sink_view.unfinished:
+        if one.txn is None:
+            asked.append(one)
+            continue
+        try:
+            found = admin.transaction(TxnId.parse(one.txn))
+            asked.append(one.model_copy(update={"at_broker": found.status if found else "gone"}))
+        except EosError as error:
+            problems.append(f"transaction {one.txn} at the broker: {error}")
+            asked.append(one)
+    return sink_view.model_copy(update={"unfinished": asked})

@@ -1,0 +1,147 @@
+"""``eos-recovery metrics``: the sinks in Prometheus' text format, for a textfile collector."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from eos.errors import ConfigurationError
+from eos.events import UnfinishedAttempt
+from recovery._report import Report, escape
+from recovery._sink_view import SinkView
+from recovery._survey import Survey, survey
+from recovery._target import Target
+from recovery.exits import Exit
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+    from eos.metrics import SinkFigures
+
+
+class MetricsReport(Report):
+    """The text. ``out``: the file that it was written to."""
+
+    text: str
+    out: str | None
+    seen: Exit
+    problems: list[str]
+    """What is missing in it, and why."""
+
+    @property
+    def exit(self) -> Exit:
+        """Whether all of it could be found out."""
+        return self.seen
+
+    def render(self, console: Console) -> None:
+        """The text as it is, or where it was written."""
+        if self.out is None:
+            console.file.write(self.text)
+        else:
+            console.print(f"[green]Written:[/] {escape(self.out)}")
+        told = Console(stderr=True)
+        for problem in self.problems:
+            told.print(f"[yellow]Not known:[/] {escape(problem)}")
+
+
+def metrics(
+    target: Target,
+    sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write to this file, whole or not at all; standard output by default."),
+    ] = None,
+) -> MetricsReport:
+    """Every sink in Prometheus' text format, for a node exporter's textfile collector.
+
+    Reads the commit logs only: it needs no driver. With --admin-url it also asks the broker about
+    transactions that are not finished. It needs the package prometheus-client.
+
+        eos-recovery metrics --commit-log /data/eos --out /var/lib/node_exporter/eos.prom
+
+    Exit codes: 0 everything is in it; 1 a log is broken; 2 something could not be reached; 64 wrong
+    options.
+    """
+    found = survey(target, sink)
+    registry = _registry(found)
+    from prometheus_client import generate_latest, write_to_textfile
+
+    if out is not None:
+        try:
+            write_to_textfile(str(out), registry)
+        except OSError as error:
+            raise ConfigurationError(f"--out {out}: {error.strerror}.") from None
+    return MetricsReport(
+        text=generate_latest(registry).decode(),
+        out=None if out is None else str(out),
+        seen=found.seen,
+        problems=[*(f"{lost.sink_id}: {lost.error}" for lost in found.broken), *found.problems],
+    )
+
+
+def _registry(found: Survey) -> CollectorRegistry:
+    try:
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.registry import Collector
+    except ImportError:
+        raise ConfigurationError(
+            "The package prometheus-client is not installed.",
+            hint="Install it: pip install 'eos-pulsar[metrics]'.",
+        ) from None
+
+    class Found(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return _families(found)
+
+    registry = CollectorRegistry()
+    registry.register(Found())
+    return registry
+
+
+def _families(found: Survey) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    from eos.metrics import sink_families
+
+    readable = GaugeMetricFamily(
+        "eos_log_readable", "1 when the commit log can be read, else 0.", labels=["sink"]
+    )
+    records = CounterMetricFamily(
+        "eos_log_records", "Records that were ever appended to the commit log.", labels=["sink"]
+    )
+    claimed = GaugeMetricFamily(
+        "eos_claim_timestamp_seconds", "When the sink was claimed last.", labels=["sink"]
+    )
+    at_broker = GaugeMetricFamily(
+        "eos_broker_transactions",
+        "Unfinished transactions by the broker's word for them; gone: it has forgotten them.",
+        labels=["sink", "status"],
+    )
+    for lost in found.broken:
+        readable.add_metric([lost.sink_id], 0)
+    for one in found.sinks:
+        readable.add_metric([one.sink_id], 1)
+        records.add_metric([one.sink_id], one.last_seq)
+        if one.claim is not None:
+            claimed.add_metric([one.sink_id], one.claim.since.timestamp())
+        words = Counter(attempt.at_broker for attempt in one.unfinished if attempt.at_broker)
+        for word, count in sorted(words.items()):
+            at_broker.add_metric([one.sink_id, word.lower()], count)
+    yield from sink_families(_figures(one) for one in found.sinks)
+    yield from (readable, records, claimed, at_broker)
+
+
+def _figures(sink: SinkView) -> SinkFigures:
+    from eos.metrics import SinkFigures
+
+    return SinkFigures(
+        sink.sink_id,
+        tuple(UnfinishedAttempt(one.state, max(0.0, one.age_s)) for one in sink.unfinished),
+        len(sink.owing),
+        max((one.written_at for one in sink.progress if one.written_at), default=None),
+    )

@@ -1,0 +1,94 @@
+"""The schemas of the topics that one task writes to; runs on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from eos.client import Producer, PulsarClient, Transaction
+from eos.errors import IncompatibleSchema
+from eos.ids import TopicName
+from eos.schemas import KeyValueSchema, Schema, SchemaWriter, side_by_side
+from eos.wire.commands import SchemaInfo
+
+_NO_SCHEMA: Final = (
+    "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "
+    "for example."
+)
+
+
+class TaskSchemas:
+    """Encodes rows by the schema of their topic, and opens producers with it.
+
+    Args:
+        schema: the sink's; None: values are bytes, and topics are left as they are.
+        value_type: of the values, as the driver has found it.
+    """
+
+    def __init__(
+        self, client: PulsarClient, schema: Schema | None, value_type: pa.DataType | None
+    ) -> None:
+        self._client = client
+        self._schema = schema
+        self._value_type = value_type
+        self._registered: dict[str, SchemaInfo | None] = {}
+        self._writers: dict[str, SchemaWriter] = {}
+
+    def encoded(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """``batch`` with the bytes of its values, and of its keys where they have a schema.
+
+        Raises:
+            InputError: a row does not fit the schema.
+        """
+        if self._schema is None:
+            return batch
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        encode = self._writer(topic).encode
+        if not isinstance(self._schema, KeyValueSchema):
+            columns["value"] = encode(columns["value"])
+        elif self._schema.is_inline:
+            columns["value"] = encode(_pairs(columns))
+            del columns["key"]
+        else:
+            columns["key"], columns["value"] = encode(_pairs(columns)).flatten()
+        return pa.RecordBatch.from_pydict(columns)
+
+    def producers(self, topics: Iterable[str], txn: Transaction) -> dict[str, Producer]:
+        """A producer on each of ``topics``, registered in ``txn``.
+
+        Raises:
+            IncompatibleSchema: shows what the topic has, and what the rows need.
+        """
+        opened: dict[str, Producer] = {}
+        by_schema: dict[SchemaInfo | None, list[str]] = {}
+        for name in topics:
+            info = None if self._schema is None else self._writer(name).info
+            by_schema.setdefault(info, []).append(name)
+        for info, names in by_schema.items():
+            try:
+                producers = self._client.producers(names, txn=txn, schema=info)
+            except IncompatibleSchema as error:
+                error.hint = _NO_SCHEMA
+                if info is not None:
+                    error.hint = side_by_side(self._registered[_base(names[0])], info)
+                raise
+            opened.update(zip(names, producers, strict=True))
+        return opened
+
+    def _writer(self, topic: str) -> SchemaWriter:
+        assert self._schema is not None
+        base = _base(topic)
+        if base not in self._writers:
+            registered = self._registered[base] = self._client.schema(base)
+            self._writers[base] = self._schema.writer(self._value_type, registered)
+        return self._writers[base]
+
+
+def _pairs(columns: dict[str, pa.Array]) -> pa.StructArray:
+    return pa.StructArray.from_arrays([columns["key"], columns["value"]], names=["key", "value"])
+
+
+def _base(topic: str) -> str:
+    return str(TopicName.parse(topic).base)

@@ -1,0 +1,242 @@
+"""Definitions made of columns, and what becomes of one that is registered already."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2
+
+from eos.errors import ConfigurationError, InputError
+from eos.schemas import (
+    SCHEMA_NAMES,
+    AvroSchema,
+    JsonSchema,
+    KeyValueSchema,
+    PrimitiveSchema,
+    ProtobufSchema,
+    schema_of,
+    side_by_side,
+)
+from eos.wire.commands import SchemaInfo, SchemaType
+
+ID = pa.field("id", pa.int64(), nullable=False)
+
+
+def avro(*fields: Any, name: str = "Theirs") -> SchemaInfo:
+    declared = {"type": "record", "name": name, "fields": list(fields)}
+    return SchemaInfo(type=SchemaType.AVRO, data=json.dumps(declared).encode())
+
+
+def fields_of(info: SchemaInfo) -> list[Any]:
+    return list(json.loads(info.data)["fields"])
+
+
+def has(name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, **more}
+
+
+def optional(name: str, kind: Any) -> dict[str, Any]:
+    return has(name, ["null", kind], default=None)
+
+
+INNER = {"type": "record", "name": "In", "fields": [has("a", "long")]}
+
+
+@pytest.mark.parametrize(
+    ("registered", "column", "wanted"),
+    [
+        # As it is: narrower numbers, fields with a default that no column has, another order.
+        ([has("x", "string", default=""), has("id", "double")], [pa.field("id", pa.int32())], None),
+        # A new column can be null, whatever Spark says.
+        ([has("id", "long")], [ID, pa.field("n", pa.string(), nullable=False)],
+         [has("id", "long"), optional("n", "string")]),
+        # A field without a default, which no column has, goes.
+        ([has("id", "long"), has("gone", "string")], [ID], [has("id", "long")]),
+        # Another type: the column's, and null stays allowed; a default of the old type goes.
+        ([has("id", "int", default=7)], [ID], [has("id", "long")]),
+        ([optional("id", "int")], [ID], [has("id", ["null", "long"], default=None)]),
+        # In records, lists and maps.
+        ([has("s", INNER)],
+         [pa.field("s", pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.bool_())]))],
+         [has("s", {**INNER, "fields": [has("a", "long"), optional("b", "boolean")]})]),
+        ([has("l", {"type": "array", "items": ["null", INNER]})],
+         [pa.field("l", pa.list_(pa.struct([pa.field("b", pa.bool_())])))],
+         [has("l", {"type": "array",
+                    "items": ["null", {**INNER, "fields": [optional("b", "boolean")]}]})]),
+        ([optional("m", {"type": "map", "values": "int"})],
+         [pa.field("m", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)))],
+         [optional("m", {"type": "map", "values": "long"})]),
+    ],
+)  # fmt: skip
+def test_a_registered_definition_is_changed_as_little_as_the_columns_need(
+    registered, column, wanted
+):
+    known = avro(*registered)
+    writer = AvroSchema().writer(pa.struct(column), known)
+    if wanted is None:
+        assert writer.info.data == known.data
+    else:
+        assert json.loads(writer.info.data)["name"] == "Theirs"
+        assert fields_of(writer.info) == wanted
+
+
+@pytest.mark.parametrize(
+    "registered",
+    [
+        SchemaInfo(type=SchemaType.AVRO, data=b"{"),
+        SchemaInfo(type=SchemaType.AVRO, data=b"\xff"),
+        SchemaInfo(type=SchemaType.AVRO, data=b"[" * 100_000),
+        SchemaInfo(type=SchemaType.AVRO, data=b'"string"'),
+        SchemaInfo(type=SchemaType.JSON, data=avro(has("id", "long")).data),
+        SchemaInfo(type=SchemaType.STRING),
+        SchemaInfo(type=99, data=b"?"),
+        # What goes defines a name that another field needs.
+        avro(has("gone", INNER), has("id", "long"), has("needs", "In", default={"a": 1})),
+        None,
+    ],
+)
+def test_what_is_registered_and_no_use_is_left_to_the_broker(registered):
+    writer = AvroSchema().writer(pa.struct([ID]), registered)
+    assert json.loads(writer.info.data) == {
+        "type": "record",
+        "name": "Row",
+        "fields": [has("id", "long")],
+    }
+    assert side_by_side(registered, writer.info)
+
+
+@pytest.mark.parametrize("kind", [AvroSchema(), JsonSchema(), ProtobufSchema(), KeyValueSchema()])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"fileDescriptorSet": "!"}', b"\xff\xff\xff\xff", b"[" * 100_000]
+)
+def test_a_registry_that_answers_oddly_does_no_harm(kind, data):
+    pair = pa.struct([pa.field("key", pa.int64()), pa.field("value", pa.struct([ID]))])
+    column = pair if isinstance(kind, KeyValueSchema) else pa.struct([ID])
+    alone = kind.writer(column).info
+    for number in (SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, 20, 77):
+        odd = SchemaInfo(type=number, data=data)
+        assert kind.writer(column, odd).info == alone
+        assert side_by_side(odd, alone)
+
+
+def test_days_and_moments_are_text_in_json():
+    column = pa.struct(
+        [pa.field("d", pa.date32()), pa.field("l", pa.list_(pa.timestamp("us", "UTC")))]
+    )
+    assert fields_of(JsonSchema().writer(column).info) == [
+        optional("d", "string"),
+        optional("l", {"type": "array", "items": ["null", "string"]}),
+    ]
+
+
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
+def test_a_null_stays_null(name):
+    schema = schema_of(name)
+    if schema is None or isinstance(schema, KeyValueSchema):
+        return
+    kinds = {"string": pa.string(), "boolean": pa.bool_(), "date": pa.date32()}
+    kinds |= {"float": pa.float32(), "double": pa.float64(), "timestamp": pa.timestamp("us", "UTC")}
+    kinds |= {one: pa.struct([ID]) for one in ("avro", "protobuf")}
+    kind = pa.string() if name == "json" else kinds.get(name, pa.int8())
+    column = pa.array([None, None], kind)
+    writer = schema.writer(pa.struct([ID]) if name == "json" else kind)
+    assert writer.encode(column).to_pylist() == [None, None]
+    assert writer.encode(column.slice(0, 0)).to_pylist() == []
+
+
+def test_numbers_are_big_endian_and_moments_are_milliseconds_towards_the_past():
+    encode = PrimitiveSchema("int32").writer(pa.int16()).encode
+    assert encode(pa.array([1, None, -2], pa.int16())).to_pylist() == [
+        b"\0\0\0\1", None, b"\xff\xff\xff\xfe",
+    ]  # fmt: skip
+    moments = pa.array([-1, 1999], pa.timestamp("us", "UTC"))
+    encode = PrimitiveSchema("timestamp").writer(moments.type).encode
+    assert [int.from_bytes(one, "big", signed=True) for one in encode(moments).to_pylist()] == [
+        -1,
+        1,
+    ]
+
+
+def test_a_pair_has_both_schemas_in_it_and_finds_them_again():
+    column = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.struct([ID]))])
+    writer = KeyValueSchema().writer(column)
+    properties = {pair.key: pair.value for pair in writer.info.properties}
+    assert properties["key.schema.type"] == "STRING"
+    assert properties["value.schema.type"] == "AVRO"
+    assert properties["kv.encoding.type"] == "SEPARATED"
+    value = writer.info.data[8:]
+    assert writer.info.data[:8] == b"\0\0\0\0" + len(value).to_bytes(4, "big")
+    more = pa.struct(
+        [column.field(0), pa.field("value", pa.struct([ID, pa.field("b", pa.bool_())]))]
+    )
+    again = KeyValueSchema().writer(more, writer.info).info
+    assert json.loads(again.data[8:])["fields"] == [has("id", "long"), optional("b", "boolean")]
+
+
+def test_pairs_in_pairs_and_keys_of_null_are_refused():
+    with pytest.raises(ConfigurationError, match="made of two others"):
+        KeyValueSchema(key=KeyValueSchema())
+    with pytest.raises(ConfigurationError, match="'separated' or 'inline'"):
+        KeyValueSchema(encoding="beside")  # type: ignore[arg-type]
+    column = pa.array(
+        [{"key": None, "value": 1}], pa.struct([("key", pa.string()), ("value", pa.int8())])
+    )
+    with pytest.raises(InputError, match="A key is null"):
+        KeyValueSchema().writer(column.type).encode(column)
+    column = pa.array([{"key": "a", "value": None}], column.type)
+    with pytest.raises(InputError, match="A value is null"):
+        KeyValueSchema(encoding="inline").writer(column.type).encode(column)
+    assert KeyValueSchema().writer(column.type).encode(column).field("value").null_count == 1
+
+
+def test_all_that_a_protobuf_message_can_hold():
+    moment = datetime.datetime(2026, 11, 20, 12, 0, 0, 5, tzinfo=datetime.UTC)
+    inner = pa.struct([pa.field("b", pa.bool_())])
+    column = pa.struct(
+        [
+            pa.field("t", pa.timestamp("us", "UTC")),
+            pa.field("ts", pa.list_(pa.timestamp("us", "UTC"))),
+            pa.field("l", pa.list_(inner)),
+            pa.field("m", pa.map_(pa.string(), inner)),
+            pa.field("n", pa.map_(pa.int32(), pa.int64())),
+        ]
+    )
+    row = {"t": moment, "ts": [moment], "l": [{"b": False}, {"b": None}], "m": [("k", {"b": True})]}
+    writer = ProtobufSchema().writer(column)
+    files = json.loads(writer.info.data)
+    assert (files["rootMessageTypeName"], files["rootFileDescriptorName"]) == ("Row", "row.proto")
+    known = descriptor_pb2.FileDescriptorSet.FromString(
+        base64.b64decode(files["fileDescriptorSet"])
+    )
+    assert [file.name for file in known.file] == ["google/protobuf/timestamp.proto", "row.proto"]
+    (data,) = writer.encode(pa.array([{**row, "n": [(1, 2)]}], column)).to_pylist()
+    nanos = b"\x08\xc0\xec\x80\xd8\x06\x10\x88\x27"
+    wanted = [
+        b"\x0a\x09" + nanos, b"\x12\x09" + nanos, b"\x1a\x02\x08\x00\x1a\x00",
+        b"\x22\x07\x0a\x01k\x12\x02\x08\x01", b"\x2a\x04\x08\x01\x10\x02",
+    ]  # fmt: skip
+    assert data == b"".join(wanted)
+
+
+def test_a_registered_message_without_the_file_of_timestamps_gets_it():
+    known = ProtobufSchema().writer(pa.struct([ID])).info
+    column = pa.struct([ID, pa.field("t", pa.timestamp("us", "UTC"))])
+    writer = ProtobufSchema().writer(column, known)
+    moment = datetime.datetime(1970, 1, 1, 0, 0, 3, tzinfo=datetime.UTC)
+    (data,) = writer.encode(pa.array([{"id": 1, "t": moment}], column)).to_pylist()
+    assert data == b"\x08\x01\x12\x02\x08\x03"
+    assert ProtobufSchema().writer(column, writer.info).info == writer.info
+
+
+def test_the_fields_of_both_stand_side_by_side_and_only_differences_of_many():
+    many = [has(f"f{number}", "long") for number in range(100)]
+    text = side_by_side(avro(*many), avro(*many[:-1], has("f99", "string")))
+    assert [line.split() for line in text.splitlines()[2:]] == [["f99", "long", "string", "<-"]]
+    node = {"type": "record", "name": "Node", "fields": [has("next", ["null", "Node"])]}
+    endless = avro(has("node", node))
+    assert len(side_by_side(endless, endless).splitlines()) == 2 + 5

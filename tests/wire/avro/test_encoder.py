@@ -1,0 +1,400 @@
+"""Columns are encoded byte for byte as ``fastavro`` writes the same rows, one by one."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import itertools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eos.errors import ConfigurationError, InputError
+from eos.wire.avro import check_fits, encode_avro, parse_definition
+
+UTC = datetime.UTC
+NAMES = itertools.count()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An Avro definition, the Arrow type that goes with it, and values of it."""
+
+    definition: Any
+    arrow: pa.DataType
+    values: st.SearchStrategy[Any]
+
+
+def as_is(definition: Any, arrow: pa.DataType, values: st.SearchStrategy[Any]) -> Kind:
+    return Kind(definition, arrow, values)
+
+
+def logical(kind: str, name: str) -> dict[str, str]:
+    return {"type": kind, "logicalType": name}
+
+
+MOMENTS = st.datetimes(
+    datetime.datetime(1800, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC)
+)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+SCALARS = [
+    as_is("boolean", pa.bool_(), st.booleans()),
+    as_is("int", pa.int8(), st.integers(-128, 127)),
+    as_is("int", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    as_is("long", pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    as_is("long", pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    as_is("float", pa.float32(), st.floats(width=32, allow_nan=False)),
+    as_is("double", pa.float64(), st.floats(allow_nan=False)),
+    as_is("double", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    as_is("string", pa.string(), TEXT),
+    as_is("string", pa.large_string(), TEXT),
+    as_is("bytes", pa.binary(), st.binary(max_size=8)),
+    as_is(logical("int", "date"), pa.date32(), st.dates(datetime.date(1800, 1, 1))),
+    as_is(logical("long", "timestamp-micros"), pa.timestamp("us", "UTC"), MOMENTS),
+    as_is(
+        logical("long", "local-timestamp-micros"),
+        pa.timestamp("us"),
+        st.datetimes(datetime.datetime(1800, 1, 1), datetime.datetime(2200, 1, 1)),
+    ),
+]
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> Kind:
+    precision = draw(st.integers(1, 38))
+    scale = draw(st.integers(0, precision))
+    limit = 10**precision - 1
+    values = st.integers(-limit, limit).map(
+        lambda one: decimal.Decimal(one).scaleb(-scale, decimal.Context(prec=76))
+    )
+    definition = {
+        "type": "bytes",
+        "logicalType": "decimal",
+        "precision": precision,
+        "scale": scale,
+    }
+    if draw(st.booleans()):
+        definition |= {"type": "fixed", "name": f"n{next(NAMES)}", "size": 17}
+    return Kind(definition, pa.decimal128(precision, scale), values)
+
+
+@st.composite
+def enums(draw: st.DrawFn) -> Kind:
+    symbols = draw(st.lists(st.sampled_from("ABCDEFG"), min_size=1, unique=True))
+    definition = {"type": "enum", "name": f"n{next(NAMES)}", "symbols": symbols}
+    return Kind(definition, pa.string(), st.sampled_from(symbols))
+
+
+@st.composite
+def fixeds(draw: st.DrawFn) -> Kind:
+    size = draw(st.integers(0, 20))
+    definition = {"type": "fixed", "name": f"n{next(NAMES)}", "size": size}
+    return Kind(definition, pa.binary(), st.binary(min_size=size, max_size=size))
+
+
+def lists(items: Kind) -> Kind:
+    return Kind(
+        {"type": "array", "items": items.definition},
+        pa.list_(items.arrow),
+        st.lists(items.values, max_size=4),
+    )
+
+
+def maps(values: Kind) -> Kind:
+    return Kind(
+        {"type": "map", "values": values.definition},
+        pa.map_(pa.string(), values.arrow),
+        st.dictionaries(TEXT, values.values, max_size=4),
+    )
+
+
+@st.composite
+def nullables(draw: st.DrawFn, inner: Kind) -> Kind:
+    if isinstance(inner.definition, list):
+        return inner
+    branches = ["null", inner.definition]
+    order = draw(st.sampled_from([1, -1]))
+    return Kind(branches[::order], inner.arrow, st.none() | inner.values)
+
+
+@st.composite
+def records(draw: st.DrawFn, kinds: st.SearchStrategy[Kind]) -> Kind:
+    fields = draw(st.lists(kinds, max_size=5))
+    names = [f"f{number}" for number in range(len(fields))]
+    definition = {
+        "type": "record",
+        "name": f"n{next(NAMES)}",
+        "fields": [
+            {"name": name, "type": field.definition}
+            for name, field in zip(names, fields, strict=True)
+        ],
+    }
+    values = st.fixed_dictionaries(
+        {name: field.values for name, field in zip(names, fields, strict=True)}
+    )
+    arrow = pa.struct([(name, field.arrow) for name, field in zip(names, fields, strict=True)])
+    return Kind(definition, arrow, values)
+
+
+LEAVES = st.sampled_from(SCALARS) | decimals() | enums() | fixeds()
+KINDS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        inner.map(lists), inner.map(maps), inner.flatmap(nullables), records(inner)
+    ),
+    max_leaves=8,
+)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[Any, pa.Array, list[Any]]:
+    kind = draw(KINDS)
+    rows = draw(st.lists(st.none() | kind.values, max_size=12))
+    if isinstance(kind.definition, list):
+        rows = [row for row in rows if row is not None]  # a null row is no row
+    return kind.definition, arrow_of(rows, kind.arrow), rows
+
+
+def arrow_of(rows: list[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array([_for_arrow(row, kind) for row in rows], kind)
+
+
+def _for_arrow(value: Any, kind: pa.DataType) -> Any:
+    """pyarrow takes maps as lists of pairs, wherever they are."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(key, _for_arrow(one, kind.item_type)) for key, one in value.items()]
+    if pa.types.is_list(kind):
+        return [_for_arrow(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _for_arrow(value[field.name], field.type) for field in kind}
+    return value
+
+
+def oracle(definition: Any, row: Any) -> bytes:
+    parsed = fastavro.parse_schema(definition, {})
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, parsed, row)
+    return out.getvalue()
+
+
+def encoded(definition: Any, column: pa.Array) -> list[bytes | None]:
+    kind = parse_definition(json.dumps(definition))
+    check_fits(kind, column.type)
+    return encode_avro(kind, column).to_pylist()
+
+
+@given(columns())
+def test_rows_are_what_fastavro_writes(drawn):
+    definition, column, rows = drawn
+    wanted = [None if row is None else oracle(definition, row) for row in rows]
+    assert encoded(definition, column) == wanted
+
+
+@given(columns(), st.integers(0, 5), st.integers(0, 5))
+def test_a_slice_of_a_column_is_encoded_as_its_rows_alone(drawn, skip, count):
+    definition, column, rows = drawn
+    wanted = [None if row is None else oracle(definition, row) for row in rows]
+    assert encoded(definition, column.slice(skip, count)) == wanted[skip : skip + count]
+
+
+def unscaled(bits: int) -> list[int]:
+    return [sign * (2**bits + step) for sign in (1, -1) for step in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_decimals_at_the_edges_of_bytes_are_as_long_as_fastavro_writes_them(fixed):
+    numbers = [0, *(one for bits in range(1, 126) for one in unscaled(bits))]
+    numbers = [one for one in numbers if abs(one) < 10**38]
+    definition: dict[str, Any] = {
+        "type": "bytes",
+        "logicalType": "decimal",
+        "precision": 38,
+        "scale": 2,
+    }
+    if fixed:
+        definition |= {"type": "fixed", "name": "money", "size": 16}
+    context = decimal.Context(prec=76)
+    rows = [decimal.Decimal(one).scaleb(-2, context) for one in numbers]
+    column = pa.array(rows, pa.decimal128(38, 2))
+    assert encoded(definition, column) == [oracle(definition, row) for row in rows]
+
+
+def test_what_a_null_map_or_list_holds_in_its_extent_is_not_written():
+    items, ends = pa.array([1, 2, 3, 4], pa.int64()), pa.array([0, 2, 4], pa.int32())
+    hidden = pa.ListArray.from_arrays(ends, items, mask=pa.array([True, False]))
+    assert encoded({"type": "array", "items": "long"}, hidden) == [None, b"\x04\x06\x08\x00"]
+    keys = pa.array(["a", "b", "c", "d"])
+    hidden = pa.MapArray.from_arrays(ends, keys, items, mask=pa.array([True, False]))
+    wanted = oracle({"type": "map", "values": "long"}, {"c": 3, "d": 4})
+    assert encoded({"type": "map", "values": "long"}, hidden) == [None, wanted]
+
+
+def test_a_field_without_a_column_gets_its_default():
+    definition = {
+        "type": "record",
+        "name": "row",
+        "fields": [
+            {"name": "a", "type": "long"},
+            {"name": "b", "type": ["null", "string"], "default": None},
+            {"name": "c", "type": ["string", "null"], "default": "x"},
+            {"name": "d", "type": {"type": "array", "items": "int"}, "default": [1, -2]},
+            {"name": "e", "type": {"type": "map", "values": "double"}, "default": {"k": 0.5}},
+            {
+                "name": "f",
+                "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+                "default": "B",
+            },
+            {"name": "g", "type": "bytes", "default": "\u00ff"},
+            {"name": "h", "type": {"type": "fixed", "name": "F", "size": 2}, "default": "\0\1"},
+            {"name": "i", "type": "boolean", "default": True},
+            {"name": "j", "type": "float", "default": 1.5},
+            {"name": "k", "type": "long", "default": -(2**40)},
+            {
+                "name": "l",
+                "type": {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]},
+                "default": {"x": 7},
+            },
+        ],
+    }
+    rows = [{"a": 1}, {"a": -300}]
+    column = pa.array(rows, pa.struct([("a", pa.int64())]))
+    defaults = {
+        field["name"]: field["default"] for field in definition["fields"] if "default" in field
+    }
+    defaults |= {"g": b"\xff", "h": b"\0\1"}  # fastavro wants these as bytes
+    wanted = [oracle(definition, defaults | row) for row in rows]
+    assert encoded(definition, column) == wanted
+
+
+def test_milliseconds_are_rounded_towards_the_past():
+    column = pa.array([-1, 0, 1999], pa.timestamp("us", "UTC"))
+    kind = parse_definition(json.dumps(logical("long", "timestamp-millis")))
+    assert encode_avro(kind, column).to_pylist() == [b"\x01", b"\x00", b"\x02"]
+
+
+def test_a_type_of_its_own_fields_is_written_as_deep_as_the_columns_go():
+    definition = {
+        "type": "record",
+        "name": "Node",
+        "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "next", "type": ["null", "Node"], "default": None},
+        ],
+    }
+    inner = pa.struct([("id", pa.int32())])
+    rows = [{"id": 1, "next": {"id": 2}}, {"id": 3, "next": None}]
+    column = pa.array(rows, pa.struct([("id", pa.int32()), ("next", inner)]))
+    assert encoded(definition, column) == [oracle(definition, row) for row in rows]
+
+
+def test_rows_of_more_bytes_than_fit_one_chunk_are_encoded_one_chunk_after_the_other(monkeypatch):
+    monkeypatch.setattr("eos.wire.avro._encoder._CHUNK_BYTES", 100)
+    rows = [f"{number:030d}" for number in range(50)]
+    assert encoded("string", pa.array(rows)) == [oracle("string", row) for row in rows]
+
+
+def test_a_null_where_none_is_allowed_is_an_error_that_names_the_field():
+    definition = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}],
+    }
+    column = pa.array([{"a": [1, None]}], pa.struct([("a", pa.list_(pa.int64()))]))
+    with pytest.raises(InputError, match=r"'a\[\]' is null"):
+        encoded(definition, column)
+
+
+@pytest.mark.parametrize(
+    ("definition", "column", "text"),
+    [
+        (
+            {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+            pa.array(["A", "C"]),
+            "none of A, B",
+        ),
+        ({"type": "fixed", "name": "F", "size": 2}, pa.array([b"ab", b"c"]), "not 2 bytes"),
+        (
+            {
+                "type": "fixed",
+                "name": "F",
+                "size": 1,
+                "logicalType": "decimal",
+                "precision": 4,
+                "scale": 0,
+            },
+            pa.array([decimal.Decimal(127), decimal.Decimal(128)], pa.decimal128(4, 0)),
+            "1 bytes can't hold",
+        ),
+    ],
+)
+def test_a_value_that_the_type_does_not_have_is_an_error(definition, column, text):
+    with pytest.raises(InputError, match=text):
+        encoded(definition, column)
+
+
+RECORD = {
+    "type": "record",
+    "name": "row",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "at", "type": ["null", logical("long", "timestamp-micros")], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.struct([("id", pa.int64())]), "Column 'id' is int64; the schema has int there"),
+        (pa.struct([("id", pa.int32()), ("x", pa.int32())]), "no field 'x'"),
+        (pa.struct([("at", pa.timestamp("us", "UTC"))]), "no column for the field 'id'"),
+        (pa.struct([("id", pa.int32()), ("at", pa.timestamp("us"))]), "'at' is timestamp"),
+        (pa.struct([("id", pa.int32()), ("at", pa.string())]), "'at' is string"),
+        (pa.int32(), "The value is int32; the schema has record row"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(column, text):
+    with pytest.raises(InputError, match=text):
+        check_fits(parse_definition(json.dumps(RECORD)), column)
+
+
+@pytest.mark.parametrize(
+    ("definition", "text"),
+    [
+        ("{", "not JSON"),
+        ('{"type": "record", "name": "r"}', "without fields"),
+        ('{"type": "record", "fields": []}', "without a name"),
+        ('{"type": "record", "name": "r", "fields": [{"name": "a"}]}', "without name or type"),
+        ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "x"}]}', "at a"),
+        ('["null", ["int"]]', "union of unions"),
+        ('{"type": "nothing"}', "defined nowhere"),
+        ("5", "no type"),
+        ("[" * 100_000, "."),
+        ('{"type": "array", "items": ' * 5000 + '"int"' + "}" * 5000, "."),
+    ],
+)
+def test_a_definition_that_is_not_avro_is_refused(definition, text):
+    with pytest.raises(ConfigurationError, match=text):
+        parse_definition(definition)
+
+
+@example([])
+@given(st.lists(st.integers(0, 3)))
+def test_empty_records_take_no_bytes(sizes):
+    column = pa.array([{} for _ in sizes], pa.struct([]))
+    assert encoded({"type": "record", "name": "r", "fields": []}, column) == [b""] * len(sizes)
+
+
+def test_numbers_under_a_logical_type_are_taken_as_they_are():
+    column = pa.array(np.arange(3, dtype=np.int64))
+    assert encoded(logical("long", "timestamp-millis"), column) == [b"\0", b"\2", b"\4"]
