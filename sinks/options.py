@@ -31,19 +31,11 @@ from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from eos.wire.batch import Compression
 from sinks._creation import TopicCreation
+from sinks._wrong_options import explained
 from sinks.clients import ClientOptions
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
-_SECRET = {"token", "basic_password", "storage_options"}
-_LEFT_OUT = {
-    "encrypt": "end-to-end encryption is not supported yet, and nothing is written without it",
-    "crypto": "end-to-end encryption is not supported yet, and nothing is written without it",
-    "athenz": "logging in by Athenz is not supported",
-    "sasl": "logging in by Kerberos (SASL) is not supported",
-    "kerberos": "logging in by Kerberos (SASL) is not supported",
-}
-"""What Pulsar's own clients have; by a part of the option's name."""
 
 
 class SinkArguments(TypedDict, total=False):
@@ -142,7 +134,7 @@ class SinkOptions(BaseModel):
         except ValidationError as error:
             fields = cls.model_fields.items()
             known = ", ".join(sorted(field.alias or name for name, field in fields))
-            wrong = "; ".join(_explain(one, known) for one in error.errors())
+            wrong = "; ".join(explained(one, known) for one in error.errors())
             raise ConfigurationError(f"{wrong}.") from None
 
     @field_validator("sink_id")
@@ -379,25 +371,3 @@ def allowed(check: Callable[[str], T], value: str) -> T:
         return check(value)
     except ConfigurationError as error:
         raise ValueError(f"{error.message} {error.hint}".strip()) from None
-
-
-def _explain(error: Any, known: str) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if not error["loc"]:
-        return message
-    name = str(error["loc"][0])
-    match error["type"]:
-        case "missing":
-            return f"option {name!r} is required"
-        case "extra_forbidden" if left_out := _left_out(name):
-            return f"option {name!r}: {left_out}"
-        case "extra_forbidden":
-            return f"there is no option {name!r}; options are: {known}"
-        case _ if name in _SECRET:
-            return f"option {name!r} has the wrong type"
-        case _:
-            return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"
-
-
-def _left_out(name: str) -> str | None:
-    return next((why for part, why in _LEFT_OUT.items() if part in name.lower()), None)
