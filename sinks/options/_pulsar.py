@@ -1,58 +1,23 @@
-"""The options of sinks: a model for each, and one clear error for each wrong value."""
+"""What a ``PulsarSink`` is made of."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal, Required, Self, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, Required, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from eos.admin.request import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
-from eos.commit_log import KEEP_EPOCHS
-from eos.commit_log.location import Location
-from eos.delta.folder import Folder
-from eos.errors import ConfigurationError
-from eos.events import EpochListener
-from eos.ids import MAX_PARTITIONS, TopicName, check_sink_id
+from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from eos.wire.batch import Compression
 from sinks._creation import TopicCreation
-from sinks._wrong_options import explained
 from sinks.clients import ClientOptions
-
-Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-T = TypeVar("T")
-
-
-class SinkArguments(TypedDict, total=False):
-    """The options that all sinks have, by name and type, so that editors complete them and type
-    checkers find a wrong one. What they mean, and their defaults: ``SinkOptions``."""
-
-    sink_id: Required[str]
-    commit_log: Required[str]
-    on_new_query: Literal["refuse", "continue"]
-    on_new_cluster: Literal["refuse", "continue"]
-    on_gap: Literal["refuse", "continue"]
-    on_rewind: Literal["refuse", "skip"]
-    max_attempts: int
-    resolve_timeout_s: float
-    keep_epochs: int
-    storage_options: Mapping[str, str] | None
-    listeners: Sequence[EpochListener]
+from sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 
 
 class PulsarSinkArguments(SinkArguments, total=False):
@@ -84,69 +49,6 @@ class PulsarSinkArguments(SinkArguments, total=False):
     tls_trust_certs_file: str | None
     tls_certificate_file: str | None
     tls_private_key_file: str | None
-
-
-class SinkOptions(BaseModel):
-    """What every sink is made of.
-
-    Attributes:
-        sink_id: your stable name for this output; everything that is recorded hangs on it.
-        commit_log: root folder, or URL as ``s3://bucket/prefix``, of the commit logs.
-        on_new_query: what to do about a new checkpoint under a known sink, and about an empty
-            commit log under a sink that has written before.
-        on_new_cluster: what to do about a cluster without what the commit log says was written.
-        on_gap: what to do about a restarted query that asks for an epoch which does not follow the
-            last one that the log has; ``continue`` for functions that leave epochs out.
-        on_rewind: what to do about a checkpoint that was set back, so that Spark plans committed
-            epochs anew; ``skip`` when the source cuts the same epochs as before.
-        max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
-        resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
-        keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
-            the ones that `eos-recovery verify` can check.
-        storage_options: for a commit log in an object store, as ``deltalake`` takes them.
-        listeners: who is told of every epoch: metrics, traces, or your own ``EpochListener``.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    sink_id: Text
-    commit_log: Text
-    on_new_query: Literal["refuse", "continue"] = "refuse"
-    on_new_cluster: Literal["refuse", "continue"] = "refuse"
-    on_gap: Literal["refuse", "continue"] = "refuse"
-    on_rewind: Literal["refuse", "skip"] = "refuse"
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
-    resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS
-    storage_options: Mapping[str, str] | None = Field(default=None, repr=False)
-    listeners: tuple[InstanceOf[EpochListener], ...] = ()
-
-    @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Check ``values``.
-
-        Raises:
-            ConfigurationError: names each wrong option and says what is allowed; never repeats a
-                secret.
-        """
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            fields = cls.model_fields.items()
-            known = ", ".join(sorted(field.alias or name for name, field in fields))
-            wrong = "; ".join(explained(one, known) for one in error.errors())
-            raise ConfigurationError(f"{wrong}.") from None
-
-    @field_validator("sink_id")
-    @classmethod
-    def _sink_id(cls, value: str) -> str:
-        return allowed(check_sink_id, value)
-
-    @field_validator("commit_log")
-    @classmethod
-    def _commit_log(cls, value: str) -> str:
-        allowed(Location, value)
-        return value
 
 
 class PulsarSinkOptions(SinkOptions):
@@ -301,73 +203,3 @@ class PulsarSinkOptions(SinkOptions):
     def receipts_in(self) -> str:
         """The namespace of a new receipt topic."""
         return self.receipt_namespace or self.topic_name.namespace_name
-
-
-class DeltaSinkArguments(SinkArguments, total=False):
-    """The options of a ``DeltaSink``; see ``DeltaSinkOptions``."""
-
-    table: Required[str]
-    partition_by: Sequence[str]
-    merge_schema: bool
-    file_bytes: int
-    compression: Literal["snappy", "zstd"]
-
-
-class DeltaSinkOptions(SinkOptions):
-    """What a ``DeltaSink`` is made of, besides what every sink has.
-
-    Attributes:
-        table: absolute path or ``s3://bucket/prefix`` of the table; made with the first DataFrame's
-            columns when it is not there. ``storage_options`` are the table's, too.
-        partition_by: columns that a new table is partitioned by; a table that is there has its own.
-        merge_schema: columns that the table lacks are added to it, as Delta's ``mergeSchema``.
-        file_bytes: size at which a file is closed, and the next one begun.
-        compression: of the Parquet files, snappy or zstd.
-    """
-
-    table: Text
-    partition_by: tuple[str, ...] = ()
-    merge_schema: bool = False
-    file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
-    compression: Literal["snappy", "zstd"] = "snappy"
-
-    @field_validator("partition_by", mode="before")
-    @classmethod
-    def _partition_by(cls, value: object) -> object:
-        if isinstance(value, str):
-            raise ValueError(f"it takes a list of names, [{value!r}]")
-        return value
-
-    @field_validator("table")
-    @classmethod
-    def _table(cls, value: str) -> str:
-        return allowed(lambda uri: Folder(uri).uri, value)
-
-    @model_validator(mode="after")
-    def _places(self) -> Self:
-        table, log = _place(self.table), _place(Location(self.commit_log).uri)
-        if is_within(table, log) or is_within(log, table):
-            # A vacuum of the table would take the log; recovery would take the table for a log.
-            raise ValueError(f"table {table} and commit_log {log} must lie in folders of their own")
-        return self
-
-
-def is_within(inner: str, outer: str) -> bool:
-    """Whether a place is another one, or below it."""
-    return f"{inner}/".startswith(f"{outer}/")
-
-
-def _place(uri: str) -> str:
-    """One name for a place, whatever way leads there."""
-    scheme, separator, path = uri.partition("://")
-    if not separator:
-        return os.path.realpath(uri)
-    return f"{'s3' if scheme == 's3a' else scheme}://{path.rstrip('/')}"
-
-
-def allowed(check: Callable[[str], T], value: str) -> T:
-    """``check(value)``, its error as pydantic takes it."""
-    try:
-        return check(value)
-    except ConfigurationError as error:
-        raise ValueError(f"{error.message} {error.hint}".strip()) from None
