@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from chaos.cluster.spark_env import local_cluster
@@ -41,6 +44,9 @@ def main() -> None:
         sink = _sink(plan, way, topic=plan.topic, **login)
         print(way, sink.write(rows, epoch="a").status, flush=True)
         _write_to_a_closed_topic(plan, way, rows, login)
+    slow = rows.selectExpr("repeat('x', 4000) AS value").mapInArrow(_slowly, "value string")
+    long = _sink(plan, "long", topic=plan.topic, max_batch_bytes=4096, **plan.logins["oauth2"])
+    print("long", long.write(slow, epoch="a").status, flush=True)
     for way, login in plan.refused.items():
         with _Shown(way):
             _sink(plan, way, topic=plan.topic, **login).write(rows, epoch="a")
@@ -48,6 +54,14 @@ def main() -> None:
     print("ui", spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId, flush=True)
     sys.stdin.read()
     spark.stop()
+
+
+def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Ten seconds for each task, a row at a time; the sink sends each at once."""
+    for batch in batches:
+        for row in range(10):
+            yield batch.slice(row, 1)
+            time.sleep(1)
 
 
 def _write_to_a_closed_topic(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any]) -> None:

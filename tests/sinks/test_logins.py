@@ -108,7 +108,7 @@ def test_spark_keeps_shows_and_logs_no_secret(secured, tmp_path, tmp_path_factor
     trusted = {"tls_trust_certs_file": secured.trusted}
     secrets = [own, own.rpartition(".")[2], wrong, PASSWORD, CLIENT_SECRET]
     with token_server(tmp_path_factory.mktemp("issuer"), CLIENT_SECRET) as issuer:
-        issuer.role = "writer"
+        issuer.role, issuer.life_s = "writer", 3.0
         plan = {
             "service_url": secured.broker.tls_service_url,
             "folder": str(scratch),
@@ -155,7 +155,10 @@ def test_spark_keeps_shows_and_logs_no_secret(secured, tmp_path, tmp_path_factor
 
 def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], topic: str) -> None:
     said = dict(line.split(" ", 1) for line in printed)
-    assert [said[way] for way in ("token", "basic", "oauth2")] == ["written\n"] * 3
+    assert [said[way] for way in ("token", "basic", "oauth2", "long")] == ["written\n"] * 4
+    # Tokens were good for three seconds, and its tasks wrote for ten through one connection each.
+    records = CommitLog.open_read_only(scratch / "log", "long").records()
+    assert [one.state for one in records if one.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
     for way in ("token-closed", "basic-closed", "oauth2-closed", "token-stream"):
         assert re.search(r"Unauthorized.*code 4.*permissions of its role", said[way]), said[way]
     assert "code 3" in said["wrong-token"]
@@ -166,4 +169,4 @@ def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], top
         assert [one.state for one in records if one.epoch] == ["OPEN", "ABORTING", "ABORTED"]
         assert "closed" in records[-1].reason.detail
     seen = drain(secured.broker.service_url, topic, token=ADMIN)
-    assert len(seen) == 300  # nothing of the epochs that were for several topics
+    assert len(seen) == 320  # nothing of the epochs that were for several topics
