@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-log setup wheel clean
+.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-schemas bench-log setup wheel clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## The main job on real input, with kills: a table, a picture, 2 minutes
 	$(BIN)/python -m examples.flights
@@ -61,6 +61,10 @@ bench-quick: setup ## The main figures of it, in 3 minutes
 bench-scale: setup ## Epochs over 3,000 partitions, with 200 tasks; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench.scale
+
+bench-schemas: setup ## The same records by each schema, and by other clients; 5 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench.schemas --readme docs/measured.md
 
 bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

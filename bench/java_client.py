@@ -30,8 +30,15 @@ class JavaClient:
         """Write ``count`` values to ``topic`` in one transaction."""
         if shape.partitions == 1:
             topic += "-partition-0"  # which spares the client its router
+        return self._rate(topic, count, str(shape.value_bytes))
+
+    def records_per_s(self, schema: str, topic: str, count: int) -> float:
+        """Write ``count`` records of ``bench.schemas`` to a topic of one partition."""
+        return self._rate(f"{topic}-partition-0", count, schema)
+
+    def _rate(self, topic: str, count: int, kind: str) -> float:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{topic} {count} {shape.value_bytes}\n")
+        self._process.stdin.write(f"{topic} {count} {kind}\n")
         self._process.stdin.flush()
         return count / float(self._await("took"))
 

@@ -16,9 +16,10 @@ from sinks import PulsarSink
 class EosSink:
     """The sink of eos, kept for a whole measurement as a query would keep it."""
 
-    def __init__(self, setting: Setting, topic: str, **options: Any) -> None:
+    def __init__(self, setting: Setting, topic: str | None, **options: Any) -> None:
+        if topic is not None:
+            options = {"sink_id": topic.rsplit("/", 1)[1], **options}
         self.sink = PulsarSink(
-            sink_id=topic.rsplit("/", 1)[1],
             service_url=setting.broker.service_url,
             topic=topic,
             commit_log=setting.commit_log(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -68,7 +69,23 @@ def _measure(stage: Setting, partitions: int, tasks: int, console: Console) -> d
                 found[name] = _epochs(sink, df)
         finally:
             sink.close()
+    name = f"{partitions} topics, 2 tasks"
+    console.print(f"[dim]{name}[/]")
+    found[name] = _topics(stage, keyed, partitions)
     return found
+
+
+def _topics(stage: Setting, keyed: DataFrame, count: int) -> dict[str, Any]:
+    """So many topics that rows name; the first epoch creates them."""
+    name = f"bench-{uuid.uuid4().hex[:12]}"
+    df = keyed.selectExpr("*", f"CONCAT('{name}-', crc32(value) % {count}) AS topic")
+    sink = EosSink(
+        stage, None, sink_id=name, receipt_namespace="public/default", create_topics=True
+    )
+    try:
+        return _epochs(sink, df)
+    finally:
+        sink.close()
 
 
 def _epochs(sink: EosSink, df: DataFrame) -> dict[str, Any]:

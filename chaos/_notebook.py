@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from chaos._checkpoint import Checkpoint
 from chaos._habits import say
@@ -17,10 +17,16 @@ from chaos.job import INPUT_SCHEMA
 from eos.errors import DuplicateEpochCall
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from chaos.job import Job
-    from sinks.sink import Sink
+
+    class Writes(Protocol):
+        """A sink, or what calls one."""
+
+        def write(self, df: DataFrame, *, epoch: int) -> object:
+            """One epoch."""
+
 
 _POLL_S: Final = 0.1
 
@@ -31,7 +37,7 @@ class Notebook:
     Ctrl-C ends the cell that runs; the next one begins with the same key, and the same sink.
     """
 
-    def __init__(self, spark: SparkSession, job: Job, sink: Sink) -> None:
+    def __init__(self, spark: SparkSession, job: Job, sink: Writes) -> None:
         self._spark = spark
         self._job = job
         self._sink = sink

@@ -14,9 +14,14 @@ from eos.wire.checksum import crc32c
 _PATTERN: Final = re.compile(rb"(eos1\|([^|]*)\|[^|]*)\|([0-9a-f]{8})")
 
 
-def text_of(record_id: str, padding: str = "") -> str:
+def padding(size: int) -> str:
+    """So many characters that mean nothing."""
+    return "x" * size
+
+
+def text_of(record_id: str, filler: str = "") -> str:
     """The text of a record; neither part may contain ``|``."""
-    text = f"eos1|{record_id}|{padding}"
+    text = f"eos1|{record_id}|{filler}"
     return f"{text}|{crc32c(text.encode()):08x}"
 
 

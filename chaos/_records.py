@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from chaos._record_text import text_of
+from chaos._record_text import padding, text_of
+from chaos._rows import topic_of
 from chaos.checker.history import Record
 from chaos.job import Job
 from chaos.schedule import Schedule
@@ -20,12 +21,13 @@ _FIRST_MTIME_S = 1_700_000_000
 _EMPTY_EVERY = 5
 
 
-def records_of(schedule: Schedule, topic: str) -> list[list[Record]]:
+def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
     """The records of each input; those with a key know their partition, ``epoch`` is the input's
     number until Spark has made its epochs of them.
 
     Args:
-        topic: the partitioned topic; partition n is ``<topic>-partition-<n>``.
+        topics: partitioned ones; partition n is ``<topic>-partition-<n>``. Of several, a key has
+            one of its own.
     """
     rng = random.Random(schedule.seed)
     place = 0
@@ -35,7 +37,8 @@ def records_of(schedule: Schedule, topic: str) -> list[list[Record]]:
         size = 0 if number % _EMPTY_EVERY == _EMPTY_EVERY - 1 else schedule.rows
         for n in range(size):
             key = f"key-{rng.randrange(_KEYS)}" if schedule.keyed else ""
-            target = f"{topic}-partition-{java_hash(key) % schedule.partitions}" if key else None
+            base = topic_of(key, list(topics))
+            target = f"{base}-partition-{java_hash(key) % schedule.partitions}" if key else None
             rows.append(Record(f"{number}/{n}", str(number), place, key, target, input=number))
             place += 1
         inputs.append(rows)
@@ -52,7 +55,7 @@ def java_hash(text: str) -> int:
 
 def release(job: Job, schedule: Schedule, number: int, records: list[Record]) -> None:
     """Give the driver one input, all at once."""
-    values: list[str | None] = [text_of(r.id, "x" * schedule.padding) for r in records]
+    values: list[str | None] = [text_of(r.id, padding(schedule.padding)) for r in records]
     keys = [record.key or None for record in records]
     # A key's records stay in one task; others are spread.
     slots = [_slot(record) for record in records]

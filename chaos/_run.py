@@ -14,7 +14,9 @@ from typing import Final
 
 from chaos._checkpoint import Checkpoint
 from chaos._feed import EPOCH_TIMEOUT_S, Feed
+from chaos._record_text import padding, text_of
 from chaos._records import records_of
+from chaos._rows import read, shape_in, topics_of
 from chaos.checker.anomalies import Anomaly
 from chaos.checker.check import check
 from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
@@ -26,6 +28,7 @@ from chaos.faults.conditions import CONDITIONS, operators
 from chaos.faults.nemesis import Happened, Nemesis
 from chaos.job import Job, prepare
 from chaos.observers.observers import Observers
+from chaos.observers.readers import read_text
 from chaos.observers.resources import Sample, Sampler
 from chaos.observers.stuck import held_back
 from chaos.observers.table import ids_in
@@ -106,8 +109,12 @@ class ScheduleRun:
         self._namespace = f"public/{name}" if self._policies else "public/default"
         topic = f"persistent://{self._namespace}/{name}"
         self._control_topic = f"persistent://public/default/{name}-control"
-        self._topics = [f"{topic}-partition-{n}" for n in range(schedule.partitions)]
-        self._inputs = records_of(schedule, topic)
+        self._whole_rows = any(one.has_whole_rows for one in self._conditions)
+        bases = topics_of(topic) if self._whole_rows else [topic]
+        self._topics = [
+            f"{base}-partition-{n}" for base in bases for n in range(schedule.partitions)
+        ]
+        self._inputs = records_of(schedule, *bases)
         planned = [FAULTS[one.fault] for one in schedule.faults]
         self._refusals = [fault for fault in planned if fault.ends_with]
         self._earlier: dict[int, Decision] = {}
@@ -125,6 +132,7 @@ class ScheduleRun:
             shape=shape_of(schedule.conditions),
             habits=tuple(habit for one in self._conditions for habit in one.habits),
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
+            whole_rows=self._whole_rows,
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
         )
         self._checkpoint = Checkpoint(self._job.checkpoint)
@@ -158,9 +166,14 @@ class ScheduleRun:
             )
             target = FaultTarget(self._broker, proxy, supervisor, job, self._topics)
             self._create_namespace(target)
-            target.create_topic(self._schedule.partitions)
+            target.create_topics()
             observers = stack.enter_context(
-                Observers(self._broker.service_url, self._topics, self._control_topic)
+                Observers(
+                    self._broker.service_url,
+                    self._topics,
+                    self._control_topic,
+                    read if self._whole_rows else read_text,
+                )
             )
             log = target.driver_log()
             stack.enter_context(supervisor)
@@ -267,7 +280,14 @@ class ScheduleRun:
         epochs = self._checkpoint.epochs_of_inputs(given)
         for number, epoch in enumerate(epochs):
             for record in self._inputs[number]:
-                yield record if epoch is None else record._replace(epoch=epoch)
+                given_as = record if epoch is None else record._replace(epoch=epoch)
+                yield given_as._replace(schema_version=self._shape_of(given_as))
+
+    def _shape_of(self, record: Record) -> str:
+        if not self._whole_rows:
+            return ""
+        text = text_of(record.id, padding(self._schedule.padding))
+        return shape_in(record.epoch, text, record.key)
 
     def _says_clean(self, target: FaultTarget) -> bool:
         verify = target.recovery("verify", "--json")

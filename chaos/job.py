@@ -48,6 +48,7 @@ class Job:
         on_new_cluster: what the operator says to a driver that finds another cluster.
         shape: what kind of query it is, for the harness's own workload.
         table: of a second output, for the same; "" for none.
+        whole_rows: whether it writes rows under a schema (``chaos._rows``), for the same.
         habits: what its user's code does, for the same (``chaos._habits``).
         spark_conf: more settings of Spark.
     """
@@ -65,6 +66,7 @@ class Job:
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     shape: QueryShape = "stream"
     table: str = ""
+    whole_rows: bool = False
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 

@@ -89,8 +89,9 @@ def clash(one: str, other: str) -> bool:
 
 def fits(fault: Fault, conditions: Sequence[str]) -> bool:
     """Whether there is something for the fault to hit, as the job is."""
-    shape = shape_of(conditions)
-    return not fault.shapes or shape in fault.shapes
+    if any(fault.name in CONDITIONS[name].excludes for name in conditions):
+        return False
+    return not fault.shapes or shape_of(conditions) in fault.shapes
 
 
 def shape_of(conditions: Sequence[str]) -> QueryShape:

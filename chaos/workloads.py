@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos._habits import say, with_habits
 from chaos._notebook import Notebook
 from chaos._records import java_hash
+from chaos._rows import topics_of, whole_rows
+from eos.ids import TopicName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from chaos.job import Job
+    from sinks import PulsarSink
     from sinks.sink import Sink
 
 
@@ -34,7 +37,22 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
     return writer.option("checkpointLocation", job.checkpoint).start()
 
 
-def _sink(job: Job) -> Sink:
+class _WholeRows:
+    """The sink, as the function that makes rows of what comes calls it."""
+
+    def __init__(self, topic: str, sink: PulsarSink) -> None:
+        self._topic = topic
+        self._sink = sink
+
+    def __call__(self, df: DataFrame, epoch: int) -> None:
+        self._sink(whole_rows(df, epoch, self._topic), epoch)
+
+    def write(self, df: DataFrame, *, epoch: int) -> object:
+        """A batch call."""
+        return self._sink.write(whole_rows(df, epoch, self._topic), epoch=epoch)
+
+
+def _sink(job: Job) -> Sink | _WholeRows:
     from sinks import DeltaSink, PulsarSink, all_or_nothing
 
     # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
@@ -44,14 +62,26 @@ def _sink(job: Job) -> Sink:
         "on_new_cluster": job.on_new_cluster,
         "resolve_timeout_s": 30,
     }
-    topic = PulsarSink(
-        **shared,
-        service_url=job.service_url,
-        topic=job.topic,
-        admin_url=job.admin_url or None,
-        request_timeout_s=5,
-        transaction_ttl_s=20,
-    )
+    to_pulsar: dict[str, Any] = {
+        "service_url": job.service_url,
+        "admin_url": job.admin_url or None,
+        "request_timeout_s": 5,
+        "transaction_ttl_s": 20,
+    }
+    if job.whole_rows:
+        say("whole-rows", topics_of(job.topic))
+        namespace = TopicName.parse(job.topic).namespace_name
+        return _WholeRows(
+            job.topic,
+            PulsarSink(
+                **shared,
+                **to_pulsar,
+                receipt_namespace=namespace,
+                schema="avro",
+                null_values="tombstone",
+            ),
+        )
+    topic = PulsarSink(**shared, **to_pulsar, topic=job.topic)
     if not job.table:
         return topic
     say("table", job.table)

@@ -150,7 +150,7 @@ class ConsumerBusy(BrokerNotReady):
 class Unauthorized(Fatal):
     """Authentication or authorization failed."""
 
-    default_hint = "Check the token or certificate and the permissions of its role."
+    default_hint = "Check the token, password or certificate, and the permissions of its role."
 
 
 class TopicNotFound(Fatal):
@@ -290,7 +290,9 @@ BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
 
 def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosError:
     """The error for code ``code``, that the broker answered with while ``doing`` something."""
-    cls = BROKER_ERRORS.get(code, BrokerError)
+    cls, hint = BROKER_ERRORS.get(code, BrokerError), None
+    if code == 1 and text.startswith("Encryption is required"):  # no code of its own
+        cls, hint = NotAllowed, "End-to-end encryption is not supported yet: write elsewhere."
     detail = text.strip().splitlines()[0][:300] if text.strip() else "no text"
-    error = cls(f"{doing}: the broker answered with code {code} ({detail}).")
+    error = cls(f"{doing}: the broker answered with code {code} ({detail}).", hint=hint)
     return error.with_context(**context)

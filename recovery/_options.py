@@ -46,6 +46,60 @@ TokenFile = Annotated[
     ),
 ]
 
+OAuth2IssuerUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_ISSUER_URL",
+        help="https:// URL of a token server, for OAuth2 client credentials.",
+        rich_help_panel=_ACCESS,
+    ),
+]
+
+OAuth2CredentialsFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_CREDENTIALS_FILE",
+        help="JSON file with client_id and client_secret.",
+        rich_help_panel=_ACCESS,
+    ),
+]
+
+OAuth2Audience = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_AUDIENCE",
+        help="What the token server calls the cluster, where it asks.",
+        rich_help_panel=_ACCESS,
+    ),
+]
+
+OAuth2Scope = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_SCOPE",
+        help="Scope of the tokens, where the token server asks.",
+        rich_help_panel=_ACCESS,
+    ),
+]
+
+OAuth2TrustCertsFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_TRUST_CERTS_FILE",
+        help="PEM file of the authorities to trust for the token server.",
+        rich_help_panel=_ACCESS,
+    ),
+]
+
+BasicUser = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_BASIC_USER",
+        help="User name; the password only by EOS_BASIC_PASSWORD, never as an option.",
+        rich_help_panel=_ACCESS,
+    ),
+]
+
 TlsTrustCertsFile = Annotated[
     str | None,
     typer.Option(

@@ -110,7 +110,7 @@ class Target:
         """The admin API.
 
         Raises:
-            ConfigurationError: no admin URL was given, or it would show the token.
+            ConfigurationError: no admin URL was given, or it would show the token or password.
         """
         if not self.admin_url:
             raise ConfigurationError(
@@ -125,7 +125,7 @@ class Target:
         """The addresses of the service URL that was given, else of those that the logs recorded."""
         if self.service_url:
             return parse_service_url(self.service_url)
-        if not self.commit_log or self.security.method_name != "token":
+        if not self.commit_log or not self.security.exposes:
             return ()  # nothing that a wrong admin URL could show
         found: list[Address] = []
         for name in sinks(self.root, storage_options=self.storage_options):
@@ -155,6 +155,12 @@ def target_of(
     service_url: options.ServiceUrl = None,
     admin_url: options.AdminUrl = None,
     token_file: options.TokenFile = None,
+    oauth2_issuer_url: options.OAuth2IssuerUrl = None,
+    oauth2_credentials_file: options.OAuth2CredentialsFile = None,
+    oauth2_audience: options.OAuth2Audience = None,
+    oauth2_scope: options.OAuth2Scope = None,
+    oauth2_trust_certs_file: options.OAuth2TrustCertsFile = None,
+    basic_user: options.BasicUser = None,
     tls_trust_certs_file: options.TlsTrustCertsFile = None,
     tls_certificate_file: options.TlsCertificateFile = None,
     tls_private_key_file: options.TlsPrivateKeyFile = None,
@@ -176,6 +182,13 @@ def target_of(
         security=Security(
             token=token,
             token_file=token_file,
+            oauth2_issuer_url=oauth2_issuer_url,
+            oauth2_credentials_file=oauth2_credentials_file,
+            oauth2_audience=oauth2_audience,
+            oauth2_scope=oauth2_scope,
+            oauth2_trust_certs_file=oauth2_trust_certs_file,
+            basic_user=basic_user,
+            basic_password=os.environ.get("EOS_BASIC_PASSWORD") if basic_user else None,
             tls_trust_certs_file=tls_trust_certs_file,
             tls_certificate_file=tls_certificate_file,
             tls_private_key_file=tls_private_key_file,

@@ -34,7 +34,8 @@ repair) show a plan; --apply does it. What the log and the witness can't prove i
 never guessed: a person may `decide` it.
 
 Options may come from the environment: EOS_COMMIT_LOG, EOS_SERVICE_URL, EOS_ADMIN_URL,
-EOS_TOKEN_FILE (or EOS_TOKEN), EOS_TLS_TRUST_CERTS_FILE.
+EOS_TOKEN_FILE (or EOS_TOKEN), EOS_OAUTH2_ISSUER_URL and EOS_OAUTH2_CREDENTIALS_FILE, EOS_BASIC_USER
+and EOS_BASIC_PASSWORD (a password is no option), EOS_TLS_TRUST_CERTS_FILE.
 
 Exit codes: 0 clean; 1 needs action; 2 unknown, something could not be reached or proved; 64 wrong
 options.

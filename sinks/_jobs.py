@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from eos.errors import ConfigurationError
 from eos.retry import Patience
 from sinks._arguments import check_dataframe
+from sinks._py4j_log import hide_bytes
 
 _FLUSH_MS: Final = 10_000
 _END_OF_TASKS_S: Final = 30.0
@@ -27,6 +28,7 @@ def spark_context(df: DataFrame) -> SparkContext:
         ConfigurationError: no DataFrame, one of Spark Connect, or a session with speculation.
     """
     check_dataframe(df)
+    hide_bytes()
     context = df.sparkSession.sparkContext
     # Asked in the JVM: PySpark's getConf() copies every setting over, which takes 10 ms.
     if context._jsc.sc().getConf().get("spark.speculation", "false").lower() == "true":

@@ -118,6 +118,7 @@ COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
 """Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
 
 
+_DELAYED: Final = ("deliver_at", "deliver_after")
 _ROW_PREFIX: Final = "__"
 """How the columns of a whole row begin that are the message's, not the record's."""
 
@@ -175,6 +176,11 @@ def select_columns(
             hint="Set the option for one topic; add the column for many (__topic in whole rows).",
         )
     unknown = [name for name in kinds if name not in COLUMNS]
+    if any(name.startswith(_DELAYED) for name in unknown):
+        raise InputError(
+            "Delayed delivery does not go together with transactions.",
+            hint="Drop the column, and let consumers wait: put the moment into a property.",
+        )
     if unknown:
         raise InputError(
             f"Columns {', '.join(map(repr, unknown))} would not be written: a sink takes "
@@ -197,8 +203,17 @@ def _whole_rows(df: DataFrame) -> DataFrame:
     kinds = {field.name: field.dataType for field in df.schema.fields}
     if isinstance(kinds.get("value"), StructType):
         return df
-    ours = {f"{_ROW_PREFIX}{name}": name for name in COLUMNS if name != "value"}
-    fields = [name for name in df.columns if name not in ours]
+    ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
+    fields = [name for name in df.columns if not name.startswith(_ROW_PREFIX)]
+    strange = [name for name in df.columns if name.startswith(_ROW_PREFIX) and name not in ours]
+    if strange:
+        raise InputError(
+            f"Columns {', '.join(map(repr, strange))}: what begins with {_ROW_PREFIX} is the "
+            f"message's own, and a message has {', '.join(ours)}.",
+            hint="Rename or drop them.",
+        )
+    if not fields:
+        raise InputError("There are no columns for the record, only those of the message.")
     quoted = (f"`{name.replace('`', '``')}`" for name in fields)
     return df.selectExpr(
         f"struct({', '.join(quoted)}) AS value",

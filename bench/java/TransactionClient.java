@@ -1,6 +1,7 @@
 // The Java client in one transaction, batching tuned: a peer of `make bench`.
-// Reads "topic rows value-bytes" lines; writes so many rows to the topic in one transaction; prints "took" and the
-// seconds, or "failed" and why. The producer is there before the clock starts.
+// Reads "topic rows kind" lines, the kind being the bytes of a value, or the schema of a record, "avro" or "json";
+// writes so many rows to the topic in one transaction; prints "took" and the seconds, or "failed" and why. The producer
+// is there before the clock starts.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -9,6 +10,7 @@ import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntFunction;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
@@ -33,8 +35,11 @@ public class TransactionClient {
                 String[] words = line.split(" ");
                 try {
                     int rows = Integer.parseInt(words[1]);
-                    int valueBytes = Integer.parseInt(words[2]);
-                    System.out.println("took " + write(client, words[0], rows, valueBytes));
+                    System.out.println("took " + switch (words[2]) {
+                        case "avro" -> write(client, words[0], rows, Schema.AVRO(Flight.class), Flight::new);
+                        case "json" -> write(client, words[0], rows, Schema.JSON(Flight.class), Flight::new);
+                        default -> write(client, words[0], rows, Schema.BYTES, texts(Integer.parseInt(words[2])));
+                    });
                 } catch (Exception error) {
                     System.out.println("failed " + error);
                 }
@@ -42,10 +47,22 @@ public class TransactionClient {
         }
     }
 
-    static double write(PulsarClient client, String topic, int rows, int valueBytes) throws Exception {
+    /** Texts of one length that end with the row's number. */
+    static IntFunction<byte[]> texts(int valueBytes) {
         byte[] filler = "the quick brown fox jumps ".repeat(valueBytes / 26 + 1).getBytes(StandardCharsets.US_ASCII);
         Arrays.fill(filler, valueBytes - DIGITS, valueBytes, (byte) '0');
-        try (Producer<byte[]> producer = client.newProducer(Schema.BYTES)
+        return row -> {
+            byte[] value = Arrays.copyOf(filler, valueBytes);
+            for (int place = valueBytes - 1, left = row; left > 0; left /= 10) {
+                value[place--] = (byte) ('0' + left % 10);
+            }
+            return value;
+        };
+    }
+
+    static <T> double write(PulsarClient client, String topic, int rows, Schema<T> schema, IntFunction<T> values)
+            throws Exception {
+        try (Producer<T> producer = client.newProducer(schema)
                 .topic(topic)
                 .sendTimeout(0, TimeUnit.SECONDS) // transactions demand it
                 .enableBatching(true)
@@ -66,11 +83,7 @@ public class TransactionClient {
                     .toArray(CompletableFuture[]::new)).get();
             AtomicReference<Throwable> failed = new AtomicReference<>();
             for (int row = 0; row < rows; row++) {
-                byte[] value = Arrays.copyOf(filler, valueBytes);
-                for (int place = valueBytes - 1, left = row; left > 0; left /= 10) {
-                    value[place--] = (byte) ('0' + left % 10);
-                }
-                producer.newMessage(txn).value(value).sendAsync().exceptionally(error -> {
+                producer.newMessage(txn).value(values.apply(row)).sendAsync().exceptionally(error -> {
                     failed.set(error);
                     return null;
                 });
@@ -82,5 +95,31 @@ public class TransactionClient {
             }
             return (System.nanoTime() - began) / 1e9;
         }
+    }
+}
+
+/** The record of bench/schemas.py. */
+class Flight {
+    public long id;
+    public String carrier;
+    public String origin;
+    public String dest;
+    public Double delay;
+    public int distance;
+    public long at;
+    public String tail;
+
+    Flight(int row) {
+        id = row;
+        carrier = "UA";
+        origin = "JFK";
+        dest = "LAX";
+        delay = row % 33 == 0 ? null : row % 100 - 20.5;
+        distance = 100 + row % 2400;
+        at = 1_700_000_000_000_000L + row;
+        tail = String.format("N%05d", row % 90_000);
+    }
+
+    public Flight() {
     }
 }

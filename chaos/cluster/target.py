@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -140,13 +141,15 @@ class FaultTarget:
                 return topic
         return ""
 
-    def create_topic(self, partitions: int) -> None:
-        """Create the job's topic.
+    def create_topics(self) -> None:
+        """Create the job's topics, with all their partitions.
 
         Raises:
             EosError: the broker refuses.
         """
-        self.broker.admin("PUT", f"{path_of(self.job.topic)}/partitions", partitions)
+        counts = Counter(topic.rpartition("-partition-")[0] for topic in self.topics)
+        for topic, partitions in counts.items():
+            self.broker.admin("PUT", f"{path_of(topic)}/partitions", partitions)
 
     def recovery(self, *args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """``eos-recovery`` with these arguments, past the proxy, as a process of its own."""

@@ -128,7 +128,7 @@ def _wiped(target: FaultTarget) -> Iterator[Proof]:
         for entry in ("metadata", "bookkeeper"):
             shutil.rmtree(target.broker.data_dir / entry)
         target.heal_broker()
-        target.create_topic(len(target.topics))
+        target.create_topics()
         with PulsarClient(target.broker.service_url) as client:
             stranger = client.transaction(timeout_s=_STRANGER_S).id
             while stranger.least < txn.least:

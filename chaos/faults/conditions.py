@@ -40,6 +40,8 @@ class Condition:
         policies: of the topic's namespace, each with what is sent to the admin API.
         has_admin_url: whether the sink is told of the admin API.
         has_table: each epoch goes to a Delta table as well, all or nothing.
+        has_whole_rows: the workload writes rows under a schema (``chaos._rows``).
+        excludes: faults that have nothing to hit then.
         operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
         needs_own: only the harness's own workload can be so.
     """
@@ -54,6 +56,8 @@ class Condition:
     policies: Mapping[str, object] = field(default_factory=dict)
     has_admin_url: bool = True
     has_table: bool = False
+    has_whole_rows: bool = False
+    excludes: tuple[str, ...] = ()
     operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
     needs_own: bool = True
 
@@ -170,6 +174,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "each epoch goes to the topic and to a Delta table, all or nothing",
             said("table"),
             has_table=True,
+        ),
+        Condition(
+            "whole-rows",
+            "output",
+            "rows in Avro, into two topics in one transaction; some are tombstones; a column comes",
+            said("whole-rows"),
+            has_whole_rows=True,
+            excludes=("schema-changed",),
         ),
         Condition(
             "partitioned-topics",

@@ -11,7 +11,7 @@ import pulsar
 
 from chaos.checker.history import Control, Position, ReaderSights
 from chaos.observers._control import ControlWriter
-from chaos.observers.readers import Watcher, drain, keep, open_client
+from chaos.observers.readers import Read, Watcher, drain, keep, open_client, read_text
 
 WATCHERS: Final = 2
 _CATCH_UP_S: Final = 30.0
@@ -24,12 +24,15 @@ class Observers:
     ``stuck``: what could not be read to its end, each as a line of text.
     """
 
-    def __init__(self, service_url: str, topics: list[str], control_topic: str) -> None:
+    def __init__(
+        self, service_url: str, topics: list[str], control_topic: str, read: Read = read_text
+    ) -> None:
         self.stuck: list[str] = []
         self._service_url = service_url
         self._topics = topics
+        self._read = read
         self._watchers = [
-            [Watcher(f"watcher {n + 1}", service_url, topic) for topic in topics]
+            [Watcher(f"watcher {n + 1}", service_url, topic, read) for topic in topics]
             for n in range(WATCHERS)
         ]
         self._control_topic = control_topic
@@ -55,7 +58,7 @@ class Observers:
     def drain(self, name: str) -> ReaderSights:
         """What a fresh reader finds now; a topic that can't be read to its end is stuck."""
         try:
-            return drain(self._service_url, self._topics, name)
+            return drain(self._service_url, self._topics, name, read=self._read)
         except (TimeoutError, pulsar.PulsarException) as error:
             self.stuck.append(f"{name}: {error}")
             return ReaderSights(name, ())

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any, Final
 
 import pulsar
@@ -16,10 +17,18 @@ import pulsar
 from chaos._record_text import id_in
 from chaos.checker.history import Position, ReaderSights, Sight
 
+Read = Callable[[Any], tuple[str | None, str]]
+"""The id of the record that a message carries, None for none; and what it was written as."""
+
 _SENTINEL: Final = "chaos-sentinel"
 _KEEPER: Final = "chaos-keeper"
 _POLL_MS: Final = 200
 _QUEUE: Final = 5000
+
+
+def read_text(message: Any) -> tuple[str | None, str]:
+    """Of a message whose value has the record's text in it."""
+    return id_in(message.data()), ""
 
 
 def open_client(service_url: str) -> pulsar.Client:
@@ -40,10 +49,11 @@ def keep(client: pulsar.Client, topic: str) -> None:
 class Watcher:
     """Reads one exact topic from its first message on, in a thread; a context manager."""
 
-    def __init__(self, name: str, service_url: str, topic: str) -> None:
+    def __init__(self, name: str, service_url: str, topic: str, read: Read = read_text) -> None:
         self.sights: list[Sight] = []
         self.topic = topic
         self._service_url = service_url
+        self._read = read
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         # Where to go on should the reader break; the message itself does not come again.
@@ -77,7 +87,7 @@ class Watcher:
                     message = reader.read_next(timeout_millis=_POLL_MS)
                 except pulsar.Timeout:
                     continue
-                sight = _sight(message, self.topic)
+                sight = _sight(message, self.topic, self._read)
                 if sight is not None:
                     self.sights.append(sight)
                 self._last = message.message_id()
@@ -86,7 +96,12 @@ class Watcher:
 
 
 def drain(
-    service_url: str, topics: list[str], name: str, *, timeout_s: float = 60.0
+    service_url: str,
+    topics: list[str],
+    name: str,
+    *,
+    read: Read = read_text,
+    timeout_s: float = 60.0,
 ) -> ReaderSights:
     """Everything that is readable, to a sentinel in each of the exact ``topics``.
 
@@ -95,13 +110,13 @@ def drain(
     """
     client = open_client(service_url)
     try:
-        sights = [sight for topic in topics for sight in _drain(client, topic, timeout_s)]
+        sights = [sight for topic in topics for sight in _drain(client, topic, read, timeout_s)]
         return ReaderSights(name, tuple(sights))
     finally:
         client.close()
 
 
-def _drain(client: pulsar.Client, topic: str, timeout_s: float) -> list[Sight]:
+def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> list[Sight]:
     sentinel = str(uuid.uuid4())
     producer = client.create_producer(topic)
     producer.send(b"", properties={_SENTINEL: sentinel})
@@ -117,7 +132,7 @@ def _drain(client: pulsar.Client, topic: str, timeout_s: float) -> list[Sight]:
                 continue
             if message.properties().get(_SENTINEL) == sentinel:
                 return found
-            sight = _sight(message, topic)
+            sight = _sight(message, topic, read)
             if sight is not None:
                 found.append(sight)
     finally:
@@ -125,17 +140,19 @@ def _drain(client: pulsar.Client, topic: str, timeout_s: float) -> list[Sight]:
     raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s:.0f} s")
 
 
-def _sight(message: Any, topic: str) -> Sight | None:
+def _sight(message: Any, topic: str, read: Read) -> Sight | None:
     """None for a sentinel. The time is taken after the reading: never too early."""
     if _SENTINEL in message.properties():
         return None
     message_id = message.message_id()
     position = Position(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
+    record, schema = read(message)
     return Sight(
         at=time.time(),
         topic=topic,
         position=position,
-        record=id_in(message.data()),
+        record=record,
         key=message.partition_key(),
         producer=message.producer_name(),
+        schema_version=schema,
     )

@@ -1,4 +1,4 @@
-"""How the admin REST API is asked: as one principal, and with the token to nobody else."""
+"""How the admin REST API is asked: as one principal, and with its secret to nobody else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Never
 
-from eos.admin.request import Origin, Request, Response, parse_admin_url, perform
+from eos.admin.request import ADMIN_API, admin_request, parse_admin_url
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -22,6 +22,7 @@ from eos.errors import (
     printable,
 )
 from eos.transport.address import Address
+from eos.transport.http import Origin, Response, perform
 from eos.transport.security import Security
 
 MAX_REDIRECTS: Final = 5
@@ -35,9 +36,9 @@ _BROKERS: Final = "/admin/v2/brokers"
 class Transport:
     """Asks the admin API at ``admin_url`` (``http://host:8080``), as the same principal.
 
-    **Where a token goes.** To the host of ``admin_url``; and, since brokers redirect to whichever
-    of them owns a topic, to hosts that ``service`` names or that the admin API lists as its
-    brokers (``/admin/v2/brokers``, which takes a superuser). A redirect to any other host is
+    **Where a token or password goes.** To the host of ``admin_url``; and, since brokers redirect to
+    whichever of them owns a topic, to hosts that ``service`` names or that the admin API lists as
+    its brokers (``/admin/v2/brokers``, which takes a superuser). A redirect to any other host is
     refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
 
     Args:
@@ -46,7 +47,7 @@ class Transport:
 
     Raises:
         ConfigurationError: ``admin_url`` is not http(s), carries a user, password or query; or it
-            is ``http://`` although ``service`` is for TLS, and there is a token that would show.
+            is ``http://`` although ``service`` is for TLS, and a token or password would show.
     """
 
     def __init__(
@@ -58,15 +59,15 @@ class Transport:
         service: Sequence[Address] = (),
     ) -> None:
         self._origin, self._path = parse_admin_url(admin_url)
-        has_token = security.method_name == "token"
-        if has_token and not self._origin.tls and any(address.tls for address in service):
+        exposes = security.exposes
+        if exposes and not self._origin.tls and any(address.tls for address in service):
             raise ConfigurationError(
-                "admin_url is http://, and the service URL is for TLS: the token would go over "
-                "the network in the clear.",
+                f"admin_url is http://, and the service URL is for TLS: the {exposes} would go "
+                "over the network in the clear.",
                 hint="Use https:// and the brokers' web port for TLS (8443) in admin_url.",
             )
         self._security = security
-        self._has_token = has_token
+        self._exposes = exposes
         self._timeout_s = timeout_s
         self._trusted = {self._origin.host, *(address.host.lower() for address in service)}
 
@@ -89,7 +90,7 @@ class Transport:
         deadline = time.monotonic() + self._timeout_s
         origin, path_there = self._origin, self._path + path
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._perform(origin, Request(method, path_there, data), deadline)
+            answer = self._perform(origin, deadline, method, path_there, data)
             if answer.status not in _REDIRECTS or answer.location is None:
                 break
             origin, path_there = self._follow(origin, path_there, answer.location, deadline)
@@ -114,14 +115,23 @@ class Transport:
         except (ValueError, RecursionError):
             raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from None
 
-    def _perform(self, origin: Origin, request: Request, deadline: float) -> Response:
-        token = self._security.read_token() if self._has_token else None
+    def _perform(
+        self, origin: Origin, deadline: float, method: str, path: str, body: bytes | None = None
+    ) -> Response:
+        login = self._security.login
+        left_s = max(0.0, deadline - time.monotonic())
+        credentials = login.credentials(left_s)
+        authorization = login.http_authorization(credentials)
         context = self._security.ssl_context() if origin.tls else None
-        answer = perform(request, origin, context, deadline, token=token)
-        if token is None or answer.status in _DONE:
+        request = admin_request(method, path, body, authorization=authorization)
+        answer = perform(request, ADMIN_API, origin, context, deadline)
+        if authorization is None or answer.status in _DONE:
             return answer
+        if answer.status == http.HTTPStatus.UNAUTHORIZED:
+            login.forget(credentials)
         # The words of a refusal are shown, and a peer may repeat what it was sent.
-        return replace(answer, body=answer.body.replace(token.encode(), b"<token>"))
+        words = login.hidden(answer.body.decode("utf-8", "replace"), credentials)
+        return replace(answer, body=words.encode())
 
     def _follow(
         self, origin: Origin, path: str, location: str, deadline: float
@@ -137,21 +147,20 @@ class Transport:
             raise ProtocolError(f"The admin API redirects to {target}, and to no path there.")
         if target.tls != origin.tls:
             raise ProtocolError(f"The admin API redirects from {origin} to {target}.")
-        if self._has_token and target.host not in self._trusted:
+        if self._exposes and target.host not in self._trusted:
             self._trust_brokers(deadline)
             if target.host not in self._trusted:
                 raise ProtocolError(
                     f"The admin API redirects to {target}, which is no broker that we know of: "
-                    "the token does not go there.",
+                    f"the {self._exposes} does not go there.",
                     hint="Name the brokers in service_url, or give admin_url of a Pulsar proxy.",
                 )
         return target, there
 
     def _trust_brokers(self, deadline: float) -> None:
         """Ask the host that the user named for its brokers. It may refuse to say."""
-        request = Request("GET", self._path + _BROKERS)
         try:
-            answer = self._perform(self._origin, request, deadline)
+            answer = self._perform(self._origin, deadline, "GET", self._path + _BROKERS)
             brokers = json.loads(answer.body) if answer.status == 200 else []
             named = {Origin.parse(f"http://{broker}").host for broker in brokers}
         except (EosError, ValueError, TypeError, RecursionError):

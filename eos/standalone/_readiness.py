@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eos.admin.request import Origin, Request, Response, perform
+from eos.admin.request import ADMIN_API, admin_request
 from eos.errors import BrokerNotReady, EosError
+from eos.transport.http import Origin, Response, perform
 
 _POLL_S = 0.1
 _HTTP_TIMEOUT_S = 5.0
@@ -80,4 +81,6 @@ class Probe:
     def _ask(self, path: str) -> Response:
         origin = Origin(tls=False, host=self.host, port=self.admin_port)
         deadline = time.monotonic() + _HTTP_TIMEOUT_S
-        return perform(Request("GET", path), origin, None, deadline, token=self.token)
+        authorization = None if self.token is None else f"Bearer {self.token}"
+        request = admin_request("GET", path, authorization=authorization)
+        return perform(request, ADMIN_API, origin, None, deadline)

@@ -21,7 +21,8 @@ _PORTS: Final = range(15_000, 30_000)
 # The broker logs all of its settings at start. Their names say which are secrets, and a token looks
 # like one wherever it stands. (Braces would end log4j2's %replace.)
 _SECRETS: Final = (
-    r"(&quot;[^&quot;]*(?:[Tt]oken|[Ss]ecret|[Pp]assw|[Cc]redential|AuthenticationParameters)"
+    r"(&quot;[^&quot;]*(?:[Tt]oken|[Ss]ecret|[Pp]assw|[Cc]redential|AuthenticationParameters"
+    r"|basicAuthConf)"
     r"[^&quot;]*&quot; : )&quot;[^&quot;]*&quot;"
     r"|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
 )

@@ -7,30 +7,10 @@ from collections import deque
 from typing import Final
 
 from eos import __version__
-from eos.errors import ConnectionLost, ProtocolError
+from eos.errors import ConnectionLost, EosError, ProtocolError, Unauthorized
 from eos.transport.address import Address
 from eos.transport.security import Security
 from eos.wire import commands
-
-
-def connect_command(security: Security, proxy_to: str | None) -> commands.Connect:
-    """CONNECT, with fresh authentication data.
-
-    Raises:
-        Unauthorized: the token can't be had.
-    """
-    method = security.method_name
-    return commands.Connect(
-        client_version=CLIENT_VERSION,
-        protocol_version=commands.PROTOCOL_VERSION,
-        auth_method_name=method,
-        auth_data=security.auth_data() if method else None,
-        proxy_to_broker_url=proxy_to,
-        feature_flags=commands.FeatureFlags(
-            supports_auth_refresh=True, supports_metadata_without_auto_creation=True
-        ),
-    )
-
 
 CLIENT_VERSION: Final = f"eos-python-{__version__}"
 CHALLENGES: Final = 10
@@ -38,19 +18,51 @@ CHALLENGES_S: Final = 5.0
 """A broker asks for a fresh token once a minute, or once a second at most. Each time the user's
 token function is called, so ``CHALLENGES`` within ``CHALLENGES_S`` is all that a peer gets."""
 
+ANSWER_S: Final = 30.0
+"""For the answer: a broker hangs up when none has come before it asks again."""
 
-class Challenges:
-    """Answers AUTH_CHALLENGE on one connection, as often as a broker has reason to ask."""
+
+class Greeting:
+    """Says on one connection who we are, as often as a broker has reason to ask."""
 
     def __init__(self, security: Security) -> None:
-        self._security = security
+        self._login = security.login
+        self._sent = b""
         self._asked: deque[float] = deque(maxlen=CHALLENGES)
+
+    def connect(self, proxy_to: str | None, *, timeout_s: float) -> commands.Connect:
+        """CONNECT, with fresh authentication data.
+
+        Raises:
+            EosError: the data can't be had.
+        """
+        self._sent = self._login.credentials(timeout_s)
+        method = self._login.method_name
+        return commands.Connect(
+            client_version=CLIENT_VERSION,
+            protocol_version=commands.PROTOCOL_VERSION,
+            auth_method_name=method,
+            auth_data=self._sent if method else None,
+            proxy_to_broker_url=proxy_to,
+            feature_flags=commands.FeatureFlags(
+                supports_auth_refresh=True, supports_metadata_without_auto_creation=True
+            ),
+        )
+
+    def refusal(self, error: EosError) -> EosError:
+        """``error``, with which the peer answered CONNECT, to raise; a peer may repeat in it what
+        it was sent, and that is not sent again where there is other data to be had."""
+        hint = error.hint
+        if isinstance(error, Unauthorized):
+            self._login.forget(self._sent)
+            hint = self._login.advice(self._sent)
+        return type(error)(self._login.hidden(error.message, self._sent), hint=hint)
 
     def answer(self) -> commands.AuthResponse:
         """AUTH_RESPONSE with fresh authentication data.
 
         Raises:
-            Unauthorized: the token can't be had.
+            EosError: the data can't be had.
             ProtocolError: the peer asks more often than any broker does.
         """
         now = time.monotonic()
@@ -60,11 +72,13 @@ class Challenges:
                 f"{CHALLENGES_S:g} s: no broker does."
             )
         self._asked.append(now)
+        self._login.forget(self._sent)  # the broker's clock is the one that counts
+        self._sent = self._login.credentials(ANSWER_S)
         return commands.AuthResponse(
             client_version=CLIENT_VERSION,
             protocol_version=commands.PROTOCOL_VERSION,
             response=commands.AuthData(
-                auth_method_name=self._security.method_name, auth_data=self._security.auth_data()
+                auth_method_name=self._login.method_name, auth_data=self._sent
             ),
         )
 

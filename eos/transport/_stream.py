@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from eos.transport._dial import Peer, dial
 from eos.transport.address import Address
-from eos.transport.dial import Peer, dial
 from eos.transport.security import Security
 
 _RECV_BYTES: Final = 256 * 1024

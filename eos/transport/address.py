@@ -41,12 +41,11 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     """
     if "@" in url:
         raise ConfigurationError(
-            "service_url must not carry a user or password: use the token options."
+            "service_url must not carry a user or password: use the options for logging in."
         )
     if "?" in url or "#" in url:
         raise ConfigurationError(
-            "service_url must be pulsar://host:port, without a query: tokens go into the token "
-            "options."
+            "service_url must be pulsar://host:port, without a query: a token has its own option."
         )
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:

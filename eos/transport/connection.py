@@ -21,7 +21,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
-from eos.transport._greeting import Challenges, check_first_bytes, connect_command
+from eos.transport._greeting import Greeting, check_first_bytes
 from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport._pending import CONNECT, PendingRequests
 from eos.transport._stream import Chunk, Stream, open_stream
@@ -55,8 +55,7 @@ class Connection:
         self.max_message_bytes = 0
         self.server_version = ""
         self._stream = stream
-        self._security = security
-        self._challenges = Challenges(security)
+        self._greeting = Greeting(security)
         self._decoder = FrameDecoder()
         self._writer = Writer(stream)
         self._answers = PendingRequests()
@@ -94,17 +93,20 @@ class Connection:
         return connection
 
     def _handshake(self, timeout_s: float, proxy_to: str | None) -> None:
-        connect = connect_command(self._security, proxy_to)
+        deadline = time.monotonic() + timeout_s
+        connect = self._greeting.connect(proxy_to, timeout_s=timeout_s)
         try:
             connected = self._ask(
                 CONNECT,
                 connect,
                 commands.Connected,
-                timeout_s=timeout_s,
+                timeout_s=max(0.0, deadline - time.monotonic()),
                 doing=f"Connecting to {self.address}",
             )
         except RequestTimeout as error:  # nothing was asked for yet, so nothing is in doubt
             raise ConnectionLost(error.message) from None
+        except EosError as error:
+            raise self._greeting.refusal(error) from None
         if connected.max_message_size < MIN_MESSAGE_BYTES:
             raise ProtocolError(
                 f"{self.address} takes messages of {connected.max_message_size} bytes."
@@ -271,7 +273,7 @@ class Connection:
             case commands.Ping():
                 self._writer.owe(commands.Pong())
             case commands.AuthChallenge():
-                self._writer.owe(self._challenges.answer())
+                self._writer.owe(self._greeting.answer())
             case WireMessage():
                 self._answers.settle(command)
 

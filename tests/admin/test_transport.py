@@ -3,6 +3,7 @@ long and how much a peer may talk."""
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -15,7 +16,6 @@ import pytest
 import trustme
 
 from eos.admin import AdminClient, Transport
-from eos.admin.request import MAX_ANSWER_BYTES
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -26,8 +26,10 @@ from eos.errors import (
 )
 from eos.ids import TopicName, TxnId
 from eos.transport.address import parse_service_url
+from eos.transport.http import MAX_ANSWER_BYTES
 from eos.transport.security import Security
 from tests.support.http_server import ScriptedServer, scripted_server
+from tests.support.token_server import token_server
 
 SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
 TOPIC = TopicName("t", "n", "what?ever#50%/")
@@ -140,6 +142,31 @@ def test_what_is_no_admin_url_is_refused_and_not_repeated(url):
     with pytest.raises(ConfigurationError, match="admin_url must be http://host:port") as caught:
         AdminClient(url, Security(), timeout_s=1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+PASSWORD = Security(basic_user="spark", basic_password=SECRET)
+
+
+def test_a_password_goes_along_hidden_where_the_api_repeats_it_and_not_in_the_clear(server):
+    server.answer = lambda _: (500, {}, f"Who is {server.asked[-1][1]}, {SECRET}?".encode())
+    with pytest.raises(BrokerNotReady) as caught:
+        ask(AdminClient(server.url(), PASSWORD, timeout_s=10))
+    sent = base64.b64encode(f"spark:{SECRET}".encode()).decode()
+    assert server.asked[0][1] == f"Basic {sent}"
+    assert caught.value.__notes__ == ["Who is Basic <password>, <password>?"]
+    with pytest.raises(ConfigurationError, match="the password would go over the network in the"):
+        AdminClient("http://broker:8080", PASSWORD, timeout_s=1, service=TLS)
+
+
+def test_a_token_of_a_token_server_that_the_api_refuses_is_not_kept(server, tmp_path):
+    with token_server(tmp_path, SECRET) as issuer:
+        admin_client = AdminClient(server.url(), Security(**issuer.options()), timeout_s=10)
+        server.give(401)
+        for _ in range(2):
+            with pytest.raises(Unauthorized):
+                ask(admin_client)
+        assert [sent for _, sent in server.asked] == [f"Bearer {one}" for one in issuer.given]
+        assert len(issuer.given) == 2
 
 
 def test_a_proxy_of_the_environment_never_sees_the_token(server, elsewhere, monkeypatch):

@@ -38,7 +38,7 @@ class Ended:
 @pytest.fixture
 def recovery(monkeypatch, capsys) -> Callable[..., Ended]:
     """``recovery("status", "--json")``; nothing of the environment gets in."""
-    for name in ("COMMIT_LOG", "SERVICE_URL", "ADMIN_URL", "TOKEN", "TOKEN_FILE"):
+    for name in ("COMMIT_LOG", "SERVICE_URL", "ADMIN_URL", "TOKEN", "TOKEN_FILE", "BASIC_USER"):
         monkeypatch.delenv(f"EOS_{name}", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
 

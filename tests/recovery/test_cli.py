@@ -42,6 +42,27 @@ def test_the_help_of_every_verb_shows_its_exit_codes_and_the_shared_options(reco
     assert "eos-recovery" in ended.out
 
 
+@pytest.mark.parametrize("option", ["--token", "--basic-password", "--oauth2-client-secret"])
+def test_a_secret_is_no_option_and_whoever_tries_does_not_see_it_again(recovery, option):
+    ended = recovery("status", f"{option}=hunter2")
+    assert ended.code == 64
+    assert option in ended.err
+    assert "hunter2" not in ended.out + ended.err
+
+
+def test_half_a_login_is_named(recovery, tmp_path, monkeypatch):
+    monkeypatch.setenv("EOS_BASIC_PASSWORD", "hunter2")
+    for options, needs in (
+        (("--basic-user", "a", "--token-file", "b"), "not token_file and basic_user"),
+        (("--oauth2-issuer-url", "https://a"), "oauth2_credentials_file go together"),
+        (("--oauth2-issuer-url", "http://a", "--oauth2-credentials-file", "b"), "https://"),
+    ):
+        ended = recovery("status", "--commit-log", tmp_path, *options)
+        assert ended.code == 64
+        assert needs in ended.err
+        assert "hunter2" not in ended.out + ended.err
+
+
 def test_every_verb_is_in_the_help_and_in_the_manual(recovery):
     shown = recovery("--help").out
     manual = (ROOT / "docs" / "recovery.md").read_text()

@@ -42,6 +42,10 @@ SECRET = "hunter2-hunter2"
         ("create_topics", "perhaps", "boolean"),
         ("compression", "gzip", "use none, lz4, zlib, zstd, snappy"),
         ("colour", "red", "options are: "),
+        ("encryption_keys", ["orders"], "end-to-end encryption is not supported yet"),
+        ("crypto_key_reader", "x", "end-to-end encryption is not supported yet"),
+        ("athenz_domain", "x", "Athenz is not supported"),
+        ("sasl_jaas_client_section", "x", "Kerberos (SASL) is not supported"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(name, value, allowed):
@@ -80,16 +84,33 @@ def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):
     assert code == 1
 
 
-def test_half_a_key_pair_is_refused_at_once():
-    with pytest.raises(ConfigurationError, match="go together"):
-        PulsarSink(**GOOD, tls_certificate_file="/c.pem")
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"tls_certificate_file": "/c.pem"}, "go together"),
+        ({"oauth2_issuer_url": "https://issuer"}, "go together"),
+        ({"basic_user": "spark"}, "go together"),
+        ({"token": "a", "token_file": "/b"}, "one way to log in, not token and token_file"),
+    ],
+)
+def test_half_a_way_to_log_in_and_two_of_them_are_refused_at_once(options, match):
+    with pytest.raises(ConfigurationError, match=match):
+        PulsarSink(**GOOD, **options)
 
 
 def test_secrets_show_nowhere():
-    options = {"token": SECRET, "storage_options": {"secret": SECRET}}
-    sink = PulsarSink(**GOOD, **options)
-    shown = [repr(sink), repr(sink.options), str(sink.options), repr(sink.options.security)]
-    with pytest.raises(ConfigurationError) as caught:
-        PulsarSink(**GOOD, token=[SECRET], storage_options=SECRET)
-    shown += [str(caught.value), repr(caught.value)]
+    storage = {"storage_options": {"secret": SECRET}}
+    shown = []
+    for login in ({"token": SECRET}, {"basic_user": "spark", "basic_password": SECRET}):
+        sink = PulsarSink(**GOOD, **storage, **login)
+        shown += [repr(sink), repr(sink.options), str(sink.options), repr(sink.options.client)]
+    for wrong in (
+        {"token": [SECRET], "storage_options": SECRET, "basic_password": [SECRET]},
+        {"basic_password": SECRET},
+        {"basic_user": SECRET, "basic_password": f"a:{SECRET}"},
+        {"token": SECRET, "basic_user": "spark", "basic_password": SECRET},
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            PulsarSink(**GOOD, **wrong)
+        shown += [str(caught.value), repr(caught.value)]
     assert not [text for text in shown if SECRET in text]

@@ -453,6 +453,8 @@ def test_each_strategy_decides_about_changes(spark, make_sink, pulsar_standalone
         ("string", "SELECT INTERVAL '1' YEAR AS value", "The value is interval year"),
         ("protobuf", "SELECT 1.5BD AS m", "'m' is decimal128"),
         ("key_value", "SELECT STRUCT(1 AS a) AS value", "no column 'key'"),
+        ("avro", "SELECT 1 AS a, 2 AS __keys", "'__keys': what begins with __ is the message's"),
+        ("avro", "SELECT 'k' AS __key", "no columns for the record"),
         ("avro", "SELECT 1 AS a, 2 AS a", "two columns 'a'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,19 +17,25 @@ ROOT = Path(__file__).parent.parent.parent
 
 @contextmanager
 def driver(
-    module: str, *args: str, env: Mapping[str, str] | None = None
+    module: str, *args: str, env: Mapping[str, str] | None = None, err: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """``python -m module args`` from the checkout, with pipes; killed at the end, with its JVM."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *args],
-        cwd=ROOT,
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    """``python -m module args`` from the checkout, with pipes; killed at the end, with its JVM.
+
+    Args:
+        err: a file for what it says on stderr, where that is too much for a pipe.
+    """
+    with contextlib.ExitStack() as stack:
+        stderr = subprocess.PIPE if err is None else stack.enter_context(err.open("w"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *args],
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

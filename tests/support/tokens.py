@@ -6,6 +6,8 @@ import base64
 import hashlib
 import hmac
 import json
+import time
+import uuid
 from typing import Final
 
 KEY: Final = b"0123456789abcdef0123456789abcdef"
@@ -20,12 +22,15 @@ CONFIG: Final = {
 """broker.conf of a broker that takes them; the role ``admin`` may do everything."""
 
 
-def token(role: str, key: bytes = KEY) -> str:
-    """A token of ``role``."""
+def token(role: str, key: bytes = KEY, *, life_s: float | None = None) -> str:
+    """A token of ``role``; without ``life_s`` it never expires."""
 
     def part(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
     body = f"{part(json.dumps({'alg': 'HS256'}).encode())}."
-    body += part(json.dumps({"sub": role}).encode())
+    claims: dict[str, object] = {"sub": role, "jti": uuid.uuid4().hex}
+    if life_s is not None:
+        claims["exp"] = time.time() + life_s
+    body += part(json.dumps(claims).encode())
     return f"{body}.{part(hmac.new(key, body.encode(), hashlib.sha256).digest())}"

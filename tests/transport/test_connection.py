@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 
 import pytest
 
@@ -25,6 +26,7 @@ from eos.transport.connection import Connection
 from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import encode_frame
+from tests.support.token_server import TokenServer, token_server
 from tests.transport.scripted import (
     CONNECTED,
     Peer,
@@ -257,6 +259,17 @@ def test_a_refusal_of_the_connection_has_its_class_and_never_shows_the_token(cod
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_broker_that_repeats_what_it_was_sent_is_not_quoted():
+    def script(peer: Peer) -> None:
+        said = peer.next(commands.Connect).auth_data.decode()
+        peer.send(commands.Error(request_id=2**64 - 1, error=3, message=f"Who is {said}?"))
+
+    with ScriptedBroker(script) as broker, pytest.raises(Unauthorized) as caught:
+        open_connection(broker, Security(token=SECRET))
+    assert "Who is <token>?" in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
 def test_a_token_that_can_not_be_had_leaves_nothing_open():
     def fail() -> str:
         raise KeyError(SECRET)
@@ -377,6 +390,50 @@ def test_an_auth_challenge_is_answered_with_a_fresh_token():
         open_connection(broker, Security(token=lambda: next(tokens)))
         wait_until(lambda: len(broker.received) == 3)
         assert broker.received == [b"first", b"second", b"third"]
+
+
+@pytest.fixture
+def issuer(tmp_path) -> Iterator[TokenServer]:
+    with token_server(tmp_path, SECRET) as running:
+        yield running
+
+
+def test_an_auth_challenge_gets_another_token_than_the_one_that_is_kept(issuer):
+    """What the broker takes for expired, by its own clock, is not sent again."""
+
+    def script(peer: Peer) -> None:
+        broker.received.append(peer.welcome().auth_data)
+        peer.send(commands.AuthChallenge())
+        broker.received.append(peer.next(commands.AuthResponse).response.auth_data)
+
+    with ScriptedBroker(script) as broker:
+        open_connection(broker, Security(**issuer.options()))
+        wait_until(lambda: len(broker.received) == 2)
+        assert broker.received == [given.encode() for given in issuer.given]
+
+
+def test_a_token_that_the_broker_refused_is_not_kept(issuer):
+    security = Security(**issuer.options())
+
+    def script(peer: Peer) -> None:
+        broker.received.append(peer.next(commands.Connect).auth_data)
+        peer.send(commands.Error(request_id=2**64 - 1, error=3, message="expired"))
+
+    with ScriptedBroker(script) as broker:
+        for _ in range(2):
+            with pytest.raises(Unauthorized):
+                open_connection(broker, security)
+        assert broker.received == [given.encode() for given in issuer.given]
+        assert len(set(broker.received)) == 2
+
+
+def test_a_token_server_that_is_silent_does_not_outlast_the_connections_deadline(issuer):
+    issuer.before = lambda _: time.sleep(3)
+    with ScriptedBroker(lambda peer: peer.next()) as broker:
+        started = time.monotonic()
+        with pytest.raises(ConnectionLost, match="token server"):
+            open_connection(broker, Security(**issuer.options()), timeout_s=1)
+        assert time.monotonic() - started < 2.5
 
 
 def test_a_token_function_that_fails_at_a_challenge_ends_the_connection():

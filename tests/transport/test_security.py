@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import ssl
 import traceback
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from eos.errors import ConfigurationError, Unauthorized
 from eos.transport.security import Security
+from tests.support import tokens
 
 SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
 
@@ -25,7 +28,7 @@ SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing t
 def test_a_token_never_shows_and_travels_to_executors():
     security = Security(token=SECRET)
     assert SECRET not in repr(security) + str(security)
-    assert pickle.loads(pickle.dumps(security)).auth_data() == SECRET.encode()
+    assert pickle.loads(pickle.dumps(security)).login.credentials(1) == SECRET.encode()
 
 
 def test_a_token_file_is_read_again_each_time(tmp_path):
@@ -33,7 +36,7 @@ def test_a_token_file_is_read_again_each_time(tmp_path):
     security = Security(token_file=str(file))
     for token in ("first", "second"):
         file.write_text(f"{token}\n")
-        assert security.auth_data() == token.encode()
+        assert security.login.credentials(1) == token.encode()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_a_token_file_is_read_again_each_time(tmp_path):
 )
 def test_what_is_no_token_is_refused_without_showing_it(token):
     with pytest.raises(Unauthorized, match="no token") as caught:
-        Security(token=lambda: token).auth_data()
+        Security(token=lambda: token).login.credentials(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -52,13 +55,13 @@ def test_a_token_function_that_fails_is_named_without_what_it_said():
         raise ValueError(SECRET)
 
     with pytest.raises(Unauthorized, match="the token function: ValueError") as caught:
-        Security(token=fail).auth_data()
+        Security(token=fail).login.credentials(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_token_file_that_is_not_there_is_named():
     with pytest.raises(Unauthorized, match="/nowhere"):
-        Security(token_file="/nowhere").auth_data()
+        Security(token_file="/nowhere").login.credentials(1)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +70,57 @@ def test_a_token_file_that_is_not_there_is_named():
         {"token": "a", "token_file": "b"},
         {"tls_certificate_file": "a"},
         {"tls_private_key_file": "a"},
+        {"oauth2_issuer_url": "https://a"},
+        {"oauth2_credentials_file": "a"},
+        {"oauth2_scope": "a", "token": "b"},
+        {"oauth2_issuer_url": "https://a", "oauth2_credentials_file": ""},
+        {"oauth2_issuer_url": "https://a", "oauth2_credentials_file": "b", "token_file": "c"},
+        {"basic_user": "a"},
+        {"basic_password": "a"},
+        {"basic_user": "a", "basic_password": ""},
+        {"basic_user": "a:b", "basic_password": "c"},
+        {"basic_user": "a", "basic_password": "b:c"},
+        {"basic_user": "a", "basic_password": "b", "token": "c"},
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options):
     with pytest.raises(ConfigurationError):
         Security(**options)
+
+
+def test_a_password_never_shows_and_travels_to_executors():
+    security = Security(basic_user="spark", basic_password=SECRET)
+    assert SECRET not in repr(security) + repr(security.login)
+    login = pickle.loads(pickle.dumps(security)).login
+    sent = login.credentials(1)
+    assert (login.method_name, sent) == ("basic", f"spark:{SECRET}".encode())
+    assert login.http_authorization(sent) == f"Basic {b64encode(sent).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (tokens.token("writer", life_s=-10), r"good until 20\d\d-.* UTC; here it is 20"),
+        (tokens.token("writer", life_s=10), r"good until 20\d\d-.* UTC; here it is 20"),
+        (tokens.token("writer", life_s=1e300), r"^Check the token\.$"),
+        (tokens.token("writer"), r"^Check the token\.$"),
+        ("no.jwt.at all", r"^Check the token\.$"),
+        ("", r"^Check the token\.$"),
+    ],
+)
+def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
+    assert re.search(says, Security(token="x").login.advice(sent.encode()))
+
+
+def test_what_a_peer_repeats_of_a_secret_is_hidden():
+    for security in (Security(token=SECRET), Security(basic_user="spark", basic_password=SECRET)):
+        login = security.login
+        sent = login.credentials(1)
+        header = login.http_authorization(sent)
+        hidden = login.hidden(f"you sent {sent.decode()} as {header}, {SECRET}", sent)
+        assert "hunter" not in hidden
+        assert header.partition(" ")[2] not in hidden
+    assert Security().login.hidden("text", b"") == "text"
 
 
 def test_the_broker_is_always_verified_and_by_nothing_older_than_tls_1_2():

@@ -125,8 +125,8 @@ def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
     if (worst := int(np.argmax(sizes > max_message_bytes))) or sizes[0] > max_message_bytes:
         raise MessageTooLarge(
             f"row {suspects[worst]} takes {sizes[worst]} bytes; the limit is {max_message_bytes}.",
-            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages. What "
-            "counts is the size before compression.",
+            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages: in a "
+            "transaction they can't be sent in chunks. What counts is the size before compression.",
         )
 
 

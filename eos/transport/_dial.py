@@ -29,11 +29,31 @@ class Peer:
         return cls(address.host, address.port, str(address), "service_url")
 
 
-_PORTS: Final = {
-    "service_url": "pulsar+ssl:// needs the broker's TLS port (6651), pulsar:// the plain one "
-    "(6650).",
-    "admin_url": "https:// needs the broker's web port for TLS (8443), http:// the plain one "
-    "(8080).",
+@dataclass(frozen=True)
+class _Advice:
+    """What to look at, by the option that names the peer."""
+
+    check: str
+    ports: str
+    trust_option: str
+
+
+_ADVICE: Final = {
+    "service_url": _Advice(
+        check="Check that the broker runs and that the service URL is right.",
+        ports="pulsar+ssl:// needs the broker's TLS port (6651), pulsar:// the plain one (6650).",
+        trust_option="tls_trust_certs_file",
+    ),
+    "admin_url": _Advice(
+        check="Check that the broker runs and that the admin URL is right.",
+        ports="https:// needs the broker's web port for TLS (8443), http:// the plain one (8080).",
+        trust_option="tls_trust_certs_file",
+    ),
+    "oauth2_issuer_url": _Advice(
+        check="Check that the token server runs and that oauth2_issuer_url is right.",
+        ports="it has to be the token server's port for TLS.",
+        trust_option="oauth2_trust_certs_file",
+    ),
 }
 
 
@@ -50,7 +70,9 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
     try:
         sock = _connect(target, deadline)
     except (OSError, UnicodeError) as error:  # a host name that can't be one is a UnicodeError
-        raise ConnectionLost(f"Can't connect to {target.name}: {error}.") from error
+        raise ConnectionLost(
+            f"Can't connect to {target.name}: {error}.", hint=_ADVICE[target.option].check
+        ) from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
@@ -64,7 +86,7 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
         sock.close()
         raise ConnectionLost(
             f"Can't speak TLS to {target.name}: {error}.",
-            hint=f"Check that the broker runs, and its port: {_PORTS[target.option]}",
+            hint=f"Check that it runs, and its port: {_ADVICE[target.option].ports}",
         ) from error
     except BaseException:
         sock.close()
@@ -99,7 +121,8 @@ def _left(deadline: float) -> float:
 
 
 def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> ConfigurationError:
-    hint = "Set tls_trust_certs_file to the PEM file of the authority that signed it."
+    trust_option = _ADVICE[target.option].trust_option
+    hint = f"Set {trust_option} to the PEM file of the authority that signed it."
     if "mismatch" in error.verify_message:
         hint = f"Use a host name in {target.option} that the certificate holds."
     elif "expired" in error.verify_message or "not yet valid" in error.verify_message:

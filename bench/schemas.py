@@ -1,0 +1,195 @@
+"""Rows per second by schema: the same records, beside raw bytes of their size and other clients."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import pulsar
+import typer
+from pulsar.schema import AvroSchema, Double, Integer, JsonSchema, Long, Record, String
+from pyspark.sql import DataFrame, Row
+from rich.console import Console
+
+from bench.java_client import JavaClient
+from bench.paths import EosSink
+from bench.results import machine, put_between
+from bench.setting import CORES, Setting, setting, timed_s
+from bench.spread import Spread
+
+_SLOW_ROWS: Final = 50_000
+"""So many rows for what encodes them one by one, in Python."""
+_AVRO_BYTES: Final = 42
+"""Of a record in Avro, on average (measured); the raw value has as many."""
+_MARKER: Final = "bench-schemas"
+
+_PATHS: Final = {
+    "bytes": ("**raw bytes**, as many as the Avro record has", "bytes"),
+    "avro": ('`schema="avro"`', "avro"),
+    "json": ('`schema="json"`', "json"),
+    "key_value": ('`schema="key_value"`: a long and Avro', "key_value"),
+    "protobuf": ('`schema="protobuf"`', "protobuf"),
+}
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Flight(Record):  # type: ignore[misc]
+    """The record, as ``pulsar-client`` declares it."""
+
+    id = Long(required=True)
+    carrier = String()
+    origin = String()
+    dest = String()
+    delay = Double()
+    distance = Integer(required=True)
+    at = Long(required=True)
+    tail = String()
+
+
+def records(setting: Setting, count: int) -> DataFrame:
+    """``count`` records: a long, an int, a moment in microseconds, a double that may be null, and
+    four texts."""
+    return setting.spark.range(0, count, 1, CORES).selectExpr(
+        "id",
+        "'UA' AS carrier",
+        "'JFK' AS origin",
+        "'LAX' AS dest",
+        "IF(id % 33 = 0, NULL, id % 100 - 20.5D) AS delay",
+        "CAST(100 + id % 2400 AS INT) AS distance",
+        "1700000000000000 + id AS at",
+        "CONCAT('N', LPAD(STRING(id % 90000), 5, '0')) AS tail",
+    )
+
+
+def measure(
+    setting: Setting, rows: int, rounds: int, tell: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Path -> rows per second, as a spread; all paths take turns, in an order drawn anew."""
+    order = np.random.default_rng(0)
+    found: dict[str, list[float]] = {}
+    with JavaClient(setting.broker.service_url) as java:
+        paths = _paths(setting, java)
+        for number in range(-2, rounds):
+            tell(f"schemas: {'warm-up' if number < 0 else f'round {number + 1}'}")
+            for name in order.permutation(list(paths)):
+                is_slow = name == "protobuf" or name.startswith("pulsar_client")
+                count = min(rows, _SLOW_ROWS) if is_slow else rows
+                setting.settle()
+                with setting.topic(1) as topic:
+                    rate = paths[name](topic, count)
+                    setting.await_count(topic, count)
+                if number >= 0:
+                    found.setdefault(name, []).append(rate)
+    return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
+
+
+def _paths(setting: Setting, java: JavaClient) -> dict[str, Callable[[str, int], float]]:
+    url = setting.broker.service_url
+
+    def eos(schema: str, topic: str, count: int) -> float:
+        df = records(setting, count)
+        if schema == "bytes":
+            df = df.selectExpr(f"LPAD(STRING(id), {_AVRO_BYTES}, '.') AS value")
+        elif schema == "key_value":
+            df = df.selectExpr("id AS key", "STRUCT(*) AS value")
+        sink = EosSink(setting, topic, schema=schema)
+        try:
+            sink.write(df.limit(0))
+            return count / timed_s(lambda: sink.write(df))
+        finally:
+            sink.close()
+
+    def pulsar_client(schema: Any, topic: str, count: int) -> float:
+        df = records(setting, count)
+        return count / timed_s(lambda: _write_by_pulsar_client(df, url, topic, schema))
+
+    return {
+        **{name: partial(eos, schema) for name, (_, schema) in _PATHS.items()},
+        "pulsar_client_avro": partial(pulsar_client, AvroSchema),
+        "pulsar_client_json": partial(pulsar_client, JsonSchema),
+        "java_avro": partial(java.records_per_s, "avro"),
+        "java_json": partial(java.records_per_s, "json"),
+    }
+
+
+def _write_by_pulsar_client(df: DataFrame, service_url: str, topic: str, schema: Any) -> None:
+    def send(rows: Iterable[Row]) -> None:
+        client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        producer = client.create_producer(
+            topic,
+            schema=schema(Flight),
+            batching_enabled=True,
+            batching_max_messages=10_000,
+            batching_max_allowed_size_in_bytes=1 << 20,
+            batching_max_publish_delay_ms=10,
+            block_if_queue_full=True,
+            max_pending_messages=100_000,
+        )
+        try:
+            for row in rows:
+                producer.send_async(Flight(**row.asDict()), lambda *_: None)
+            producer.flush()
+        finally:
+            client.close()
+
+    df.foreachPartition(send)
+
+
+def table(found: dict[str, dict[str, float]], rows: int) -> str:
+    """The figures as Markdown, each beside raw bytes."""
+    names = {
+        **{name: text for name, (text, _) in _PATHS.items()},
+        "java_avro": "the Java client, one transaction, a class in Avro",
+        "java_json": "the Java client, one transaction, a class in JSON",
+        "pulsar_client_avro": "`pulsar-client` with `AvroSchema`, no transaction",
+        "pulsar_client_json": "`pulsar-client` with `JsonSchema`, no transaction",
+    }
+    base = found["bytes"]["median"]
+    count = int(found["bytes"]["count"])
+    lines = [
+        f"Records of eight fields, {_AVRO_BYTES} bytes in Avro, one partition: {rows:,} rows a run,"
+        f" {_SLOW_ROWS:,} for Protobuf and `pulsar-client`, which encode row by row in Python.",
+        "",
+        f"| schema | rows/s, median of {count} | lowest to highest | of raw bytes |",
+        "|---|---:|---|---:|",
+    ]
+    for name, text in names.items():
+        spread = found[name]
+        lines.append(
+            f"| {text} | {spread['median']:,.0f} | {spread['lowest']:,.0f} to "
+            f"{spread['highest']:,.0f} | {spread['median'] / base:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+@app.command()
+def run(
+    rows: Annotated[int, typer.Option(help="Of a run.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="That count.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
+    readme: Annotated[
+        Path | None, typer.Option(help="Put the table between the marks in this file.")
+    ] = None,
+) -> None:
+    """Write the same records by each schema, and leave schemas.json."""
+    console = Console(highlight=False, soft_wrap=True)
+    logging.getLogger("eos").setLevel(logging.ERROR)
+    with setting() as stage:
+        found = measure(stage, rows, rounds, lambda text: console.print(f"[dim]{text}[/]"))
+    out.mkdir(parents=True, exist_ok=True)
+    results = {"machine": machine(), "rows": rows, "rows_per_s": found}
+    (out / "schemas.json").write_text(json.dumps(results, indent=2) + "\n")
+    text = table(found, rows)
+    if readme is not None:
+        put_between(readme, text, _MARKER)
+    console.print(text)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,121 @@
+"""Whole rows as messages: what the harness's own workload writes, and what readers make of it.
+
+Avro into two topics, keyed rows by their key; one keyed row in seven is a tombstone; from one epoch
+on there is a column more. The definitions stand here once more, written by hand.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos._record_text import id_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GROWS_AT: Final = 5
+"""The first epoch with a column more."""
+OLD: Final = "old"
+GROWN: Final = "grown"
+TOMBSTONE: Final = "tombstone"
+_SECOND: Final = "-b"
+_TOMBSTONES: Final = 7
+_RECORD: Final = "record"
+_CRC: Final = "crc"
+
+_OLD: Final[dict[str, Any]] = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "text", "type": ["null", "string"], "default": None},
+        {"name": "crc", "type": ["null", "long"], "default": None},
+        {
+            "name": "inner",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Row_inner",
+                    "fields": [
+                        {"name": "key", "type": ["null", "string"], "default": None},
+                        {"name": "twice", "type": {"type": "array", "items": ["null", "string"]}},
+                    ],
+                },
+            ],
+            "default": None,
+        },
+    ],
+}
+_NEW: Final[dict[str, Any]] = {"name": "size", "type": ["null", "int"], "default": None}
+_GROWN: Final = {**_OLD, "fields": [*_OLD["fields"], _NEW]}
+
+
+def topics_of(topic: str) -> list[str]:
+    """The topics that rows go to."""
+    return [topic, topic + _SECOND]
+
+
+def topic_of(key: str, topics: list[str]) -> str:
+    """The one of a key; rows without a key go to the first."""
+    return topics[zlib.crc32(key.encode()) % len(topics)] if key else topics[0]
+
+
+def shape_in(epoch: str, text: str, key: str) -> str:
+    """What a record has to be written as."""
+    if key and zlib.crc32(text.encode()) % _TOMBSTONES == 0:
+        return TOMBSTONE
+    return GROWN if int(epoch) >= GROWS_AT else OLD
+
+
+def whole_rows(df: DataFrame, epoch: int, topic: str) -> DataFrame:
+    """Rows of ``value`` and ``key`` as the columns of messages."""
+    crc = "crc32(CAST(value AS BINARY))"
+    first, second = topics_of(topic)
+    by_key = f"IF(crc32(CAST(key AS BINARY)) % 2 = 0, '{first}', '{second}')"
+    inner = "IF(crc % 2 = 0, NULL, STRUCT(key, ARRAY(value, CAST(NULL AS STRING)) AS twice))"
+    grown = ", CAST(LENGTH(value) AS INT) AS size" if epoch >= GROWS_AT else ""
+    row = f"STRUCT(value AS text, crc, {inner} AS inner{grown})"
+    return df.selectExpr("*", f"{crc} AS crc").selectExpr(
+        f"IF(key IS NOT NULL AND crc % {_TOMBSTONES} = 0, NULL, {row}) AS value",
+        "key",
+        f"MAP('{_RECORD}', value, '{_CRC}', HEX(crc)) AS properties",
+        f"IF(key IS NULL, '{first}', {by_key}) AS topic",
+    )
+
+
+def read(message: Any) -> tuple[str | None, str]:
+    """The id of the record that a message of ``pulsar-client`` is, and what it was written as.
+
+    None: it is damaged, or its parts do not go together.
+    """
+    properties = message.properties()
+    text = properties.get(_RECORD, "")
+    crc = zlib.crc32(text.encode())
+    if properties.get(_CRC) != f"{crc:X}":
+        return None, ""
+    if message.has_null_value():
+        return id_in(text.encode()), TOMBSTONE
+    inner = {"key": message.partition_key() or None, "twice": [text, None]}
+    wanted = {"text": text, "crc": crc, "inner": inner if crc % 2 else None}
+    for shape, definition, row in (
+        (OLD, _OLD, wanted),
+        (GROWN, _GROWN, {**wanted, "size": len(text)}),
+    ):
+        if message.schema_version() and _decoded(message.data(), definition) == row:
+            return id_in(text.encode()), shape
+    return None, ""
+
+
+def _decoded(data: bytes, definition: dict[str, Any]) -> Any:
+    """The row, if ``data`` is one of that definition and nothing else."""
+    import fastavro
+
+    stream = io.BytesIO(data)
+    try:
+        row = fastavro.schemaless_reader(stream, json.loads(json.dumps(definition)))
+    except (EOFError, ValueError, IndexError, UnicodeDecodeError):
+        return None
+    return None if stream.read(1) else row

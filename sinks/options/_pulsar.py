@@ -1,0 +1,205 @@
+"""What a ``PulsarSink`` is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Required, Self
+
+from pydantic import Field, InstanceOf, field_validator, model_validator
+
+from eos.admin.request import parse_admin_url
+from eos.client.coordinators import MAX_TTL_MS
+from eos.ids import MAX_PARTITIONS, TopicName
+from eos.schemas import Schema, schema_of
+from eos.transport.address import parse_service_url
+from eos.transport.security import Security
+from eos.wire.batch import Compression
+from sinks._creation import TopicCreation
+from sinks.clients import ClientOptions
+from sinks.options._base import SinkArguments, SinkOptions, Text, allowed
+
+
+class PulsarSinkArguments(SinkArguments, total=False):
+    """The options of a ``PulsarSink``; see ``PulsarSinkOptions``."""
+
+    service_url: Required[str]
+    topic: str | None
+    admin_url: str | None
+    create_topics: bool | int
+    receipt_namespace: str | None
+    transaction_ttl_s: float
+    request_timeout_s: float
+    max_batch_bytes: int
+    max_pending_bytes: int
+    compression: str
+    hashing: Literal["java", "murmur3"]
+    batching: Literal["by_size", "by_key"]
+    null_values: Literal["refuse", "tombstone"]
+    schema: str | Schema
+    token: str | Callable[[], str] | None
+    token_file: str | None
+    oauth2_issuer_url: str | None
+    oauth2_credentials_file: str | None
+    oauth2_audience: str | None
+    oauth2_scope: str | None
+    oauth2_trust_certs_file: str | None
+    basic_user: str | None
+    basic_password: str | None
+    tls_trust_certs_file: str | None
+    tls_certificate_file: str | None
+    tls_private_key_file: str | None
+
+
+class PulsarSinkOptions(SinkOptions):
+    """What a ``PulsarSink`` is made of, besides what every sink has.
+
+    Attributes:
+        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
+        topic: where the rows go; partitioned or not. None: each row says so in a column ``topic``.
+        admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
+        create_topics: create an unknown topic, unpartitioned, instead of refusing it; a number:
+            with so many partitions, which needs ``admin_url``.
+        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
+            required when rows name their topics.
+        transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
+        request_timeout_s: deadline of each request, and of the broker's answer to each send.
+        max_batch_bytes: size of an entry; the broker's limit, when that is lower.
+        max_pending_bytes: bytes in flight for each task.
+        compression: none, lz4, zlib, zstd or snappy; of each entry.
+        hashing: of keys, as in the Java client: java (its default, JavaStringHash) or murmur3.
+        batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
+            Key_Shared subscription gives each key to one consumer. It makes more, smaller entries.
+        null_values: refuse them; or tombstone: a compacted topic drops the key of such a row.
+        schema: of the values, registered with the topic: bytes (nothing is registered), string,
+            boolean, int8 to int64, float, double, date, timestamp; json, avro, protobuf (whole
+            rows), key_value; or a schema of your own: ``AvroSchema('{...}')`` and others.
+        token, token_file: authentication by token; a string or function, or a file.
+        oauth2_issuer_url, oauth2_credentials_file: authentication by OAuth2 client credentials: the
+            token server, and a JSON file with ``client_id`` and ``client_secret``.
+        oauth2_audience, oauth2_scope: what the token server wants to know besides.
+        oauth2_trust_certs_file: PEM file of the authorities that sign its certificate.
+        basic_user, basic_password: authentication by user name and password.
+        tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
+        tls_certificate_file, tls_private_key_file: authentication by client certificate.
+    """
+
+    service_url: Text
+    topic: Text | None = None
+    admin_url: Text | None = None
+    create_topics: bool | Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = False
+    receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
+    transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
+    request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
+    compression: Text = "none"
+    hashing: Literal["java", "murmur3"] = "java"
+    batching: Literal["by_size", "by_key"] = "by_size"
+    null_values: Literal["refuse", "tombstone"] = "refuse"
+    # Pydantic's models have an attribute of the option's name.
+    value_schema: str | InstanceOf[Schema] = Field(default="bytes", alias="schema")
+    token: str | Callable[[], str] | None = Field(default=None, repr=False)
+    token_file: Text | None = None
+    oauth2_issuer_url: Text | None = None
+    oauth2_credentials_file: Text | None = None
+    oauth2_audience: Text | None = None
+    oauth2_scope: Text | None = None
+    oauth2_trust_certs_file: Text | None = None
+    basic_user: Text | None = None
+    basic_password: str | None = Field(default=None, repr=False)
+    tls_trust_certs_file: Text | None = None
+    tls_certificate_file: Text | None = None
+    tls_private_key_file: Text | None = None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """See ``SinkOptions.parse``."""
+        options = super().parse(values)
+        options.security  # noqa: B018 - half a key pair is refused here, not on an executor
+        return options
+
+    @field_validator("topic")
+    @classmethod
+    def _topic(cls, value: str | None) -> str | None:
+        return None if value is None else str(allowed(TopicName.parse, value))
+
+    @model_validator(mode="after")
+    def _has_a_place_for_receipts(self) -> Self:
+        if self.topic is None and self.receipt_namespace is None:
+            raise ValueError(
+                "set topic, where all rows go; or, when each row has a column 'topic', "
+                'receipt_namespace ("public/default", say)'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_create_partitions(self) -> Self:
+        if self.creation is not None and self.creation.partitions and self.admin_url is None:
+            raise ValueError("create_topics with a number of partitions needs admin_url")
+        return self
+
+    @field_validator("value_schema")
+    @classmethod
+    def _schema(cls, value: str | Schema) -> str | Schema:
+        if isinstance(value, str):
+            allowed(schema_of, value)
+        return value
+
+    @field_validator("compression")
+    @classmethod
+    def _compression(cls, value: str) -> str:
+        return allowed(Compression.parse, value).name.lower()
+
+    @field_validator("service_url")
+    @classmethod
+    def _service_url(cls, value: str) -> str:
+        allowed(parse_service_url, value)
+        return value
+
+    @field_validator("admin_url")
+    @classmethod
+    def _admin_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            allowed(parse_admin_url, value)
+        return value
+
+    @property
+    def security(self) -> Security:
+        """Authentication and TLS, as the client takes them."""
+        return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
+
+    @property
+    def creation(self) -> TopicCreation | None:
+        """How topics are made that are not there; None: they are not."""
+        if self.create_topics is False:
+            return None
+        partitions = 0 if self.create_topics is True else self.create_topics
+        return TopicCreation(partitions, self.admin_url)
+
+    @property
+    def schema_of_values(self) -> Schema | None:
+        """The schema; None: values are bytes."""
+        chosen = self.value_schema
+        return chosen if isinstance(chosen, Schema) else schema_of(chosen)
+
+    @property
+    def client(self) -> ClientOptions:
+        """What tasks make their clients of."""
+        return ClientOptions(
+            service_url=self.service_url,
+            security=self.security,
+            timeout_s=self.request_timeout_s,
+            max_pending_bytes=self.max_pending_bytes,
+        )
+
+    @property
+    def topic_name(self) -> TopicName:
+        """The topic of the option, parsed."""
+        assert self.topic is not None
+        return TopicName.parse(self.topic)
+
+    @property
+    def receipts_in(self) -> str:
+        """The namespace of a new receipt topic."""
+        return self.receipt_namespace or self.topic_name.namespace_name

@@ -1,0 +1,133 @@
+"""Writes with secrets, and is refused, with all logging at DEBUG: run by test_logins.py.
+
+python -m tests.sinks.login_driver, with a ``Plan`` as JSON in the first line of its stdin
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from chaos.cluster.spark_env import local_cluster
+from sinks import PulsarSink
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write to, and who to be; ``closed_topic`` is one that the role may not write to."""
+
+    service_url: str
+    folder: str
+    topic: str
+    closed_topic: str
+    logins: dict[str, dict[str, Any]]
+    refused: dict[str, dict[str, Any]]
+
+
+def main() -> None:
+    """Write; print each error as a user sees it; keep Spark's UI up until stdin closes."""
+    plan = Plan(**json.loads(sys.stdin.readline()))
+    logging.basicConfig(level=logging.DEBUG)
+    spark = _session(plan)
+    rows = spark.range(100).selectExpr("cast(id as string) AS value")
+    for way, login in plan.logins.items():
+        sink = _sink(plan, way, topic=plan.topic, **login)
+        print(way, sink.write(rows, epoch="a").status, flush=True)
+        _write_to_a_closed_topic(plan, way, rows, login)
+    slow = rows.selectExpr("repeat('x', 4000) AS value").mapInArrow(_slowly, "value string")
+    long = _sink(plan, "long", topic=plan.topic, max_batch_bytes=4096, **plan.logins["oauth2"])
+    print("long", long.write(slow, epoch="a").status, flush=True)
+    for way, login in plan.refused.items():
+        with _Shown(way):
+            _sink(plan, way, topic=plan.topic, **login).write(rows, epoch="a")
+    _stream_to_a_closed_topic(spark, plan)
+    print("ui", spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId, flush=True)
+    sys.stdin.read()
+    spark.stop()
+
+
+def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Ten seconds for each task, a row at a time; the sink sends each at once."""
+    for batch in batches:
+        for row in range(10):
+            yield batch.slice(row, 1)
+            time.sleep(1)
+
+
+def _write_to_a_closed_topic(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any]) -> None:
+    several = rows.selectExpr(
+        "value", f"if(value = '77', '{plan.closed_topic}', '{plan.topic}') AS topic"
+    )
+    with _Shown(f"{way}-closed"):
+        _sink(plan, f"{way}-closed", **login).write(several, epoch="a")
+
+
+def _stream_to_a_closed_topic(spark: SparkSession, plan: Plan) -> None:
+    source = Path(plan.folder) / "source"
+    source.mkdir()
+    (source / "0.txt").write_text("a")
+    way, login = next(iter(plan.logins.items()))
+    sink = _sink(plan, f"{way}-stream", topic=plan.closed_topic, **login)
+    query = (
+        spark.readStream.text(str(source))
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(Path(plan.folder) / "checkpoint"))
+        .start()
+    )
+    with _Shown(f"{way}-stream"):
+        query.awaitTermination()
+
+
+class _Shown:
+    """Prints what its block fails of."""
+
+    def __init__(self, way: str) -> None:
+        self._way = way
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
+        text = "nothing" if error is None else "".join(traceback.format_exception(error))
+        print(f"{self._way} failed of {json.dumps(text)} {error!r}".replace("\n", " "), flush=True)
+        return True
+
+
+def _sink(plan: Plan, name: str, **options: Any) -> PulsarSink:
+    return PulsarSink(
+        sink_id=name,
+        service_url=plan.service_url,
+        commit_log=f"{plan.folder}/log",
+        receipt_namespace="public/default",
+        **options,
+    )
+
+
+def _session(plan: Plan) -> SparkSession:
+    events = Path(plan.folder) / "events"
+    events.mkdir()
+    session = (
+        local_cluster("logins", plan.folder, rows_per_step=100)
+        .config("spark.ui.enabled", "true")
+        .config("spark.ui.port", "0")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", events.as_uri())
+        .config("spark.eventLog.compress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("DEBUG")
+    return session
+
+
+if __name__ == "__main__":
+    main()

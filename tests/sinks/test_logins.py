@@ -1,0 +1,172 @@
+"""Secrets and Spark: nothing that Spark keeps, shows or logs has one in it, DEBUG included; and a
+role that may not write to one of many topics gets one clear error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster.spark_env import spark_env
+from eos.client import PulsarClient
+from eos.commit_log import CommitLog
+from eos.transport.security import Security
+from tests.support.judge import drain
+from tests.support.processes import driver
+from tests.support.secured import ADMIN, PASSWORD, Secured, secured_broker
+from tests.support.token_server import token_server
+from tests.support.tokens import token
+
+CLIENT_SECRET = "-".join(("of", "the", "client", "and", "no", "one", "else"))
+NAMESPACE = "public/some"
+UI_PATHS = (
+    "/jobs/", "/stages/", "/storage/", "/environment/", "/executors/", "/SQL/",
+    "/SQL/execution/?id=0", "/StreamingQuery/",
+    "/api/v1/applications/{app}/environment", "/api/v1/applications/{app}/jobs",
+    "/api/v1/applications/{app}/stages?details=true", "/api/v1/applications/{app}/sql?details=true",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory) -> Iterator[Secured]:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+def open_topics(secured: Secured) -> tuple[str, str]:
+    """A topic that ``writer`` may write to, and one that it may not."""
+    secured.broker.admin("PUT", f"/v2/namespaces/{NAMESPACE}")
+    topics = tuple(f"{NAMESPACE}/{name}" for name in ("open", "closed"))
+    with PulsarClient(secured.broker.service_url, security=Security(token=ADMIN)) as client:
+        for topic in topics:
+            client.producer(f"persistent://{topic}", create=True).close()
+    secured.allow(topics[0], "produce", "consume")
+    return f"persistent://{topics[0]}", f"persistent://{topics[1]}"
+
+
+def forms(secret: str) -> Iterator[str]:
+    """``secret`` as it may show: as it is, and within something that is base64."""
+    yield secret
+    for offset in range(3):
+        text = base64.b64encode(b"\0" * offset + secret.encode()).decode().rstrip("=")
+        # Without the characters that depend on what stands around it.
+        yield text[{0: 0, 1: 2, 2: 3}[offset] : -2]
+
+
+def found(text: str, secrets: list[str]) -> list[str]:
+    return [form for secret in secrets for form in forms(secret) if form in text]
+
+
+def test_what_is_looked_for_would_be_found():
+    hidden = base64.b64encode(f"pickled {CLIENT_SECRET} and more".encode()).decode()
+    assert found(hidden, [CLIENT_SECRET])
+    assert found(f"x{CLIENT_SECRET}", [CLIENT_SECRET])
+    assert not found(hidden, [PASSWORD])
+
+
+def read_ui(line: str) -> str:
+    """All pages of Spark's UI, one after the other."""
+    _, url, app = line.split()
+    pages = []
+    for path in UI_PATHS:
+        with urllib.request.urlopen(url + path.format(app=app), timeout=30) as page:
+            pages.append(page.read().decode())
+    assert "WriteTask" in "".join(pages)  # these are the pages of what was written
+    return "".join(pages)
+
+
+def process_list() -> str:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes().decode("utf-8", "replace"))
+        except OSError:  # it has ended
+            continue
+    return "\n".join(lines)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """What is in all files below ``folder``, by name."""
+    return {
+        str(path): path.read_bytes().decode("latin-1")
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()  # the other ones are Spark's own programs
+    }
+
+
+@pytest.mark.timeout(400)
+def test_spark_keeps_shows_and_logs_no_secret(secured, tmp_path, tmp_path_factory):
+    topic, closed_topic = open_topics(secured)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    own, wrong = token("writer"), token("writer", b"x" * 32)
+    trusted = {"tls_trust_certs_file": secured.trusted}
+    secrets = [own, own.rpartition(".")[2], wrong, PASSWORD, CLIENT_SECRET]
+    with token_server(tmp_path_factory.mktemp("issuer"), CLIENT_SECRET) as issuer:
+        issuer.role, issuer.life_s = "writer", 3.0
+        plan = {
+            "service_url": secured.broker.tls_service_url,
+            "folder": str(scratch),
+            "topic": topic,
+            "closed_topic": closed_topic,
+            "logins": {
+                "token": {**trusted, "token": own},
+                "basic": {**trusted, "basic_user": "writer", "basic_password": PASSWORD},
+                "oauth2": {**trusted, **issuer.options()},
+            },
+            "refused": {
+                "wrong-token": {**trusted, "token": wrong},
+                "wrong-password": {
+                    **trusted, "basic_user": "writer", "basic_password": f"no-{PASSWORD}",
+                },
+                "untrusted": {"token": own},
+            },
+        }  # fmt: skip
+        err = tmp_path / "err"
+        with driver("tests.sinks.login_driver", env=spark_env(scratch), err=err) as process:
+            print(json.dumps(plan), file=process.stdin, flush=True)
+            printed: list[str] = []
+            for line in process.stdout:
+                printed.append(line)
+                if line.startswith("ui "):
+                    break
+            else:
+                raise AssertionError(err.read_text()[-3000:])
+            shown = {"UI": read_ui(printed[-1]), "process list": process_list()}
+            shown |= contents(scratch)
+            process.communicate(timeout=60)
+        secrets += issuer.given
+    shown |= contents(scratch) | {"stdout": "".join(printed), "stderr": err.read_text()}
+    assert "DEBUG:py4j.clientserver:Command to send" in shown["stderr"]
+    assert "tests.sinks.login_driver" in shown["process list"]
+    assert "CoarseGrainedExecutorBackend" in shown["process list"]
+    for kind in ("/events/", "/spark-home/work/", "/checkpoint/", "/log/"):
+        assert any(kind in name for name in shown), kind
+    assert {
+        name: found(text, secrets) for name, text in shown.items() if found(text, secrets)
+    } == {}
+    check_what_was_said(secured, scratch, printed, topic)
+
+
+def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], topic: str) -> None:
+    said = dict(line.split(" ", 1) for line in printed)
+    assert [said[way] for way in ("token", "basic", "oauth2", "long")] == ["written\n"] * 4
+    # Tokens were good for three seconds, and its tasks wrote for ten through one connection each.
+    records = CommitLog.open_read_only(scratch / "log", "long").records()
+    assert [one.state for one in records if one.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
+    for way in ("token-closed", "basic-closed", "oauth2-closed", "token-stream"):
+        assert re.search(r"Unauthorized.*code 4.*permissions of its role", said[way]), said[way]
+    assert "code 3" in said["wrong-token"]
+    assert "code 3" in said["wrong-password"]
+    assert "tls_trust_certs_file" in said["untrusted"]
+    for way in ("token-closed", "basic-closed", "oauth2-closed"):
+        records = CommitLog.open_read_only(scratch / "log", way).records()
+        assert [one.state for one in records if one.epoch] == ["OPEN", "ABORTING", "ABORTED"]
+        assert "closed" in records[-1].reason.detail
+    seen = drain(secured.broker.service_url, topic, token=ADMIN)
+    assert len(seen) == 320  # nothing of the epochs that were for several topics
