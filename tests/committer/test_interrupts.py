@@ -53,6 +53,7 @@ def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_l
     def interrupting(draft):
         if draft.state is State.OPEN and not late:
             late.append(threading.current_thread())
+            time.sleep(0.3)  # by then the call waits: an interrupt of its planning is another case
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
             time.sleep(1)  # the call that wanted it is over by then
         return append(draft)
