@@ -12,6 +12,7 @@ from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas import KeyValueSchema, Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
+from sinks._at_once import at_once
 
 _NO_SCHEMA: Final = (
     "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "
@@ -36,8 +37,23 @@ class TaskSchemas:
         self._registered: dict[str, SchemaInfo | None] = {}
         self._writers: dict[str, SchemaWriter] = {}
 
+    def look_up(self, topics: Iterable[str]) -> None:
+        """Ask what is registered for ``topics``, and settle how their rows are written.
+
+        Raises:
+            InputError: the columns can't be written to one of them.
+        """
+        if self._schema is None:
+            return
+        bases = {_base(topic): None for topic in topics}
+        new = [base for base in bases if base not in self._writers]
+        for base, registered in zip(new, at_once(self._client.schema, new), strict=True):
+            self._registered[base] = registered
+            self._writers[base] = self._schema.writer(self._value_type, registered)
+
     def encoded(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        """``batch`` with the bytes of its values, and of its keys where they have a schema.
+        """``batch`` with the bytes of its values, and of its keys where they have a schema; by what
+        was looked up for ``topic``.
 
         Raises:
             InputError: a row does not fit the schema.
@@ -45,7 +61,7 @@ class TaskSchemas:
         if self._schema is None:
             return batch
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        encode = self._writer(topic).encode
+        encode = self._writers[_base(topic)].encode
         if not isinstance(self._schema, KeyValueSchema):
             columns["value"] = encode(columns["value"])
         elif self._schema.is_inline:
@@ -64,7 +80,7 @@ class TaskSchemas:
         opened: dict[str, Producer] = {}
         by_schema: dict[SchemaInfo | None, list[str]] = {}
         for name in topics:
-            info = None if self._schema is None else self._writer(name).info
+            info = None if self._schema is None else self._writers[_base(name)].info
             by_schema.setdefault(info, []).append(name)
         for info, names in by_schema.items():
             try:
@@ -76,14 +92,6 @@ class TaskSchemas:
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened
-
-    def _writer(self, topic: str) -> SchemaWriter:
-        assert self._schema is not None
-        base = _base(topic)
-        if base not in self._writers:
-            registered = self._registered[base] = self._client.schema(base)
-            self._writers[base] = self._schema.writer(self._value_type, registered)
-        return self._writers[base]
 
 
 def _pairs(columns: dict[str, pa.Array]) -> pa.StructArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +37,7 @@ from eos.wire.batch import (
     split_by_partition,
     with_chosen,
 )
+from sinks._at_once import at_once
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
@@ -47,8 +48,6 @@ SUMMARY_SCHEMA = "summary string"
 
 MAX_GATHERED_BATCHES = 16
 """At most so many entries' worth of rows are held back to be cut up by key."""
-
-_CLOSED_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,8 @@ class _Run:
             try:
                 self._send(batches, schemas, txn, topics, writers)
                 # Closed before the summary goes out: nothing of this task is under way then (I3).
-                figures = _closed([writers[name] for name in sorted(writers)])
+                ordered = [writers[name] for name in sorted(writers)]
+                figures = tuple(at_once(lambda writer: writer.close(), ordered))
             except BaseException:
                 # The abort that follows must not overtake what is under way: it could pin readers.
                 txn.settle()
@@ -164,9 +164,11 @@ class _Run:
         # From epoch to epoch the tasks move on, so that no partition is always left out.
         turn = txn.id.least + self.spark_partition
         for batch in batches:
+            by_topic = list(topics.split(batch))
+            schemas.look_up([names[0] for names, _ in by_topic])
             parts = [
                 (names[index], rows)
-                for names, of_topic in topics.split(batch)
+                for names, of_topic in by_topic
                 for index, rows in _split(
                     schemas.encoded(of_topic, names[0]), len(names), turn % len(names), self.task
                 )
@@ -279,11 +281,3 @@ class _PartitionWriter:
             first_id=min(ids),
             last_id=max(ids),
         )
-
-
-def _closed(writers: list[_PartitionWriter]) -> tuple[PartitionFigures, ...]:
-    """Close them, many at a time: each waits for an answer of the broker."""
-    if len(writers) < 2:
-        return tuple(writer.close() for writer in writers)
-    with ThreadPoolExecutor(min(len(writers), _CLOSED_AT_ONCE)) as pool:
-        return tuple(pool.map(lambda writer: writer.close(), writers))

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
+from sinks._at_once import at_once
 from sinks._creation import TopicCreation
 from sinks.clients import ClientOptions
 
@@ -66,6 +67,7 @@ class TaskTopics:
             )
         encoded = column.dictionary_encode()
         names = encoded.dictionary.to_pylist()
+        self._look_up([_parsed(name) for name in names])
         if len(names) == 1:
             yield self._partitions(names[0]), batch
             return
@@ -76,13 +78,13 @@ class TaskTopics:
             yield self._partitions(name), ordered.slice(start, count)
             start += count
 
+    def _look_up(self, names: list[TopicName]) -> None:
+        new = [name for name in dict.fromkeys(names) if str(name) not in self._found]
+        for name, count in zip(new, at_once(self._count, new), strict=True):
+            self._found[str(name)] = tuple(str(partition) for partition in name.partitions(count))
+
     def _partitions(self, text: str) -> tuple[str, ...]:
-        name = _parsed(text)
-        full = str(name)
-        if full not in self._found:
-            count = self._count(name)
-            self._found[full] = tuple(str(partition) for partition in name.partitions(count))
-        return self._found[full]
+        return self._found[str(_parsed(text))]
 
     def _count(self, topic: TopicName) -> int:
         try:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from eos.errors import ConfigurationError, InputError
 from eos.schemas._base import Schema, SchemaWriter
@@ -121,13 +121,13 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
         made = message()
         try:
             fill(made, row)
-        except (ValueError, TypeError):
+            encoded.append(made.SerializeToString(deterministic=True))
+        except (ValueError, TypeError, EncodeError):
             # The library's text would show the data.
             raise InputError(
-                "A row can't be written as the Protobuf message: a number out of range, or text "
-                "that is not UTF-8 or no name of its enum."
+                "A row can't be written as the Protobuf message: a number out of range, a null in "
+                "a list or in a required field, or text that is not UTF-8 or no name of its enum."
             ) from None
-        encoded.append(made.SerializeToString(deterministic=True))
     return pa.array(encoded, pa.binary())
 
 
