@@ -50,9 +50,10 @@ mutants: setup ## Break each guarantee in turn: the test that is named for it mu
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
 
-bench: setup ## eos beside what else could be used, in one run: tables, plots; 18 minutes
+bench: setup ## eos beside what else could be used, in one run: tables, plots; 25 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench --readme docs/measured.md
+	$(BIN)/python -m bench.schemas --readme docs/measured.md
 
 bench-quick: setup ## The main figures of it, in 3 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

@@ -1,6 +1,6 @@
 """Whole rows as messages: what the harness's own workload writes, and what readers make of it.
 
-Avro into two topics, keyed rows by their key; one keyed row in seven is a tombstone; from one epoch
+Avro into four topics, keyed rows by their key; one keyed row in seven is a tombstone; from one epoch
 on there is a column more. The definitions stand here once more, written by hand.
 """
 
@@ -21,7 +21,7 @@ GROWS_AT: Final = 5
 OLD: Final = "old"
 GROWN: Final = "grown"
 TOMBSTONE: Final = "tombstone"
-_SECOND: Final = "-b"
+_TOPICS: Final = 4
 _TOMBSTONES: Final = 7
 _RECORD: Final = "record"
 _CRC: Final = "crc"
@@ -55,7 +55,7 @@ _GROWN: Final = {**_OLD, "fields": [*_OLD["fields"], _NEW]}
 
 def topics_of(topic: str) -> list[str]:
     """The topics that rows go to."""
-    return [topic, topic + _SECOND]
+    return [topic, *(f"{topic}-{number}" for number in range(1, _TOPICS))]
 
 
 def topic_of(key: str, topics: list[str]) -> str:
@@ -73,8 +73,8 @@ def shape_in(epoch: str, text: str, key: str) -> str:
 def whole_rows(df: DataFrame, epoch: int, topic: str) -> DataFrame:
     """Rows of ``value`` and ``key`` as the columns of messages."""
     crc = "crc32(CAST(value AS BINARY))"
-    first, second = topics_of(topic)
-    by_key = f"IF(crc32(CAST(key AS BINARY)) % 2 = 0, '{first}', '{second}')"
+    names = ", ".join(f"'{name}'" for name in topics_of(topic))
+    number = f"COALESCE(crc32(CAST(key AS BINARY)) % {_TOPICS}, 0)"
     inner = "IF(crc % 2 = 0, NULL, STRUCT(key, ARRAY(value, CAST(NULL AS STRING)) AS twice))"
     grown = ", CAST(LENGTH(value) AS INT) AS size" if epoch >= GROWS_AT else ""
     row = f"STRUCT(value AS text, crc, {inner} AS inner{grown})"
@@ -82,7 +82,7 @@ def whole_rows(df: DataFrame, epoch: int, topic: str) -> DataFrame:
         f"IF(key IS NOT NULL AND crc % {_TOMBSTONES} = 0, NULL, {row}) AS value",
         "key",
         f"MAP('{_RECORD}', value, '{_CRC}', HEX(crc)) AS properties",
-        f"IF(key IS NULL, '{first}', {by_key}) AS topic",
+        f"ELEMENT_AT(ARRAY({names}), CAST(1 + {number} AS INT)) AS topic",
     )
 
 
