@@ -1,7 +1,7 @@
 """Whole rows as messages: what the harness's own workload writes, and what readers make of it.
 
-Avro into four topics, keyed rows by their key; one keyed row in seven is a tombstone; from one epoch
-on there is a column more. The definitions stand here once more, written by hand.
+Avro into four topics, keyed rows by their key; one keyed row in seven is a tombstone; from one
+epoch on there is a column more. The definitions stand here once more, written by hand.
 """
 
 from __future__ import annotations

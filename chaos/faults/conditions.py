@@ -178,7 +178,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             "whole-rows",
             "output",
-            "rows in Avro, into four topics in one transaction; some are tombstones; a column comes",
+            "Avro into four topics in one transaction; some rows are tombstones; a column comes",
             said("whole-rows"),
             has_whole_rows=True,
             excludes=("schema-changed",),
