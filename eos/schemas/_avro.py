@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from eos.errors import InputError
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._derive import derived
 from eos.schemas._evolve import evolved
@@ -93,8 +92,6 @@ def _as_written(column: pa.DataType) -> pa.DataType:
     if types.is_list(column):
         return pa.list_(column.value_field.with_type(_as_written(column.value_type)))
     if types.is_map(column):
-        if not types.is_string(column.key_type):
-            raise InputError(f"A map whose keys are {column.key_type}: only text can be.")
         item = column.item_field.with_type(_as_written(column.item_type))
         return pa.map_(column.key_field, item)
     return column

@@ -41,13 +41,18 @@ def derived(column: pa.DataType, *, as_json: bool) -> Any:
     Raises:
         InputError: a type that Avro does not have, or a name that it does not allow.
     """
+    check_is_record(column)
+    return _Derivation(as_json).record(column, TOP_NAME, "")
+
+
+def check_is_record(column: pa.DataType) -> None:
+    """Raise ``InputError`` when values of that type are no records."""
     if not pa.types.is_struct(column):
         raise InputError(
             f"The value is {column}: a schema of records takes a struct.",
             hint="Leave out the column 'value', so that whole rows are written; or make it a "
             "struct: struct(a, b) AS value.",
         )
-    return _Derivation(as_json).record(column, TOP_NAME, "")
 
 
 class _Derivation:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from eos.errors import InputError
-from eos.schemas._derive import TOP_NAME
+from eos.schemas._derive import TOP_NAME, check_is_record
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -60,12 +60,7 @@ def derived_file(column: pa.DataType, name: str) -> tuple[bytes, str]:
     Raises:
         InputError: a type that has no counterpart; the field is named.
     """
-    if not pa.types.is_struct(column):
-        raise InputError(
-            f"The value is {column}: a schema of records takes a struct.",
-            hint="Leave out the column 'value', so that whole rows are written; or make it a "
-            "struct: struct(a, b) AS value.",
-        )
+    check_is_record(column)
     file = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto3")
     _add_fields(file.message_type.add(name=TOP_NAME), column, "", f".{TOP_NAME}")
     return _file_set(file), TOP_NAME
