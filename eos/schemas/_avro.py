@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from eos.errors import ConfigurationError
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._derive import derived
 from eos.schemas._evolve import evolved
@@ -34,8 +35,14 @@ class AvroSchema(Schema):
     _as_json: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.definition is not None:
-            parse_definition(self.definition)
+        if self.definition is None:
+            return
+        if not isinstance(self.definition, str):
+            raise ConfigurationError(
+                f"The definition is of type {type(self.definition).__name__}: it is JSON text.",
+                hint="For objects: json.dumps(definition).",
+            )
+        parse_definition(self.definition)
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``."""

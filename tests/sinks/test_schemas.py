@@ -482,5 +482,7 @@ def test_a_schema_that_is_none_is_refused_at_once(make_sink):
         make_sink(value_schema="avro")
     with pytest.raises(ConfigurationError, match="not JSON"):
         JsonSchema("{")
+    with pytest.raises(ConfigurationError, match=r"json\.dumps"):
+        AvroSchema({"type": "record"})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="no compiled Protobuf message"):
         ProtobufSchema.of(descriptor_pb2)
