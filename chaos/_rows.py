@@ -41,7 +41,11 @@ _OLD: Final[dict[str, Any]] = {
                     "name": "Row_inner",
                     "fields": [
                         {"name": "key", "type": ["null", "string"], "default": None},
-                        {"name": "twice", "type": {"type": "array", "items": ["null", "string"]}},
+                        {
+                            "name": "twice",
+                            "type": ["null", {"type": "array", "items": ["null", "string"]}],
+                            "default": None,
+                        },
                     ],
                 },
             ],

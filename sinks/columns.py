@@ -159,11 +159,12 @@ def select_columns(
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
     """
-    twice = next((name for name in df.columns if df.columns.count(name) > 1), None)
+    lower = [name.lower() for name in df.columns]  # Spark would not tell them apart either
+    twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
     if schema is not None and not isinstance(schema, PrimitiveSchema):
-        df = _whole_rows(df)
+        df = _whole_rows(df, schema)
     kinds = {field.name: field.dataType for field in df.schema.fields}
     if "value" not in kinds:
         raise InputError(
@@ -198,18 +199,20 @@ def select_columns(
     return MessageColumns(rows, _value_type(df, schema))
 
 
-def _whole_rows(df: DataFrame) -> DataFrame:
+def _whole_rows(df: DataFrame, schema: Schema) -> DataFrame:
     """Whole rows as a struct ``value`` beside the columns of messages."""
     kinds = {field.name: field.dataType for field in df.schema.fields}
-    if isinstance(kinds.get("value"), StructType):
+    is_pair = isinstance(schema, KeyValueSchema) and {"key", "value"} <= kinds.keys()
+    if is_pair or isinstance(kinds.get("value"), StructType):
         return df
     ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
     fields = [name for name in df.columns if not name.startswith(_ROW_PREFIX)]
     strange = [name for name in df.columns if name.startswith(_ROW_PREFIX) and name not in ours]
     if strange:
+        known = ", ".join(f"{_ROW_PREFIX}{name}" for name in COLUMNS if name != "value")
         raise InputError(
             f"Columns {', '.join(map(repr, strange))}: what begins with {_ROW_PREFIX} is the "
-            f"message's own, and a message has {', '.join(ours)}.",
+            f"message's own, and a message has {known}.",
             hint="Rename or drop them.",
         )
     if not fields:

@@ -12,7 +12,7 @@ from eos.errors import ConfigurationError
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._derive import derived
 from eos.schemas._evolve import evolved
-from eos.wire.avro import AvroType, check_fits, encode_avro, parse_definition
+from eos.wire.avro import AvroType, RecordOf, check_fits, encode_avro, parse_definition
 from eos.wire.commands import SchemaInfo, SchemaType
 
 
@@ -42,7 +42,11 @@ class AvroSchema(Schema):
                 f"The definition is of type {type(self.definition).__name__}: it is JSON text.",
                 hint="For objects: json.dumps(definition).",
             )
-        parse_definition(self.definition)
+        if not isinstance(parse_definition(self.definition), RecordOf):
+            raise ConfigurationError(
+                "The definition is no record.",
+                hint="For single values choose a schema by name: 'string', 'int64' and so on.",
+            )
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``."""

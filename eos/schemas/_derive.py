@@ -16,7 +16,9 @@
 | map with text as keys | map | |
 | struct | record | |
 
-What can be null is a union of null and the type, with null as its default.
+Everything can be null: each type is a union of null and the type, each field's default is null.
+Whether Spark calls a column nullable depends on the plan (a literal is not), and what is required
+once can't be dropped any more.
 """
 
 from __future__ import annotations
@@ -58,47 +60,41 @@ def check_is_record(column: pa.DataType) -> None:
 class _Derivation:
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self._names: set[str] = set()
 
     def record(self, column: pa.StructType, name: str, path: str) -> dict[str, Any]:
+        check_names(column, path)
+        name = self._unused(name)
         fields = [self._field(field, name, path) for field in column]
-        lower = [field["name"].lower() for field in fields]
-        twice = next((one for one in lower if lower.count(one) > 1), None)
-        if twice is not None:
-            raise InputError(
-                f"There are two columns {_at(path, twice)!r}.", hint="Drop or rename one of them."
-            )
         return {"type": "record", "name": name, "fields": fields}
 
     def _field(self, field: pa.Field, record: str, path: str) -> dict[str, Any]:
-        where = _at(path, field.name)
-        if not re.fullmatch(_NAME, field.name):
-            raise InputError(
-                f"Column {where!r} has a name that Avro does not allow.",
-                hint="Names are letters, digits and _, and begin with no digit: rename it.",
-            )
-        kind = self._type(field.type, f"{record}_{field.name}", where)
-        if field.nullable:
-            return {"name": field.name, "type": _nullable(kind), "default": None}
-        return {"name": field.name, "type": kind}
+        kind = self._type(field.type, f"{record}_{field.name}", at(path, field.name))
+        return {"name": field.name, "type": nullable(kind), "default": None}
 
-    def _inner(self, field: pa.Field, name: str, path: str) -> Any:
-        kind = self._type(field.type, name, path)
-        return _nullable(kind) if field.nullable else kind
+    def _unused(self, name: str) -> str:
+        """``name``, or one like it that no other record has."""
+        number = 1
+        while (found := name if number == 1 else f"{name}_{number}") in self._names:
+            number += 1
+        self._names.add(found)
+        return found
 
     def _type(self, column: pa.DataType, name: str, path: str) -> Any:
         types = pa.types
         if types.is_struct(column):
             return self.record(column, name, path)
         if types.is_list(column) or types.is_large_list(column):
-            items = self._inner(column.value_field, name, f"{path}[]")
-            return {"type": "array", "items": items}
+            items = self._type(column.value_type, name, f"{path}[]")
+            return {"type": "array", "items": nullable(items)}
         if types.is_map(column):
             if not (types.is_string(column.key_type) or types.is_large_string(column.key_type)):
                 raise InputError(
                     f"Column {path!r} is a map whose keys are {column.key_type}: only text can be.",
                     hint=f"Cast the keys: transform_keys({path}, (k, v) -> CAST(k AS STRING)).",
                 )
-            return {"type": "map", "values": self._inner(column.item_field, name, f"{path}{{}}")}
+            values = self._type(column.item_type, name, f"{path}{{}}")
+            return {"type": "map", "values": nullable(values)}
         scalar = self._scalar(column)
         if scalar is None:
             raise InputError(
@@ -130,9 +126,29 @@ class _Derivation:
         return "string" if is_text else known.get(str(column))
 
 
-def _nullable(kind: Any) -> list[Any]:
-    return ["null", kind]
+def check_names(column: pa.StructType, path: str) -> None:
+    """Raise ``InputError`` for a name that neither Avro nor Protobuf allows, or that is there twice
+    (Spark does not tell ``a`` from ``A``)."""
+    names = [field.name for field in column]
+    for name in names:
+        if not re.fullmatch(_NAME, name):
+            raise InputError(
+                f"Column {at(path, name)!r} has a name that no schema allows.",
+                hint="Names are letters, digits and _, and begin with no digit: rename it.",
+            )
+    lower = [name.lower() for name in names]
+    twice = next((name for name in lower if lower.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"There are two columns {at(path, twice)!r}.", hint="Drop or rename one of them."
+        )
 
 
-def _at(path: str, name: str) -> str:
+def nullable(kind: Any) -> list[Any]:
+    """A union of null and ``kind``, which may be one already."""
+    return kind if isinstance(kind, list) else ["null", kind]
+
+
+def at(path: str, name: str) -> str:
+    """The path of a field."""
     return f"{path}.{name}" if path else name

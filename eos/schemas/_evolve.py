@@ -1,7 +1,7 @@
 """A registered Avro definition and columns that are not quite it: what is registered next.
 
-Only the broker knows the topic's compatibility strategy, so nothing is refused here. Names,
-documentation and defaults of the registered one stay, because consumers may go by them.
+Only the broker knows the topic's compatibility strategy; what is refused here is what none of them
+sees. Names, documentation and defaults of the registered one stay: consumers may go by them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from eos.errors import ConfigurationError, InputError
-from eos.wire.avro import AvroType, ListOf, MapOf, RecordOf, Union, check_fits, parse_definition
+from eos.errors import ConfigurationError, IncompatibleSchema, InputError
+from eos.schemas._derive import at
+from eos.wire.avro import (
+    AvroType,
+    Decimal,
+    ListOf,
+    MapOf,
+    Primitive,
+    RecordOf,
+    Union,
+    check_fits,
+    describe_type,
+    parse_definition,
+)
 
 
 def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
@@ -24,6 +36,9 @@ def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
 
     Args:
         made: the definition that is made of ``column``.
+
+    Raises:
+        IncompatibleSchema: a number would mean something else.
     """
     try:
         kind = parse_definition(registered.decode())
@@ -35,7 +50,7 @@ def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
         pass
     else:
         return registered
-    merged = _merged(json.loads(registered), kind, made, column)
+    merged = _merged(json.loads(registered), kind, made, column, "")
     try:
         check_fits(parse_definition(json.dumps(merged)), column)
     except (ConfigurationError, InputError):
@@ -43,52 +58,75 @@ def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
     return merged
 
 
-def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType) -> Any:
+def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str) -> Any:
     """``declared`` (parsed: ``kind``), changed as little as ``column`` (as ``made`` says) needs."""
+    if _fits(kind, column):
+        return declared
+    inner = _inner(made)
     match kind, declared:
-        case _ if _fits(kind, column):
-            return declared
         case Union(branches), list():
-            inner = made[1] if isinstance(made, list) else made
-            pairs = zip(declared, branches, strict=True)
-            return (
-                [
-                    _merged(one, branch, inner, column) if _alike(branch, column) else one
-                    for one, branch in pairs
-                ]
-                if any(_alike(branch, column) for branch in branches)
-                else _nullable(inner)
-            )
+            for index, branch in enumerate(branches):
+                if _alike(branch, column):
+                    changed = _merged(declared[index], branch, inner, column, path)
+                    return [*declared[:index], changed, *declared[index + 1 :]]
+                _check_meaning(branch, inner, path)
+            return made
         case RecordOf(), {"type": "record"} if pa.types.is_struct(column):
-            return _merged_record(declared, kind, made, column)
+            return _merged_record(declared, kind, inner, column, path)
         case ListOf(items), {"type": "array"} if pa.types.is_list(column):
-            inner = _merged(declared["items"], items, _inner(made)["items"], column.value_type)
-            return {**declared, "items": inner}
+            of = (declared["items"], items, inner["items"], column.value_type)
+            return {**declared, "items": _merged(*of, f"{path}[]")}
         case MapOf(values), {"type": "map"} if pa.types.is_map(column):
-            inner = _merged(declared["values"], values, _inner(made)["values"], column.item_type)
-            return {**declared, "values": inner}
-    return made
+            of = (declared["values"], values, inner["values"], column.item_type)
+            return {**declared, "values": _merged(*of, f"{path}{{}}")}
+    _check_meaning(kind, inner, path)
+    return inner
 
 
-def _merged_record(declared: Any, kind: RecordOf, made: Any, column: pa.StructType) -> Any:
-    ours = {field["name"]: field for field in _inner(made)["fields"]}
+def _merged_record(
+    declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str
+) -> Any:
+    ours = {field["name"]: field for field in made["fields"]}
     fields: list[Any] = []
     for field, parsed in zip(declared["fields"], kind.fields, strict=True):
-        mine = ours.pop(field["name"], None)
+        name = field["name"]
+        mine = ours.pop(name, None)
         if mine is None:
             if "default" in field:
                 fields.append(field)
             continue
-        changed = _merged(
-            field["type"], parsed.type, mine["type"], column.field(field["name"]).type
-        )
+        of = (field["type"], parsed.type, mine["type"], column.field(name).type)
+        changed = _merged(*of, at(path, name))
         if changed is not field["type"] and "default" in field and field["default"] is not None:
             field = {key: one for key, one in field.items() if key != "default"}
         fields.append({**field, "type": changed})
-    fields += [
-        {**field, "type": _nullable(field["type"]), "default": None} for field in ours.values()
-    ]
-    return {**declared, "fields": fields}
+    return {**declared, "fields": [*fields, *ours.values()]}
+
+
+def _check_meaning(kind: AvroType, made: Any, path: str) -> None:
+    """Avro's rules do not look at logical types: what a broker lets pass for a decimal of another
+    scale, or for seconds and microseconds, readers take for numbers of the old kind."""
+    new = parse_definition(json.dumps(made))
+    (base, old), (new_base, meaning) = _meaning(kind), _meaning(new)
+    if base and base == new_base and old != meaning:
+        raise IncompatibleSchema(
+            f"Column {path!r}: the topic has {describe_type(kind)}, the rows have "
+            f"{describe_type(new)}. Brokers may let this pass, and readers would misread the "
+            "numbers.",
+            hint="Cast the column to what the topic has, or give it another name.",
+        )
+
+
+def _meaning(kind: AvroType) -> tuple[str, object]:
+    """What a number is stored as, and what it stands for."""
+    match kind:
+        case Decimal(scale=scale):
+            return "bytes", scale
+        case Primitive("bytes" | "string"):
+            return "bytes", None
+        case Primitive("int" | "long", logical):
+            return "whole", logical
+    return "", None
 
 
 def _fits(kind: AvroType, column: pa.DataType) -> bool:
@@ -110,7 +148,3 @@ def _alike(kind: AvroType, column: pa.DataType) -> bool:
 
 def _inner(made: Any) -> Any:
     return made[1] if isinstance(made, list) else made
-
-
-def _nullable(kind: Any) -> list[Any]:
-    return kind if isinstance(kind, list) else ["null", kind]

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas._avro import AvroSchema
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._primitives import PrimitiveSchema, name_for
@@ -21,6 +21,7 @@ from eos.wire.byte_rows import ByteRows
 from eos.wire.columns import BinaryColumn, joined
 from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
 
+_ENCODINGS: Final = ("separated", "inline")
 # How Java's SchemaType spells what SchemaType of the wire has in another way.
 _JAVA_NAMES: Final = {SchemaType.NONE: "BYTES"}
 
@@ -43,9 +44,15 @@ class KeyValueSchema(Schema):
     encoding: Literal["separated", "inline"] = field(default="separated")
 
     def __post_init__(self) -> None:
+        for name, one in (("key", self.key), ("value", self.value)):
+            if one is not None and not isinstance(one, Schema):
+                raise ConfigurationError(
+                    f"{name}={one!r}: it is a schema, such as AvroSchema() or "
+                    "PrimitiveSchema('int64'), or nothing: then the column's type decides."
+                )
         if isinstance(self.key, KeyValueSchema) or isinstance(self.value, KeyValueSchema):
             raise ConfigurationError("A key_value schema is made of two others, not of itself.")
-        if self.encoding not in ("separated", "inline"):
+        if self.encoding not in _ENCODINGS:
             raise ConfigurationError(f"encoding={self.encoding!r}: it is 'separated' or 'inline'.")
 
     @property
@@ -62,6 +69,7 @@ class KeyValueSchema(Schema):
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``; ``column`` is a struct of ``key`` and ``value``, and ``encode`` gives one
         of their bytes, or with ``inline`` both in one."""
+        _check_encoding(registered, self.encoding)
         known_key, known_value = _parts(registered)
         key = _writer(self.key, column.field("key").type, known_key)
         value = _writer(self.value, column.field("value").type, known_value)
@@ -131,6 +139,20 @@ def _described(which: str, info: SchemaInfo) -> tuple[KeyValue, ...]:
         KeyValue(key=f"{which}.schema.type", value=_JAVA_NAMES.get(kind, kind.name)),
         KeyValue(key=f"{which}.schema.properties", value=json.dumps(properties)),
     )
+
+
+def _check_encoding(registered: SchemaInfo | None, encoding: str) -> None:
+    """The broker compares the data of schemas only, and would take the other encoding for the same
+    schema: readers would look for the key in the wrong place."""
+    if registered is None or registered.type != SchemaType.KEY_VALUE:
+        return
+    properties = {pair.key: pair.value for pair in registered.properties}
+    known = properties.get("kv.encoding.type", "").lower()
+    if known in _ENCODINGS and known != encoding:
+        raise IncompatibleSchema(
+            f"The topic's pairs have the encoding {known!r}, the sink's {encoding!r}.",
+            hint=f"Use KeyValueSchema(encoding={known!r}), or another topic.",
+        )
 
 
 def _parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:

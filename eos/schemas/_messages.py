@@ -24,7 +24,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from eos.errors import InputError
-from eos.schemas._derive import TOP_NAME, check_is_record
+from eos.schemas._derive import TOP_NAME, check_is_record, check_names
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -50,7 +50,10 @@ _FITTING: Final = {
     "binary": {_FIELD.TYPE_BYTES},
     "large_binary": {_FIELD.TYPE_BYTES},
 }
-_LONGS: Final = {_FIELD.TYPE_INT64, _FIELD.TYPE_SINT64, _FIELD.TYPE_SFIXED64}
+_UNSIGNED: Final = {
+    _FIELD.TYPE_UINT32, _FIELD.TYPE_UINT64, _FIELD.TYPE_FIXED32, _FIELD.TYPE_FIXED64,
+}  # fmt: skip
+_LONGS: Final = {_FIELD.TYPE_INT64, _FIELD.TYPE_SINT64, _FIELD.TYPE_SFIXED64} | _UNSIGNED
 _INTS: Final = {_FIELD.TYPE_INT32, _FIELD.TYPE_SINT32, _FIELD.TYPE_SFIXED32} | _LONGS
 
 
@@ -84,14 +87,20 @@ def _extend(declared: Any, column: pa.StructType, scope: str) -> None:
     names = {field.name for field in declared.field}
     nested = {one.name: one for one in declared.nested_type}
     for field in column:
-        inner = nested.get(f"{field.name}_message")
-        if inner is not None and pa.types.is_struct(field.type):
-            _extend(inner, field.type, f"{scope}.{inner.name}")
+        kind, name = field.type, f"{field.name}_message"
+        if pa.types.is_map(kind):
+            kind, name = kind.item_type, f"{field.name}_value_message"
+        elif pa.types.is_list(kind):
+            kind = kind.value_type
+        inner = nested.get(name)
+        if inner is not None and pa.types.is_struct(kind):
+            _extend(inner, kind, f"{scope}.{inner.name}")
     missing = pa.struct([field for field in column if field.name not in names])
     _add_fields(declared, missing, "", scope)
 
 
 def _add_fields(declared: Any, column: pa.StructType, path: str, scope: str) -> None:
+    check_names(column, path)
     number = max((field.number for field in declared.field), default=0)
     for field in column:
         number += 1

@@ -133,12 +133,15 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
 
 def _filler(descriptor: Any) -> Callable[[Any, dict[str, Any]], None]:
     """A function that sets a message's fields from a row."""
-    setters = {field.name: _setter(field) for field in descriptor.fields}
+    setters: dict[str, Callable[[Any, Any], None]] = {}
 
     def fill(message: Any, row: dict[str, Any]) -> None:
         for name, value in row.items():
-            if value is not None:
-                setters[name](message, value)
+            if value is None:
+                continue
+            if name not in setters:  # not before: a message may hold messages of its own type
+                setters[name] = _setter(descriptor.fields_by_name[name])
+            setters[name](message, value)
 
     return fill
 

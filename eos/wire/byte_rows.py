@@ -89,7 +89,8 @@ class ByteRows:
         matrix = np.concatenate([block for block, _ in self._blocks], axis=1)
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
-        data = matrix if self._is_uniform else matrix[self._present()]
+        # Row by row in memory: of blocks that repeat one row, numpy makes a matrix by column.
+        data = np.ascontiguousarray(matrix) if self._is_uniform else matrix[self._present()]
         return BinaryColumn(offsets, pa.py_buffer(data)).array()
 
     @property

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas import (
     SCHEMA_NAMES,
     AvroSchema,
@@ -105,7 +105,7 @@ def test_what_is_registered_and_no_use_is_left_to_the_broker(registered):
     assert json.loads(writer.info.data) == {
         "type": "record",
         "name": "Row",
-        "fields": [has("id", "long")],
+        "fields": [optional("id", "long")],
     }
     assert side_by_side(registered, writer.info)
 
@@ -122,6 +122,111 @@ def test_a_registry_that_answers_oddly_does_no_harm(kind, data):
         odd = SchemaInfo(type=number, data=data)
         assert kind.writer(column, odd).info == alone
         assert side_by_side(odd, alone)
+
+
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+def money(scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": scale}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (money(2), pa.decimal128(9, 4)),
+        (["null", money(2)], pa.decimal128(20, 1)),
+        ("bytes", pa.decimal128(9, 2)),
+        (money(2), pa.binary()),
+        (MICROS, pa.timestamp("us")),
+        (MICROS, pa.int64()),
+        ("long", pa.timestamp("us", "UTC")),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, pa.timestamp("us", "UTC")),
+        ({"type": "int", "logicalType": "date"}, pa.int32()),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_that_would_mean_something_else_are_refused(theirs, ours, nested):
+    column = pa.struct([pa.field("n", ours)])
+    registered = avro(has("n", theirs))
+    if nested:
+        column = pa.struct([pa.field("s", pa.list_(column))])
+        inner = {"type": "record", "name": "In", "fields": [has("n", theirs)]}
+        registered = avro(optional("s", {"type": "array", "items": ["null", inner]}))
+    with pytest.raises(IncompatibleSchema, match=r"would misread the numbers"):
+        AvroSchema().writer(column, registered)
+
+
+def test_a_decimal_may_grow_and_other_types_are_left_to_the_broker():
+    for theirs, ours in ((money(2), pa.decimal128(12, 2)), ("string", pa.timestamp("us", "UTC"))):
+        column = pa.struct([pa.field("n", ours)])
+        assert AvroSchema().writer(column, avro(has("n", theirs))).info.data
+
+
+def test_the_other_encoding_of_pairs_is_refused():
+    column = pa.struct([pa.field("key", pa.int64()), pa.field("value", pa.string())])
+    for one, other in (("inline", "separated"), ("separated", "inline")):
+        known = KeyValueSchema(encoding=one).writer(column).info
+        with pytest.raises(IncompatibleSchema, match=f"have the encoding '{one}'"):
+            KeyValueSchema(encoding=other).writer(column, known)
+        assert KeyValueSchema(encoding=one).writer(column, known).info == known
+
+
+def test_records_that_would_have_one_name_get_two():
+    leaf = pa.struct([pa.field("x", pa.int8())])
+    column = pa.struct([pa.field("c", pa.struct([pa.field("a", leaf)])), pa.field("c_a", leaf)])
+    writer = AvroSchema().writer(column)
+    assert b'"Row_c_a_2"' in writer.info.data
+    assert writer.encode(pa.array([{"c": {"a": {"x": 1}}, "c_a": {"x": 2}}], column))[0].as_py()
+
+
+def nodes() -> Any:
+    """A Protobuf message that holds messages of its own type, and unsigned numbers."""
+    file = descriptor_pb2.FileDescriptorProto(name="node.proto", syntax="proto3")
+    node = file.message_type.add(name="Node")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    node.field.add(name="id", number=1, type=kinds.TYPE_UINT64, label=kinds.LABEL_OPTIONAL)
+    for name, number, label in (
+        ("next", 2, kinds.LABEL_OPTIONAL),
+        ("all", 3, kinds.LABEL_REPEATED),
+    ):
+        field = node.field.add(name=name, number=number, type=kinds.TYPE_MESSAGE, label=label)
+        field.type_name = ".Node"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Node"))
+
+
+def test_a_message_of_its_own_type_is_written_as_deep_as_the_columns_go():
+    node = nodes()
+    inner = pa.struct([pa.field("id", pa.int64())])
+    column = pa.struct([pa.field("id", pa.int32()), pa.field("next", inner)])
+    writer = ProtobufSchema.of(node).writer(column)
+    (data,) = writer.encode(pa.array([{"id": 1, "next": {"id": 2**40}}], column)).to_pylist()
+    assert node.FromString(data) == node(id=1, next=node(id=2**40))
+    with pytest.raises(InputError, match="out of range"):
+        writer.encode(pa.array([{"id": -1, "next": None}], column))
+
+
+def test_protobuf_grows_in_lists_and_maps_too():
+    def column(*names: str) -> pa.DataType:
+        inner = pa.struct([pa.field(name, pa.int8()) for name in names])
+        return pa.struct(
+            [pa.field("l", pa.list_(inner)), pa.field("m", pa.map_(pa.string(), inner))]
+        )
+
+    known = ProtobufSchema().writer(column("a")).info
+    writer = ProtobufSchema().writer(column("b", "a"), known)
+    rows = [{"l": [{"b": 2, "a": 1}], "m": [("k", {"b": 4, "a": 3})]}]
+    (data,) = writer.encode(pa.array(rows, column("b", "a"))).to_pylist()
+    assert data == b"\x0a\x04\x08\x01\x10\x02\x12\x09\x0a\x01k\x12\x04\x08\x03\x10\x04"
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "größe", "1a", ""])
+@pytest.mark.parametrize("kind", [AvroSchema(), JsonSchema(), ProtobufSchema()])
+def test_names_that_no_schema_allows_are_refused_by_name(kind, name):
+    with pytest.raises(InputError, match="has a name that no schema allows"):
+        kind.writer(pa.struct([pa.field(name, pa.int8())]))
 
 
 def test_days_and_moments_are_text_in_json():
@@ -175,12 +280,19 @@ def test_a_pair_has_both_schemas_in_it_and_finds_them_again():
         [column.field(0), pa.field("value", pa.struct([ID, pa.field("b", pa.bool_())]))]
     )
     again = KeyValueSchema().writer(more, writer.info).info
-    assert json.loads(again.data[8:])["fields"] == [has("id", "long"), optional("b", "boolean")]
+    assert json.loads(again.data[8:])["fields"] == [
+        optional("id", "long"),
+        optional("b", "boolean"),
+    ]
 
 
 def test_pairs_in_pairs_and_keys_of_null_are_refused():
     with pytest.raises(ConfigurationError, match="made of two others"):
         KeyValueSchema(key=KeyValueSchema())
+    with pytest.raises(ConfigurationError, match="key='avro': it is a schema"):
+        KeyValueSchema(key="avro")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="no record"):
+        AvroSchema('["null", "string"]')
     with pytest.raises(ConfigurationError, match="'separated' or 'inline'"):
         KeyValueSchema(encoding="beside")  # type: ignore[arg-type]
     column = pa.array(

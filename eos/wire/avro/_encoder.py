@@ -151,10 +151,15 @@ class _Data:
         self._block(lengths, inner, where)
 
     def _map(self, values: AvroType, column: pa.MapArray, where: Mask | None, path: str) -> None:
-        entries = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-        as_list = column.cast(pa.list_(entries))
-        lengths = _int64(pc.list_value_length(as_list))
-        keys, items = as_list.flatten().flatten()
+        ends = _int64(column.offsets) if len(column) else np.zeros(1, np.int64)
+        lengths, start, count = np.diff(ends), int(ends[0]), int(ends[-1] - ends[0])
+        keys, items = column.keys.slice(start, count), column.items.slice(start, count)
+        valid = _valid(column)
+        if valid is not None:
+            kept = np.repeat(valid, lengths)
+            if not kept.all():  # what the extents of null maps hold
+                keys, items = keys.filter(pa.array(kept)), items.filter(pa.array(kept))
+            lengths = np.where(valid, lengths, 0)
         inner = _Data(len(keys))
         inner.add(Primitive("string"), keys, None, f"{path}{{}}")
         inner.add(values, items, None, f"{path}{{}}")

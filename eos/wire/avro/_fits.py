@@ -33,15 +33,29 @@ def check_fits(kind: AvroType, column: pa.DataType, path: str = "") -> None:
     """
     why = _why_not(kind, column, path)
     if why:
-        raise InputError(why)
+        raise InputError(why, hint="Cast or drop the column, or change the schema.")
 
 
 def branch_for(union: Union, column: pa.DataType) -> int:
-    """The number of the first branch that takes such a column; a column of nulls takes null's."""
-    for index, branch in enumerate(union.branches):
-        if (branch != _NULL or pa.types.is_null(column)) and not _why_not(branch, column, ""):
-            return index
-    raise InputError(f"No branch of a union takes {column}.")
+    """The number of the branch for such a column: the first of its own type, else the first that
+    takes it; by the column's type, never by a value. A column of nulls takes null's."""
+    fitting = [
+        index
+        for index, branch in enumerate(union.branches)
+        if (branch != _NULL or pa.types.is_null(column)) and not _why_not(branch, column, "")
+    ]
+    if not fitting:
+        raise InputError(f"No branch of a union takes {column}.")
+    own = (index for index in fitting if not _is_stretched(union.branches[index], column))
+    return next(own, fitting[0])
+
+
+def _is_stretched(kind: AvroType, column: pa.DataType) -> bool:
+    """Whether the column is written as something else than it is: text as a symbol, say."""
+    if isinstance(kind, Enum):
+        return True
+    is_whole = pa.types.is_signed_integer(column)
+    return kind == Primitive("double") and (is_whole or pa.types.is_float32(column))
 
 
 def _why_not(kind: AvroType, column: pa.DataType, path: str) -> str:
@@ -90,10 +104,13 @@ def _takes(kind: AvroType, column: pa.DataType) -> bool:
         case Primitive(name="boolean"):
             return bool(types.is_boolean(column))
         case Primitive(name="int", logical=logical):
-            is_date = types.is_date32(column) and logical == "date"
-            return is_date or _is_signed(column, 32)
+            if logical == "date":
+                return bool(types.is_date32(column))
+            return _is_signed(column, 32)
         case Primitive(name="long", logical=logical):
-            return _is_moment(column, logical) or _is_signed(column, 64)
+            if logical is not None and "timestamp-" in logical:
+                return _is_moment(column, logical)
+            return _is_signed(column, 64)
         case Primitive(name="float"):
             return bool(types.is_float32(column))
         case Primitive(name="double"):
@@ -102,7 +119,7 @@ def _takes(kind: AvroType, column: pa.DataType) -> bool:
         case Primitive(name="string"):
             return column in STRING_TYPES
         case Primitive(name="bytes"):
-            return column in STRING_TYPES | BINARY_TYPES
+            return column in BINARY_TYPES
         case Enum():
             return column in STRING_TYPES
         case Fixed():
@@ -118,8 +135,8 @@ def _is_signed(column: pa.DataType, bits: int) -> bool:
     return bool(pa.types.is_signed_integer(column) and column.bit_width <= bits)
 
 
-def _is_moment(column: pa.DataType, logical: str | None) -> bool:
-    if not pa.types.is_timestamp(column) or logical is None:
+def _is_moment(column: pa.DataType, logical: str) -> bool:
+    if not pa.types.is_timestamp(column):
         return False
     prefix = "local-timestamp-" if column.tz is None else "timestamp-"
     return logical in (f"{prefix}millis", f"{prefix}micros")

@@ -276,6 +276,67 @@ def test_a_field_without_a_column_gets_its_default():
     assert encoded(definition, column) == wanted
 
 
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [("string", "PQ"), ("double", 0.1), ("long", 2**40), (["string", "null"], "qq"), ("int", -700)],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_default_of_several_bytes_stands_whole_in_each_row(kind, default, place):
+    fields = [{"name": "id", "type": "long"}]
+    fields.insert(place, {"name": "p", "type": kind, "default": default})
+    definition = {"type": "record", "name": "row", "fields": fields}
+    column = pa.array([{"id": number} for number in range(5)], pa.struct([("id", pa.int64())]))
+    wanted = [oracle(definition, {"id": number, "p": default}) for number in range(5)]
+    assert encoded(definition, column) == wanted
+
+
+@given(st.data(), st.integers(1, 6))
+def test_columns_that_are_left_out_are_their_defaults_in_every_row(data, count):
+    scalars = st.sampled_from(
+        [("string", TEXT), ("long", st.integers(-(2**63), 2**63 - 1)), ("boolean", st.booleans())]
+    )
+    drawn = data.draw(st.lists(scalars.flatmap(lambda one: st.tuples(st.just(one[0]), one[1]))))
+    definition = {
+        "type": "record",
+        "name": f"n{next(NAMES)}",
+        "fields": [
+            {"name": f"f{number}", "type": kind, "default": default}
+            for number, (kind, default) in enumerate(drawn)
+        ],
+    }
+    defaults = {f"f{number}": default for number, (_, default) in enumerate(drawn)}
+    column = pa.array([{} for _ in range(count)], pa.struct([]))
+    assert encoded(definition, column) == [oracle(definition, defaults)] * count
+
+
+@pytest.mark.parametrize(
+    ("union", "column", "wanted"),
+    [
+        (["bytes", "string"], pa.array(["ab"]), b"\x02\x04ab"),
+        (
+            [{"type": "enum", "name": "E", "symbols": ["A"]}, "string"],
+            pa.array(["Q"]),
+            b"\x02\x02Q",
+        ),
+        (["double", "long"], pa.array([3], pa.int64()), b"\x02\x06"),
+        (["double", "null", "int"], pa.array([3], pa.int32()), b"\x04\x06"),
+        (["null", "double"], pa.array([1], pa.int8()), b"\x02" + b"\0\0\0\0\0\0\xf0\x3f"),
+    ],
+)
+def test_of_a_union_the_branch_of_the_columns_own_type_is_taken(union, column, wanted):
+    assert encoded(union, column) == [wanted]
+
+
+def test_a_null_struct_in_a_map_may_have_fields_that_are_never_null():
+    inner = pa.struct([pa.field("x", pa.binary(), nullable=False)])
+    column = pa.array([[("k", None)], [("k", {"x": b"ab"})], None], pa.map_(pa.string(), inner))
+    record = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "bytes"}]}
+    definition = {"type": "map", "values": ["null", record]}
+    assert encoded(definition, column) == [
+        oracle(definition, {"k": None}), oracle(definition, {"k": {"x": b"ab"}}), None,
+    ]  # fmt: skip
+
+
 def test_milliseconds_are_rounded_towards_the_past():
     column = pa.array([-1, 0, 1999], pa.timestamp("us", "UTC"))
     kind = parse_definition(json.dumps(logical("long", "timestamp-millis")))
@@ -395,6 +456,11 @@ def test_empty_records_take_no_bytes(sizes):
     assert encoded({"type": "record", "name": "r", "fields": []}, column) == [b""] * len(sizes)
 
 
-def test_numbers_under_a_logical_type_are_taken_as_they_are():
+def test_numbers_are_no_moments_or_days_but_may_have_other_logical_types():
     column = pa.array(np.arange(3, dtype=np.int64))
-    assert encoded(logical("long", "timestamp-millis"), column) == [b"\0", b"\2", b"\4"]
+    assert encoded(logical("long", "of-our-own"), column) == [b"\0", b"\2", b"\4"]
+    for name in ("timestamp-millis", "local-timestamp-micros"):
+        with pytest.raises(InputError, match=f"the schema has {name} there"):
+            encoded(logical("long", name), column)
+    with pytest.raises(InputError, match="the schema has date there"):
+        encoded(logical("int", "date"), column.cast(pa.int32()))
