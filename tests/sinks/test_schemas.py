@@ -201,7 +201,7 @@ def test_pulsar_client_reads_avro_by_the_registered_definition(
 
 
 class Flight(Record):
-    id = Integer(required=True)
+    id = Integer()
     name = String()
 
 
@@ -277,9 +277,9 @@ def test_an_incompatible_change_aborts_the_epoch_and_shows_both(
         sink.write(spark.sql("SELECT 'x' AS id, 'a' AS s, STRUCT(1 AS a) AS t"), epoch="b")
     lines = [line.split() for line in str(caught.value).splitlines()]
     assert "FULL" in str(caught.value)  # the broker's reason: its strategy
-    assert ["id", "int", "string", "<-"] in lines
-    assert ["s", "string", "string"] in lines
-    assert ["t.a", "int", "<-"] in lines
+    assert "id null or int null or string <-".split() in lines
+    assert "s null or string null or string".split() in lines
+    assert "t.a null or int <-".split() in lines
     assert log()[-1].state is State.ABORTED
     assert len(registered()) == 1
     assert raw(1) == [b'{"id":1,"s":"a"}']

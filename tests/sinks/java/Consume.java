@@ -96,12 +96,12 @@ public class Consume {
 }
 
 class Inner {
-    public long a;
+    public Long a;
     public String b;
 }
 
 class Flight {
-    public int id;
+    public Integer id;
     public String name;
     public Double x;
     public List<Long> l;
