@@ -16,9 +16,10 @@
 | map with text as keys | map | |
 | struct | record | |
 
-Everything can be null: each type is a union of null and the type, each field's default is null.
-Whether Spark calls a column nullable depends on the plan (a literal is not), and what is required
-once can't be dropped any more.
+Every field can be null: its type is a union of null and the type, its default is null. Whether
+Spark calls a column nullable depends on the plan (a literal is not), and what is required once
+can't be dropped any more. Items of lists and maps can be null where Spark says so: Java's classes
+have collections without nulls.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class _Derivation:
             return self.record(column, name, path)
         if types.is_list(column) or types.is_large_list(column):
             items = self._type(column.value_type, name, f"{path}[]")
-            return {"type": "array", "items": nullable(items)}
+            return {"type": "array", "items": _as_declared(items, column.value_field)}
         if types.is_map(column):
             if not (types.is_string(column.key_type) or types.is_large_string(column.key_type)):
                 raise InputError(
@@ -94,7 +95,7 @@ class _Derivation:
                     hint=f"Cast the keys: transform_keys({path}, (k, v) -> CAST(k AS STRING)).",
                 )
             values = self._type(column.item_type, name, f"{path}{{}}")
-            return {"type": "map", "values": nullable(values)}
+            return {"type": "map", "values": _as_declared(values, column.item_field)}
         scalar = self._scalar(column)
         if scalar is None:
             raise InputError(
@@ -124,6 +125,10 @@ class _Derivation:
         }  # fmt: skip
         is_text = types.is_timestamp(column) or types.is_date32(column)
         return "string" if is_text else known.get(str(column))
+
+
+def _as_declared(kind: Any, field: pa.Field) -> Any:
+    return nullable(kind) if field.nullable else kind
 
 
 def check_names(column: pa.StructType, path: str) -> None:
