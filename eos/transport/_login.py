@@ -94,6 +94,13 @@ class ByToken(Login):
     method_name = "token"
     exposes = "token"
 
+    def __post_init__(self) -> None:
+        if self.token_file is not None and re.match(r"ey[\w-]+\.[\w-]+\.", self.token_file):
+            # Its text is not shown.
+            raise ConfigurationError(
+                "token_file is the path of a file; what it is given looks like a token itself."
+            )
+
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
         """The current token. A function's time is not limited."""
         source = self.token_file or ("the token function" if callable(self.token) else "token")

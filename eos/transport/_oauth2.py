@@ -23,7 +23,6 @@ from eos.errors import (
     EosError,
     ProtocolError,
     Unauthorized,
-    printable,
 )
 from eos.transport._login import Login, checked_token, token_advice
 from eos.transport._tls import verifying_context
@@ -62,6 +61,11 @@ class ByOAuth2(Login):
     def __post_init__(self) -> None:
         if not self.credentials_file:
             raise ConfigurationError("oauth2_credentials_file must not be empty.")
+        if self.credentials_file.lstrip().startswith(("{", "data:", "file:")):
+            # Its text is not shown: it may be the secret.
+            raise ConfigurationError(
+                "oauth2_credentials_file is a path: neither what is in the file, nor a URL."
+            )
         if _https_origin(self.issuer_url) is None or {"?", "#"} & set(self.issuer_url):
             # Its text may hold a password.
             raise ConfigurationError(
@@ -128,7 +132,7 @@ def _kept(login: ByOAuth2) -> _KeptToken:
 def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
     """A new token, and for how many seconds it is good; 0 when nobody says."""
     client_id, secret = _read_client(login.credentials_file)
-    metadata = _ask(login, login.issuer_url.rstrip("/") + _WELL_KNOWN, None, secret, deadline)
+    metadata = _ask(login, login.issuer_url.rstrip("/") + _WELL_KNOWN, None, deadline)
     endpoint = metadata.get("token_endpoint")
     if not isinstance(endpoint, str) or _https_origin(endpoint) is None:
         raise ProtocolError(
@@ -142,7 +146,7 @@ def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
         "scope": login.scope,
     }
     body = urlencode({name: value for name, value in form.items() if value}).encode()
-    answer = _ask(login, endpoint, body, secret, deadline)
+    answer = _ask(login, endpoint, body, deadline)
     return checked_token(answer.get("access_token"), login.issuer_url), _life_s(answer)
 
 
@@ -170,9 +174,7 @@ _CLIENT: Final = ("client_id", "client_secret")
 _TYPE: Final = "client_credentials"
 
 
-def _ask(
-    login: ByOAuth2, url: str, form: bytes | None, secret: str, deadline: float
-) -> dict[str, Any]:
+def _ask(login: ByOAuth2, url: str, form: bytes | None, deadline: float) -> dict[str, Any]:
     origin = _https_origin(url)
     assert origin is not None
     parts = urlsplit(url)
@@ -190,19 +192,16 @@ def _ask(
     request = Request("GET" if form is None else "POST", path, form, headers)
     answer = perform(request, _TOKEN_SERVER, origin, context, deadline)
     if answer.status != 200:
-        raise _refusal(answer, origin, secret)
-    try:
-        parsed = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
+        raise _refusal(answer, origin)
+    parsed = _object(answer.body)
+    if parsed is None:
         raise ProtocolError(
             f"The token server's answer from {origin} is no JSON object.", hint=_TOKEN_SERVER.hint
         )
     return parsed
 
 
-def _refusal(answer: Response, origin: Origin, secret: str) -> EosError:
+def _refusal(answer: Response, origin: Origin) -> EosError:
     text = f"The token server at {origin} answered {answer.status}"
     if 300 <= answer.status < 400:
         return ProtocolError(
@@ -211,16 +210,36 @@ def _refusal(answer: Response, origin: Origin, secret: str) -> EosError:
         )
     if answer.status == 429 or answer.status >= 500:
         return ConnectionLost(f"{text}.", hint=_TOKEN_SERVER.hint)
-    error = Unauthorized(
+    # Of its words only the code: the rest may repeat the secret, in whatever encoding.
+    code = (_object(answer.body) or {}).get("error")
+    if code in _ERROR_CODES:
+        text += f" ({code})"
+    return Unauthorized(
         f"{text}.",
         hint="Check oauth2_issuer_url, oauth2_audience, oauth2_scope and the client in "
         "oauth2_credentials_file.",
     )
-    words = answer.body[:1000].decode("utf-8", "replace").strip()
-    for shown in (secret, urlencode({"": secret})[1:], json.dumps(secret)[1:-1]):
-        words = words.replace(shown, "<client_secret>")
-    error.add_note(printable(words))
-    return error
+
+
+_ERROR_CODES: Final = (
+    "invalid_request",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+    "access_denied",
+)
+"""RFC 6749, section 5.2; and what some servers say for a wrong audience."""
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    """The JSON object in ``body``; None if it is none."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _life_s(answer: dict[str, Any]) -> float:

@@ -72,6 +72,10 @@ def metrics(
     from prometheus_client import generate_latest, write_to_textfile
 
     if out is not None:
+        out = out.resolve()  # what a link leads to is replaced, not the link
+        if out.exists() and not out.is_file():
+            # By a rename: root would put a file in the place of a device.
+            raise ConfigurationError(f"--out {out} is there, and is no regular file.")
         try:
             write_to_textfile(str(out), registry)
         except OSError as error:

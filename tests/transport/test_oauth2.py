@@ -114,11 +114,44 @@ def leaks(text: str) -> list[str]:
 
 def test_a_refused_client_is_unauthorized_and_its_secret_hidden_where_the_server_repeats_it(server):
     server.secret = "another"
-    with pytest.raises(Unauthorized, match=r"answered 401\..*oauth2_credentials_file") as caught:
+    with pytest.raises(
+        Unauthorized, match=r"401 \(invalid_client\)\..*oauth2_credentials_file"
+    ) as c:
         fetch(server)
-    assert "invalid_client" in caught.value.__notes__[0]
-    assert "<client_secret>" in caught.value.__notes__[0]
-    assert not leaks(shown(caught.value))
+    assert not leaks(shown(c.value))
+
+
+@pytest.mark.parametrize("status", [201, 400, 403])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"access_token": "TOKENabc123"}',
+        b'{"error": "TOKENabc123", "error_description": "TOKENabc123"}',
+        b"TOKENabc123",
+        b'["TOKENabc123"]',
+    ],
+)
+def test_nothing_of_a_refusal_is_shown_but_a_code_that_is_known(server, status, body):
+    server.instead[TOKEN] = (status, {}, body)
+    with pytest.raises(Unauthorized) as caught:
+        fetch(server)
+    assert "TOKENabc" not in shown(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"oauth2_credentials_file": '{"client_secret": "hush"}'},
+        {"oauth2_credentials_file": "data:application/json;base64,hush"},
+        {"token_file": "eyJhbGciOiJ.eyJzdWIiOi.hush"},
+    ],
+)
+def test_a_secret_in_the_place_of_a_path_is_refused_and_not_shown(options):
+    if "token_file" not in options:
+        options |= {"oauth2_issuer_url": "https://localhost"}
+    with pytest.raises(ConfigurationError, match="path") as caught:
+        Security(**options)
+    assert "hush" not in str(caught.value)
 
 
 def test_no_redirect_is_followed(server):

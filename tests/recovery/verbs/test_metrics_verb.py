@@ -117,6 +117,22 @@ def test_a_file_that_can_not_be_written_is_refused_and_the_old_one_stays(
     assert "No such file or directory" in ended.err
 
 
+def test_what_is_no_regular_file_is_left_alone_and_a_link_is_followed(
+    recovery, root, in_doubt, tmp_path
+):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ended = recovery("metrics", "--commit-log", root, "--out", pipe)
+    assert ended.code == 64
+    assert "no regular file" in " ".join(ended.err.split())
+    assert pipe.is_fifo()
+    target, link = tmp_path / "target.prom", tmp_path / "link.prom"
+    link.symlink_to(target)
+    assert recovery("metrics", "--commit-log", root, "--out", link).code == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("# HELP")
+
+
 def test_json_holds_the_text(recovery, root, in_doubt):
     facts = recovery("metrics", "--commit-log", root, "--json").json
     assert facts["exit_code"] == 0
