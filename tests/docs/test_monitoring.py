@@ -160,11 +160,13 @@ def test_the_formatter_of_the_manual_makes_json_with_the_fields(tmp_path, capfd)
     try:
         exec(block, scope)
         FolderDriver(tmp_path).run("7", ["a"])
+        loggers[0].error("it failed", exc_info=ValueError("why"))
     finally:
         for logger in loggers:
             logger.removeHandler(scope["handler"])
             logger.setLevel(logging.NOTSET)
-    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    *lines, failure = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert failure["error"] == "ValueError: why"
     assert [line["state"] for line in lines] == ["CLAIMED", "OPEN", "PREPARED", "COMMITTED"]
     assert lines[-1].keys() == {
         *("at", "level", "message", "sink", "query", "epoch", "attempt", "state"),
