@@ -7,8 +7,8 @@ epoch on there is a column more. The definitions stand here once more, written b
 from __future__ import annotations
 
 import io
-import json
 import zlib
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos._record_text import id_in
@@ -104,22 +104,27 @@ def read(message: Any) -> tuple[str | None, str]:
         return id_in(text.encode()), TOMBSTONE
     inner = {"key": message.partition_key() or None, "twice": [text, None]}
     wanted = {"text": text, "crc": crc, "inner": inner if crc % 2 else None}
-    for shape, definition, row in (
-        (OLD, _OLD, wanted),
-        (GROWN, _GROWN, {**wanted, "size": len(text)}),
-    ):
-        if message.schema_version() and _decoded(message.data(), definition) == row:
+    for shape, row in ((OLD, wanted), (GROWN, {**wanted, "size": len(text)})):
+        if message.schema_version() and _decoded(message.data(), shape) == row:
             return id_in(text.encode()), shape
     return None, ""
 
 
-def _decoded(data: bytes, definition: dict[str, Any]) -> Any:
-    """The row, if ``data`` is one of that definition and nothing else."""
+def _decoded(data: bytes, shape: str) -> Any:
+    """The row, if ``data`` is one of that shape and nothing else."""
     import fastavro
 
     stream = io.BytesIO(data)
     try:
-        row = fastavro.schemaless_reader(stream, json.loads(json.dumps(definition)))
+        row = fastavro.schemaless_reader(stream, _parsed(shape))
     except (EOFError, ValueError, IndexError, UnicodeDecodeError):
         return None
     return None if stream.read(1) else row
+
+
+@cache
+def _parsed(shape: str) -> Any:
+    """Once, and not for each message."""
+    import fastavro
+
+    return fastavro.parse_schema(_OLD if shape == OLD else _GROWN)

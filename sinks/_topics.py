@@ -66,25 +66,22 @@ class TaskTopics:
                 hint="Name a topic in each row, or give the sink the option topic.",
             )
         encoded = column.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        self._look_up([_parsed(name) for name in names])
+        names = [_parsed(text) for text in encoded.dictionary.to_pylist()]
+        self._look_up(names)
         if len(names) == 1:
-            yield self._partitions(names[0]), batch
+            yield self._found[str(names[0])], batch
             return
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         ordered = batch.take(pa.array(np.argsort(codes, kind="stable")))
         start = 0
         for name, count in zip(names, np.bincount(codes).tolist(), strict=True):
-            yield self._partitions(name), ordered.slice(start, count)
+            yield self._found[str(name)], ordered.slice(start, count)
             start += count
 
     def _look_up(self, names: list[TopicName]) -> None:
         new = [name for name in dict.fromkeys(names) if str(name) not in self._found]
         for name, count in zip(new, at_once(self._count, new), strict=True):
             self._found[str(name)] = tuple(str(partition) for partition in name.partitions(count))
-
-    def _partitions(self, text: str) -> tuple[str, ...]:
-        return self._found[str(_parsed(text))]
 
     def _count(self, topic: TopicName) -> int:
         try:

@@ -13,11 +13,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eos.errors import InputError
 from eos.schemas._base import Schema, SchemaWriter
-from eos.wire.columns import BINARY_TYPES, STRING_TYPES, BinaryColumn
+from eos.wire.columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _MILLIS_A_DAY: Final = 86_400_000
@@ -84,9 +83,7 @@ def _encode(values: pa.Array, dtype: str) -> pa.Array:
     numbers = _numbers(values).astype(dtype)
     ends = np.arange(len(numbers) + 1) * numbers.itemsize
     data = BinaryColumn(ends, pa.py_buffer(np.ascontiguousarray(numbers))).array()
-    if not values.null_count:
-        return data
-    return pc.if_else(values.is_valid(), data, pa.scalar(None, pa.binary()))
+    return with_nulls_of(values, data)
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[Any]:

@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.wire.columns import BinaryColumn, Int64s
+from eos.wire.columns import BinaryColumn, Int64s, Mask
 
 Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 
 
 def varint_widths(values: Int64s) -> Int64s:

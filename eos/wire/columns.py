@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _OFFSET_TYPES: Final[dict[Any, type[np.signedinteger[Any]]]] = {
     pa.binary(): np.int32,
@@ -87,6 +88,21 @@ class BinaryColumn:
         """The bytes of the rows ``start`` to ``stop`` (not included), one after the other."""
         first, last = int(self.offsets[start]), int(self.offsets[stop])
         return self.data.slice(first, last - first)
+
+
+def valid_rows(column: pa.Array) -> Mask | None:
+    """Which rows are not null; None when all are."""
+    if not column.null_count:
+        return None
+    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def with_nulls_of(column: pa.Array, data: pa.BinaryArray) -> pa.BinaryArray:
+    """``data``, null where ``column`` is."""
+    if not column.null_count:
+        return data
+    return pc.if_else(column.is_valid(), data, pa.scalar(None, pa.binary()))
 
 
 def joined(pieces: list[pa.BinaryArray]) -> pa.BinaryArray:

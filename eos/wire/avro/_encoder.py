@@ -26,8 +26,8 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
-from eos.wire.byte_rows import ByteRows, Mask
-from eos.wire.columns import BinaryColumn, Int64s, joined
+from eos.wire.byte_rows import ByteRows
+from eos.wire.columns import BinaryColumn, Int64s, Mask, joined, valid_rows, with_nulls_of
 
 _CHUNK_BYTES = 64 << 20
 _MICROS_PER = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
@@ -51,11 +51,8 @@ def encode_avro(kind: AvroType, column: pa.Array) -> pa.Array:
 
 def _encode_chunk(kind: AvroType, column: pa.Array) -> pa.Array:
     data = _Data(len(column))
-    data.add(kind, column, _valid(column), "")
-    encoded = data.array()
-    if not column.null_count:
-        return encoded
-    return pc.if_else(column.is_valid(), encoded, pa.scalar(None, pa.binary()))
+    data.add(kind, column, valid_rows(column), "")
+    return with_nulls_of(column, data.array())
 
 
 class _Data:
@@ -154,7 +151,7 @@ class _Data:
         ends = _int64(column.offsets) if len(column) else np.zeros(1, np.int64)
         lengths, start, count = np.diff(ends), int(ends[0]), int(ends[-1] - ends[0])
         keys, items = column.keys.slice(start, count), column.items.slice(start, count)
-        valid = _valid(column)
+        valid = valid_rows(column)
         if valid is not None:
             kept = np.repeat(valid, lengths)
             if not kept.all():  # what the extents of null maps hold
@@ -253,13 +250,6 @@ def _int64(column: pa.Array) -> Int64s:
     filled = column.fill_null(0) if column.null_count else column
     numbers: Int64s = filled.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return numbers
-
-
-def _valid(column: pa.Array) -> Mask | None:
-    if not column.null_count:
-        return None
-    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 def _present(where: Mask | None) -> Mask | slice:

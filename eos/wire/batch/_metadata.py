@@ -14,8 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.wire.batch._rows import Rows, map_offsets
-from eos.wire.byte_rows import ByteRows, Mask, varint_widths
-from eos.wire.columns import BINARY_TYPES, BinaryColumn, Int64s, joined, key_text
+from eos.wire.byte_rows import ByteRows, varint_widths
+from eos.wire.columns import (
+    BINARY_TYPES,
+    BinaryColumn,
+    Int64s,
+    joined,
+    key_text,
+    valid_rows,
+)
 
 # Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
 _PROPERTIES = 1 << 3 | 2
@@ -88,7 +95,7 @@ def _encode_fields(
         fields.append(_encode_properties(rows.properties))
     head = ByteRows(len(rows))
     fields.append(head)
-    has_key = None if rows.key is None else _valid(rows.key)
+    has_key = None if rows.key is None else valid_rows(rows.key)
     if keys is not None:
         head.byte(_PARTITION_KEY, has_key)
         head.varint(keys.lengths, has_key)
@@ -97,7 +104,7 @@ def _encode_fields(
     head.byte(_PAYLOAD_SIZE)
     head.varint(values.lengths)
     if rows.event_time_ms is not None:
-        has_time = _valid(rows.event_time_ms)
+        has_time = valid_rows(rows.event_time_ms)
         times = rows.event_time_ms
         if has_time is not None:
             times = times.fill_null(0)
@@ -108,11 +115,11 @@ def _encode_fields(
         head.byte(1, has_key)
     if rows.ordering_key is not None:
         ordering = BinaryColumn.of(rows.ordering_key)
-        has_ordering = _valid(rows.ordering_key)
+        has_ordering = valid_rows(rows.ordering_key)
         head.byte(_ORDERING_KEY, has_ordering)
         head.varint(ordering.lengths, has_ordering)
         fields.append(ordering)
-    has_value = _valid(rows.value)
+    has_value = valid_rows(rows.value)
     if has_value is not None:
         if rows.ordering_key is not None:
             head = ByteRows(len(rows))
@@ -148,11 +155,3 @@ def _encode_properties(maps: pa.MapArray) -> BinaryColumn:
         return column
     # Arrow lets the extent of a null map be non-empty, and the bytes of such a one must go.
     return BinaryColumn.of(pc.if_else(maps.is_valid(), column.array(), b""))
-
-
-def _valid(column: pa.Array) -> Mask | None:
-    """Which rows are not null; None when all are."""
-    if not column.null_count:
-        return None
-    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
