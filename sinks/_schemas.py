@@ -10,7 +10,7 @@ import pyarrow as pa
 from eos.client import Producer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
-from eos.schemas import KeyValueSchema, Schema, SchemaWriter, side_by_side
+from eos.schemas import Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
 from sinks._at_once import at_once
 
@@ -62,14 +62,7 @@ class TaskSchemas:
             return batch
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         encode = self._writers[_base(topic)].encode
-        if not isinstance(self._schema, KeyValueSchema):
-            columns["value"] = encode(columns["value"])
-        elif self._schema.is_inline:
-            columns["value"] = encode(_pairs(columns))
-            del columns["key"]
-        else:
-            columns["key"], columns["value"] = encode(_pairs(columns)).flatten()
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(self._schema.encode_columns(columns, encode))
 
     def producers(self, topics: Iterable[str], txn: Transaction) -> dict[str, Producer]:
         """A producer on each of ``topics``, registered in ``txn``.
@@ -92,10 +85,6 @@ class TaskSchemas:
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened
-
-
-def _pairs(columns: dict[str, pa.Array]) -> pa.StructArray:
-    return pa.StructArray.from_arrays([columns["key"], columns["value"]], names=["key", "value"])
 
 
 def _base(topic: str) -> str:
