@@ -87,7 +87,7 @@ class KeyValueSchema(Schema):
         """See ``Schema``; ``column`` is a struct of ``key`` and ``value``, and ``encode`` gives one
         of their bytes, or with ``inline`` both in one."""
         _check_encoding(registered, self.encoding)
-        known_key, known_value = _parts(registered)
+        known_key, known_value = parts(registered)
         key = _writer(self.key, column.field("key").type, known_key)
         value = _writer(self.value, column.field("value").type, known_value)
         info = SchemaInfo(
@@ -172,7 +172,7 @@ def _check_encoding(registered: SchemaInfo | None, encoding: str) -> None:
         )
 
 
-def _parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
+def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
     """The two schemas of a registered pair; None where there is none that we understand."""
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return None, None

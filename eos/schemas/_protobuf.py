@@ -62,7 +62,7 @@ class ProtobufSchema(Schema):
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``."""
         files, message = self._files(column, registered)
-        found = _message_class(files, message)
+        found = message_class(files, message)
         why = why_not(found.DESCRIPTOR, column)
         if why:
             raise InputError(why)
@@ -74,7 +74,7 @@ class ProtobufSchema(Schema):
         if self.message:
             return self.files, self.message
         if registered is not None and registered.type == SchemaType.PROTOBUF_NATIVE:
-            known = _parsed(registered.data)
+            known = parsed_data(registered.data)
             if known is not None:
                 return extended_file(*known, column)
         return derived_file(column, _FILE)
@@ -90,18 +90,23 @@ def _data(files: bytes, message: str, file: str) -> bytes:
     ).encode()
 
 
-def _parsed(data: bytes) -> tuple[bytes, str] | None:
+def parsed_data(data: bytes) -> tuple[bytes, str] | None:
     """The descriptors and the message of registered data, if they are such."""
     try:
         known = json.loads(data)
         files, message = base64.b64decode(known["fileDescriptorSet"]), known["rootMessageTypeName"]
-        _message_class(files, message)
+        message_class(files, message)
     except (ValueError, KeyError, TypeError, RecursionError, ConfigurationError):
         return None
     return files, message
 
 
-def _message_class(files: bytes, message: str) -> Any:
+def message_class(files: bytes, message: str) -> Any:
+    """The class of that message.
+
+    Raises:
+        ConfigurationError: the descriptors don't have it, or are none.
+    """
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
