@@ -19,6 +19,12 @@ _NO_SCHEMA: Final = (
     "for example."
 )
 
+_NO_UPDATES: Final = (
+    "Producers may not register schemas in this namespace. Ask its operator to upload this one "
+    "(pulsar-admin schemas upload), or to let producers do it: pulsar-admin namespaces "
+    "set-is-allow-auto-update-schema --enable {namespace}."
+)
+
 
 class TaskSchemas:
     """Encodes rows by the schema of their topic, and opens producers with it.
@@ -79,12 +85,19 @@ class TaskSchemas:
             try:
                 producers = self._client.producers(names, txn=txn, schema=info)
             except IncompatibleSchema as error:
-                error.hint = _NO_SCHEMA
-                if info is not None:
-                    error.hint = side_by_side(self._registered[_base(names[0])], info)
+                error.hint = self._remedy(names[0], info, str(error))
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened
+
+    def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
+        if info is None:
+            return _NO_SCHEMA
+        both = side_by_side(self._registered[_base(topic)], info)
+        if "auto updating is disabled" not in refusal:  # no code of its own
+            return both
+        name = TopicName.parse(topic)
+        return _NO_UPDATES.format(namespace=f"{name.tenant}/{name.namespace}") + both
 
 
 def _base(topic: str) -> str:

@@ -400,6 +400,17 @@ def test_where_schemas_are_enforced_rows_need_one(spark, make_sink, pulsar_stand
         make_sink(topic=topic).write(spark.sql("SELECT 'x' AS value"), epoch="b")
 
 
+def test_where_producers_may_not_register_schemas_the_error_says_whom_to_ask(
+    spark, make_sink, pulsar_standalone, name
+):
+    topic = namespace(pulsar_standalone, name, isAllowAutoUpdateSchema=False)
+    sink = make_sink(topic=topic, receipt_namespace="public/default", schema="avro")
+    remedy = f"set-is-allow-auto-update-schema --enable public/{name}"
+    with pytest.raises(IncompatibleSchema, match=remedy) as caught:
+        sink.write(spark.sql("SELECT 1 AS id"), epoch="a")
+    assert "the topic has no schema  the rows need avro" in str(caught.value)
+
+
 # What the broker admits of: a new column, one less, another type. Measured; the names are its own.
 STRATEGIES = {
     "ALWAYS_COMPATIBLE": (True, True, True),
