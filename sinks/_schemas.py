@@ -48,6 +48,7 @@ class TaskSchemas:
 
         Raises:
             InputError: the columns can't be written to one of them.
+            IncompatibleSchema: they stand for something else than what it has.
         """
         if self._schema is None:
             return

@@ -51,5 +51,6 @@ class Schema(ABC):
 
         Raises:
             InputError: such a column can't be written; the field is named.
+            IncompatibleSchema: it can't be written by what is registered.
             ConfigurationError: the schema itself is wrong.
         """

@@ -17,7 +17,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, EncodeError
 
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._derive import at
 from eos.schemas._messages import derived_file, extended_file, why_not
@@ -66,6 +66,11 @@ class ProtobufSchema(Schema):
         files, message = self._files(column, registered)
         found = message_class(files, message)
         why = why_not(found.DESCRIPTOR, column)
+        if why and not self.message:
+            raise IncompatibleSchema(
+                f"The topic's message can't take the rows: {why}",
+                hint="Cast the column to what the topic has, or give it another name.",
+            )
         if why:
             raise InputError(why)
         file = found.DESCRIPTOR.file.name

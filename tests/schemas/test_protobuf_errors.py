@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from eos.errors import InputError
+from eos.errors import IncompatibleSchema, InputError
 from eos.schemas import ProtobufSchema
 
 KIND = descriptor_pb2.FieldDescriptorProto
@@ -80,3 +80,11 @@ def test_a_value_that_the_message_does_not_take_is_refused_by_its_fields_name(me
     with pytest.raises(InputError, match=text) as caught:
         writer.encode(pa.array([row], COLUMN))
     assert "SECRET" not in str(caught.value)
+
+
+def test_a_changed_type_is_refused_as_incompatible_with_the_topic_and_not_with_ones_own(message):
+    known = ProtobufSchema().writer(pa.struct([("id", pa.int64())])).info
+    with pytest.raises(IncompatibleSchema, match="Column 'id' is string; the message has another"):
+        ProtobufSchema().writer(pa.struct([("id", pa.string())]), known)
+    with pytest.raises(InputError, match="Column 'color' is bigint"):
+        ProtobufSchema.of(message).writer(pa.struct([("color", pa.int64())]), known)
