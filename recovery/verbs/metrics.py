@@ -72,8 +72,6 @@ def metrics(
     from prometheus_client import generate_latest, write_to_textfile
 
     if out is not None:
-        if out == Path():
-            raise ConfigurationError("--out is empty.", hint="Pass the path of a file.")
         out = out.resolve()  # what a link leads to is replaced, not the link
         if out.exists() and not out.is_file():
             # By a rename: root would put a file in the place of a device.
