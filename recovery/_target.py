@@ -178,7 +178,7 @@ def target_of(
         raise ConfigurationError(
             "EOS_TOKEN and --token-file (EOS_TOKEN_FILE) are both set.", hint="Set one of them."
         )
-    if password and not basic_user:
+    if password and not any((basic_user, token, token_file, oauth2_issuer_url)):
         raise ConfigurationError(
             "EOS_BASIC_PASSWORD is set without a user.",
             hint="Pass --basic-user USER, or set EOS_BASIC_USER.",
@@ -199,7 +199,7 @@ def target_of(
             oauth2_scope=oauth2_scope,
             oauth2_trust_certs_file=oauth2_trust_certs_file,
             basic_user=basic_user,
-            basic_password=password,
+            basic_password=password if basic_user else None,
             tls_trust_certs_file=tls_trust_certs_file,
             tls_certificate_file=tls_certificate_file,
             tls_private_key_file=tls_private_key_file,
