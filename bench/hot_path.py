@@ -31,13 +31,13 @@ from eos.wire.batch import check_rows, encode_batches
 _WARM_UP: Final = 5
 _PHASE_RUNS: Final = 5
 PHASES: Final = {
-    "check the rows": ("checks.py", "check_rows"),
-    "message metadata": ("metadata.py", "encode_rows"),
+    "check the rows": ("_checks.py", "check_rows"),
+    "message metadata": ("_metadata.py", "encode_rows"),
     "join to payloads": ("columns.py", "joined"),
     "checksum of the log": ("checksum.py", "entry_checksum"),
     "frame and its crc32c": ("frames.py", "encode_send"),
-    "socket": ("stream.py", "send"),
-    "wait for room": ("window.py", "admit"),
+    "socket": ("_stream.py", "send"),
+    "wait for room": ("_window.py", "admit"),
     "wait for receipts": ("producer.py", "close"),
 }
 """Phase -> file and function. None calls another, but for the last, which sends one small frame."""
