@@ -46,6 +46,13 @@ class DeliveredEntry(NamedTuple):
     end: int
 
 
+class DecodedEntries(NamedTuple):
+    """The messages of one entry or more, and the id of the last of these entries."""
+
+    last_id: MessageId
+    batch: pa.RecordBatch
+
+
 _Way = Callable[[Bytes, Sequence[DeliveredEntry], Sequence[str]], pa.RecordBatch]
 
 
@@ -64,8 +71,8 @@ def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 def decode_entries(
     buffer: Bytes, entries: Sequence[DeliveredEntry], columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The messages of ``entries``, in order, as few record batches.
+) -> Iterator[DecodedEntries]:
+    """The messages of ``entries``, in order, in as few record batches as can be.
 
     What a compaction has taken out of a batch is left out.
 
@@ -83,13 +90,13 @@ def decode_entries(
 
 def _decode_run(
     read: _Way, buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[DecodedEntries]:
     """All in one go; where that can't be, one half after the other, down to what is odd."""
     try:
-        yield read(buffer, run, columns)
+        yield DecodedEntries(run[-1].id, read(buffer, run, columns))
     except (Irregular, ProtocolError):
         if len(run) == 1:
-            yield _decode_odd(buffer, run[0], columns)
+            yield DecodedEntries(run[0].id, _decode_odd(buffer, run[0], columns))
             return
         half = len(run) // 2
         yield from _decode_run(read, buffer, run[:half], columns)

@@ -98,7 +98,7 @@ class Laid:
 
     def decode(self, columns: Sequence[str] = ALL) -> list[dict[str, Any]]:
         buffer = np.frombuffer(bytes(self.data) + bytes(PADDING_BYTES), np.uint8)
-        read = list(decode_entries(buffer, self.entries, columns))
+        read = [decoded.batch for decoded in decode_entries(buffer, self.entries, columns)]
         for batch in read:
             batch.validate(full=True)
         return [line for batch in read for line in with_numbers(batch).to_pylist()]
@@ -219,7 +219,7 @@ def test_what_is_regular_becomes_one_batch_whatever_its_values_look_like(
         laid.add_batch(messages, compression)
     buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
     laid.entries.sort(key=lambda entry: entry.metadata.compression)
-    read = list(decode_entries(buffer, laid.entries, ALL))
+    read = [decoded.batch for decoded in decode_entries(buffer, laid.entries, ALL)]
     assert sum(batch.num_rows for batch in read) == 2 * 108
     assert len(read) == (1 if compression is Compression.NONE else 2)
 
@@ -332,7 +332,9 @@ def test_an_entry_that_cannot_be_read_is_an_error_behind_those_before_it(
     read = []
     with pytest.raises(ProtocolError, match=complaint):
         read += decode_entries(buffer, laid.entries, ("value",))
-    assert [batch.to_pydict() for batch in read] == [{"value": [b"good"]}]
+    assert [(one.last_id.entry, one.batch.to_pydict()) for one in read] == [
+        (0, {"value": [b"good"]})
+    ]
 
 
 @pytest.mark.parametrize("names", [[], ["value", "value"], ["vlaue"]])

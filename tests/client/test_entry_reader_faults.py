@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eos.client import Entry, PulsarClient, Reader
+from eos.client import Entry, EntryReader, PulsarClient
 from eos.errors import (
     BrokerError,
     BrokerNotReady,
@@ -78,10 +78,10 @@ class Broker(ScriptedBroker):
 
 
 @contextmanager
-def reading(broker: Broker, start: MessageId | None = None) -> Iterator[Reader]:
+def reading(broker: Broker, start: MessageId | None = None) -> Iterator[EntryReader]:
     """A reader on ``broker``; other things go on on the connection, whatever it meets."""
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        with client.reader(TOPIC, start) as reader:
+        with client.entry_reader(TOPIC, start) as reader:
             yield reader
         client.subscribe_durably(TOPIC, "still works")
         assert broker.connections == 1
@@ -102,12 +102,12 @@ def numbers(entries: list[Entry]) -> list[int]:
     return [int(entry.payload) for entry in entries]
 
 
-def read(reader: Reader, wait_s: float = 0.5) -> list[Entry]:
+def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
     return list(reader.read(time.monotonic() + wait_s))
 
 
 def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
-    monkeypatch.setattr("eos.client._reader.PERMITS", 10)
+    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 10)
     with reading(Broker(sending(*range(11)))) as reader:
         wait_until(lambda: reader._failure)
         assert len(reader._queue) == 10
@@ -118,7 +118,7 @@ def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
 
 
 def test_permits_are_given_back_in_halves(monkeypatch):
-    monkeypatch.setattr("eos.client._reader.PERMITS", 10)
+    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 10)
     broker = Broker(sending(*range(10)))
     with reading(broker) as reader:
         entries = reader.read(time.monotonic() + 20)
@@ -150,10 +150,10 @@ def test_what_is_still_under_way_to_an_earlier_consumer_is_dropped():
 
 
 def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch):
-    monkeypatch.setattr("eos.client._reader.MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr("eos.client._entry_reader.MAX_WAITING_BYTES", 100)
     broker = Broker(sending(*range(20)))
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        reader = client.reader(TOPIC)
+        reader = client.entry_reader(TOPIC)
         wait_until(lambda: reader._overflowed)
         broker.refusal = 6
         with pytest.raises(BrokerNotReady):
@@ -199,7 +199,7 @@ def test_entries_that_wait_do_not_extend_the_deadline():
 def test_closing_tells_the_broker_and_waits_for_nothing():
     broker = Broker()
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        reader = client.reader(TOPIC)
+        reader = client.entry_reader(TOPIC)
         broker.unanswered = (commands.CloseConsumer,)
         started = time.monotonic()
         reader.close()
@@ -212,7 +212,7 @@ def test_a_subscription_that_is_not_answered_is_taken_back():
     broker.unanswered = (commands.Subscribe,)
     with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
         with pytest.raises(RequestTimeout):
-            client.reader(TOPIC)
+            client.entry_reader(TOPIC)
         wait_until(lambda: broker.of(commands.CloseConsumer))
 
 
@@ -226,7 +226,7 @@ def test_a_refusal_is_told_by_its_class(code, kind):
         with pytest.raises(kind):
             client.acknowledge(TOPIC, "s", MessageId(1, 1))
         with pytest.raises(kind):
-            client.reader(TOPIC)
+            client.entry_reader(TOPIC)
         if code != 5:
             with pytest.raises(kind):
                 client.subscribe_durably(TOPIC, "s")
