@@ -203,9 +203,9 @@ def test_an_end_that_was_deleted_is_lost_data(pulsar_standalone, name):
         admin = f"/v2/persistent/public/default/{name}"
         call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")  # begins another ledger
         call(pulsar_standalone.admin_url, "DELETE", f"{admin}/truncate")
-        with client.reader(name, start=ids[0]) as reader:
-            with pytest.raises(DataLost, match="have been deleted"):
-                list(reader.read_to(ids[2]))
+        reader = client.reader(name, start=ids[0])
+        with reader, pytest.raises(DataLost, match="have been deleted"):
+            list(reader.read_to(ids[2]))
 
 
 def test_a_terminated_topic_ends(client, name, pulsar_standalone):
