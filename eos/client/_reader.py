@@ -6,6 +6,7 @@ first entry of one that is open.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 import uuid
@@ -212,17 +213,18 @@ class Reader:
         try:
             connection = self._connection or self._connect()
             entries, notices = connection.receive(wait_s)
-            self._buffer = connection.buffer
-            if entries:
-                self._acknowledge(connection, entries)
         except ConnectionLost:
             self._disconnect()
             return False
+        self._buffer = connection.buffer
         for entry in entries:
             # With a start past its end the broker delivers the whole topic again (measured).
             if self._position is None or entry.id.place >= self._position:
                 self._position = _behind(entry.id)
                 self._waiting.append(entry)
+        if entries:
+            with contextlib.suppress(ConnectionLost):  # found out behind what has come
+                self._acknowledge(connection, entries)
         for notice in notices:
             if isinstance(notice, commands.CloseConsumer):
                 self._disconnect()
