@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pulsar
 import pyarrow as pa
+from pulsar.schema import BytesSchema
 from pyspark.sql import DataFrame, Row
 
 from bench.setting import Setting
@@ -42,10 +43,36 @@ def write_by_pulsar_client(df: DataFrame, service_url: str, topic: str) -> None:
     as far as it goes; at-least-once, and nothing in common between the tasks."""
     columns = df.columns
 
+    def message(row: Row) -> dict[str, Any]:
+        options = {"content": row.value.encode()}
+        if "key" in columns:
+            options |= {"partition_key": row.key, "event_timestamp": row.event_time}
+        if "properties" in columns:
+            options["properties"] = row.properties
+        return options
+
+    send_by_pulsar_client(df, service_url, topic, message)
+
+
+def send_by_pulsar_client(
+    df: DataFrame,
+    service_url: str,
+    topic: str,
+    message: Callable[[Row], dict[str, Any]],
+    schema: Callable[[], Any] = BytesSchema,
+) -> None:
+    """Write by a client and a producer in each task; a send that fails, fails the job.
+
+    Args:
+        message: what a producer sends a row with: the arguments by name.
+        schema: makes the producer's, in the task: it can't be sent there.
+    """
+
     def send(rows: Iterable[Row]) -> None:
         client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         producer = client.create_producer(
             topic,
+            schema=schema(),
             batching_enabled=True,
             batching_max_messages=10_000,
             batching_max_allowed_size_in_bytes=1 << 20,
@@ -62,12 +89,7 @@ def write_by_pulsar_client(df: DataFrame, service_url: str, topic: str) -> None:
 
         try:
             for row in rows:
-                options = {}
-                if "key" in columns:
-                    options = {"partition_key": row.key, "event_timestamp": row.event_time}
-                if "properties" in columns:
-                    options["properties"] = row.properties
-                producer.send_async(row.value.encode(), sent, **options)
+                producer.send_async(callback=sent, **message(row))
             producer.flush()
         finally:
             client.close()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
-import pulsar
 import typer
 from pulsar.schema import AvroSchema, Double, Integer, JsonSchema, Long, Record, String
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
 
 from bench.java_client import JavaClient
-from bench.paths import EosSink
+from bench.paths import EosSink, send_by_pulsar_client
 from bench.results import machine, put_between
 from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
@@ -50,6 +49,10 @@ class Flight(Record):  # type: ignore[misc]
     distance = Integer(required=True)
     at = Long(required=True)
     tail = String()
+
+
+def _flight(row: Row) -> dict[str, Any]:
+    return {"content": Flight(**row.asDict())}
 
 
 def records(setting: Setting, count: int) -> DataFrame:
@@ -107,7 +110,9 @@ def _paths(setting: Setting, java: JavaClient) -> dict[str, Callable[[str, int],
 
     def pulsar_client(schema: Any, topic: str, count: int) -> float:
         df = records(setting, count)
-        return count / timed_s(lambda: _write_by_pulsar_client(df, url, topic, schema))
+        return count / timed_s(
+            lambda: send_by_pulsar_client(df, url, topic, _flight, partial(schema, Flight))
+        )
 
     return {
         **{name: partial(eos, schema) for name, (_, schema) in _PATHS.items()},
@@ -116,29 +121,6 @@ def _paths(setting: Setting, java: JavaClient) -> dict[str, Callable[[str, int],
         "java_avro": partial(java.records_per_s, "avro"),
         "java_json": partial(java.records_per_s, "json"),
     }
-
-
-def _write_by_pulsar_client(df: DataFrame, service_url: str, topic: str, schema: Any) -> None:
-    def send(rows: Iterable[Row]) -> None:
-        client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        producer = client.create_producer(
-            topic,
-            schema=schema(Flight),
-            batching_enabled=True,
-            batching_max_messages=10_000,
-            batching_max_allowed_size_in_bytes=1 << 20,
-            batching_max_publish_delay_ms=10,
-            block_if_queue_full=True,
-            max_pending_messages=100_000,
-        )
-        try:
-            for row in rows:
-                producer.send_async(Flight(**row.asDict()), lambda *_: None)
-            producer.flush()
-        finally:
-            client.close()
-
-    df.foreachPartition(send)
 
 
 def table(found: dict[str, dict[str, float]], rows: int) -> str:

@@ -63,7 +63,7 @@ class TracingListener(EpochListener):
             attributes=_attributes(event),
         )
         if not event.is_complete:
-            child.set_status(Status(StatusCode.ERROR))
+            child.set_status(Status(StatusCode.ERROR, "broke off: the epoch's span says why"))
         child.end(end_time=_ns(event.at))
 
     def on_state_changed(self, event: StateChanged) -> None:

@@ -173,7 +173,18 @@ def target_of(
     Raises:
         ConfigurationError: options that exclude each other, or a file that is no JSON object.
     """
-    token = None if token_file else os.environ.get("EOS_TOKEN")
+    token, password = os.environ.get("EOS_TOKEN"), os.environ.get("EOS_BASIC_PASSWORD")
+    if token and token_file:
+        raise ConfigurationError(
+            "EOS_TOKEN and --token-file (EOS_TOKEN_FILE) are both set.", hint="Set one of them."
+        )
+    if password and not basic_user:
+        raise ConfigurationError(
+            "EOS_BASIC_PASSWORD is set without a user.",
+            hint="Pass --basic-user USER, or set EOS_BASIC_USER.",
+        )
+    if service_url:
+        parse_service_url(service_url)
     return Target(
         commit_log=commit_log,
         service_url=service_url,
@@ -188,7 +199,7 @@ def target_of(
             oauth2_scope=oauth2_scope,
             oauth2_trust_certs_file=oauth2_trust_certs_file,
             basic_user=basic_user,
-            basic_password=os.environ.get("EOS_BASIC_PASSWORD") if basic_user else None,
+            basic_password=password,
             tls_trust_certs_file=tls_trust_certs_file,
             tls_certificate_file=tls_certificate_file,
             tls_private_key_file=tls_private_key_file,

@@ -19,11 +19,12 @@ def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) ->
     """A line for an epoch that was written now: its rows, bytes and time."""
     if result.status != "written" or result.records is None or result.bytes is None:
         return
-    size = f"{result.records:,} rows, {result.bytes / 1e6:,.1f} MB"
+    size = f"{result.bytes / 1e6:,.1f} MB" if result.bytes >= 100_000 else f"{result.bytes:,} bytes"
     logger.info(
-        "epoch %s of sink %s: %s, %.2f s, transaction %s",
+        "epoch %s of sink %s: %s rows, %s, %.2f s, transaction %s",
         epoch,
         sink_id,
+        f"{result.records:,}",
         size,
         result.duration_s,
         result.txn,

@@ -10,13 +10,19 @@ import pyarrow as pa
 from eos.client import Producer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
-from eos.schemas import KeyValueSchema, Schema, SchemaWriter, side_by_side
+from eos.schemas import Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
 from sinks._at_once import at_once
 
 _NO_SCHEMA: Final = (
     "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "
     "for example."
+)
+
+_NO_UPDATES: Final = (
+    "Producers may not register schemas in this namespace. Ask its operator to upload this one "
+    "(pulsar-admin schemas upload), or to let producers do it: pulsar-admin namespaces "
+    "set-is-allow-auto-update-schema --enable {namespace}."
 )
 
 
@@ -42,6 +48,7 @@ class TaskSchemas:
 
         Raises:
             InputError: the columns can't be written to one of them.
+            IncompatibleSchema: they stand for something else than what it has.
         """
         if self._schema is None:
             return
@@ -62,14 +69,7 @@ class TaskSchemas:
             return batch
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         encode = self._writers[_base(topic)].encode
-        if not isinstance(self._schema, KeyValueSchema):
-            columns["value"] = encode(columns["value"])
-        elif self._schema.is_inline:
-            columns["value"] = encode(_pairs(columns))
-            del columns["key"]
-        else:
-            columns["key"], columns["value"] = encode(_pairs(columns)).flatten()
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(self._schema.encode_columns(columns, encode))
 
     def producers(self, topics: Iterable[str], txn: Transaction) -> dict[str, Producer]:
         """A producer on each of ``topics``, registered in ``txn``.
@@ -86,16 +86,19 @@ class TaskSchemas:
             try:
                 producers = self._client.producers(names, txn=txn, schema=info)
             except IncompatibleSchema as error:
-                error.hint = _NO_SCHEMA
-                if info is not None:
-                    error.hint = side_by_side(self._registered[_base(names[0])], info)
+                error.hint = self._remedy(names[0], info, str(error))
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened
 
-
-def _pairs(columns: dict[str, pa.Array]) -> pa.StructArray:
-    return pa.StructArray.from_arrays([columns["key"], columns["value"]], names=["key", "value"])
+    def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
+        if info is None:
+            return _NO_SCHEMA
+        both = side_by_side(self._registered[_base(topic)], info)
+        if "auto updating is disabled" not in refusal:  # no code of its own
+            return both
+        name = TopicName.parse(topic)
+        return _NO_UPDATES.format(namespace=f"{name.tenant}/{name.namespace}") + both
 
 
 def _base(topic: str) -> str:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from eos.errors import InputError
-from eos.schemas import KeyValueSchema, PrimitiveSchema, Schema
+from eos.schemas import PrimitiveSchema, Schema
 
 _IN_SCHEMAS: Final = (
     BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType,
@@ -202,8 +202,8 @@ def select_columns(
 def _whole_rows(df: DataFrame, schema: Schema) -> DataFrame:
     """Whole rows as a struct ``value`` beside the columns of messages."""
     kinds = {field.name: field.dataType for field in df.schema.fields}
-    is_pair = isinstance(schema, KeyValueSchema) and {"key", "value"} <= kinds.keys()
-    if is_pair or isinstance(kinds.get("value"), StructType):
+    has_all = len(schema.columns) > 1 and kinds.keys() >= set(schema.columns)
+    if has_all or isinstance(kinds.get("value"), StructType):
         return df
     ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
     fields = [name for name in df.columns if not name.startswith(_ROW_PREFIX)]
@@ -228,10 +228,9 @@ def _encoded_columns(schema: Schema | None) -> dict[str, str]:
     """Column -> its SQL, where a schema decides about it."""
     if schema is None:
         return {}
-    names = ("key", "value") if isinstance(schema, KeyValueSchema) else ("value",)
     return {
         name: f"{_TO_JSON.format(column=name)} AS {name}" if name in schema.json_columns else name
-        for name in names
+        for name in schema.columns
     }
 
 
@@ -240,10 +239,10 @@ def _value_type(df: DataFrame, schema: Schema | None) -> pa.DataType | None:
     if schema is None:
         return None
     wanted = df.schema["value"].dataType
-    if isinstance(schema, KeyValueSchema):
+    if len(schema.columns) > 1:
         if "key" not in df.columns:
             raise InputError("There is no column 'key': a key_value schema needs one.")
-        wanted = StructType([df.schema["key"], df.schema["value"]])
+        wanted = StructType([df.schema[name] for name in schema.columns])
     _check_has_schema(wanted, "")
     kind = to_arrow_type(wanted, timezone="UTC")
     schema.writer(kind)

@@ -28,6 +28,7 @@ from eos.transport.security import Security
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
+_REFUSED: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
 _REFUSAL_BYTES: Final = 1000  # more than Pulsar says; of a trace all that helps
 _BROKERS: Final = "/admin/v2/brokers"
@@ -131,6 +132,8 @@ class Transport:
             login.forget(credentials)
         # The words of a refusal are shown, and a peer may repeat what it was sent.
         words = login.hidden(answer.body.decode("utf-8", "replace"), credentials)
+        if not login.shows_words and answer.status in _REFUSED:
+            words = ""
         return replace(answer, body=words.encode())
 
     def _follow(

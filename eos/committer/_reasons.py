@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from eos.errors import EosError, InputError, TransactionExpired, TransactionPoisoned
+from eos.errors import (
+    ConfigurationError,
+    DuplicateEpochCall,
+    EosError,
+    InputError,
+    TransactionExpired,
+    TransactionPoisoned,
+)
 from eos.protocol import Reason, ReasonKind
 
 NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")
@@ -23,6 +30,8 @@ def reason_of(error: BaseException) -> Reason:
             kind = ReasonKind.POISONED
         case InputError():
             kind = ReasonKind.INPUT
+        case ConfigurationError() | DuplicateEpochCall():
+            kind = ReasonKind.FAILED
         case EosError():
             kind = ReasonKind.BROKER
         case _:

@@ -12,7 +12,14 @@ from eos.errors import ConfigurationError
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._derive import derived
 from eos.schemas._evolve import evolved
-from eos.wire.avro import AvroType, RecordOf, check_fits, encode_avro, parse_definition
+from eos.wire.avro import (
+    AvroType,
+    RecordOf,
+    check_defaults,
+    check_fits,
+    encode_avro,
+    parse_definition,
+)
 from eos.wire.commands import SchemaInfo, SchemaType
 
 
@@ -26,7 +33,7 @@ class AvroSchema(Schema):
             is; else it is extended.
 
     Raises:
-        ConfigurationError: the definition is not Avro.
+        ConfigurationError: the definition is not Avro, or a default is not of its field's type.
     """
 
     definition: str | None = None
@@ -42,11 +49,13 @@ class AvroSchema(Schema):
                 f"The definition is of type {type(self.definition).__name__}: it is JSON text.",
                 hint="For objects: json.dumps(definition).",
             )
-        if not isinstance(parse_definition(self.definition), RecordOf):
+        kind = parse_definition(self.definition)
+        if not isinstance(kind, RecordOf):
             raise ConfigurationError(
                 "The definition is no record.",
                 hint="For single values choose a schema by name: 'string', 'int64' and so on.",
             )
+        check_defaults(kind)
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``."""

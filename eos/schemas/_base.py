@@ -29,9 +29,21 @@ class Schema(ABC):
     """What values are: chosen once for a sink, and sent to the tasks."""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are encoded: of more than one, ``writer`` and ``encode`` take a
+        struct."""
+        return ("value",)
+
+    @property
     def json_columns(self) -> tuple[str, ...]:
-        """Those of ``key`` and ``value`` that ``encode`` takes as JSON text, made by Spark."""
+        """Those of ``columns`` that ``encode`` takes as JSON text, made by Spark."""
         return ()
+
+    def encode_columns(
+        self, rows: dict[str, pa.Array], encode: Callable[[pa.Array], pa.Array]
+    ) -> dict[str, pa.Array]:
+        """The columns of messages, those of ``columns`` as bytes by a writer's ``encode``."""
+        return {**rows, "value": encode(rows["value"])}
 
     @abstractmethod
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
@@ -39,5 +51,6 @@ class Schema(ABC):
 
         Raises:
             InputError: such a column can't be written; the field is named.
+            IncompatibleSchema: it can't be written by what is registered.
             ConfigurationError: the schema itself is wrong.
         """

@@ -30,6 +30,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eos.errors import InputError
+from eos.wire.sql_names import sql_name
 
 TOP_NAME: Final = "Row"
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -52,7 +53,7 @@ def check_is_record(column: pa.DataType) -> None:
     """Raise ``InputError`` when values of that type are no records."""
     if not pa.types.is_struct(column):
         raise InputError(
-            f"The value is {column}: a schema of records takes a struct.",
+            f"The value is {sql_name(column)}: a schema of records takes a struct.",
             hint="Leave out the column 'value', so that whole rows are written; or make it a "
             "struct: struct(a, b) AS value.",
         )
@@ -91,7 +92,8 @@ class _Derivation:
         if types.is_map(column):
             if not (types.is_string(column.key_type) or types.is_large_string(column.key_type)):
                 raise InputError(
-                    f"Column {path!r} is a map whose keys are {column.key_type}: only text can be.",
+                    f"Column {path!r} is a map whose keys are {sql_name(column.key_type)}: "
+                    "only text can be.",
                     hint=f"Cast the keys: transform_keys({path}, (k, v) -> CAST(k AS STRING)).",
                 )
             values = self._type(column.item_type, name, f"{path}{{}}")
@@ -99,7 +101,7 @@ class _Derivation:
         scalar = self._scalar(column)
         if scalar is None:
             raise InputError(
-                f"Column {path!r} is {column}, which no schema has.",
+                f"Column {path!r} is {sql_name(column)}, which no schema has.",
                 hint="Cast it, to string for example, or drop it.",
             )
         return scalar

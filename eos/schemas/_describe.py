@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from eos.errors import ConfigurationError
+from eos.schemas._key_value import parts
+from eos.schemas._protobuf import message_class, parsed_data
 from eos.wire.avro import AvroType, RecordOf, Union, describe_type, parse_definition
 from eos.wire.commands import SchemaInfo, SchemaType
 
@@ -40,17 +44,28 @@ def _kind(info: SchemaInfo | None) -> str:
 
 
 def _fields(info: SchemaInfo | None) -> dict[str, str]:
-    """Field -> its type in words; empty for what is no record in Avro's language."""
-    if info is None or info.type not in (SchemaType.AVRO, SchemaType.JSON):
-        return {}
-    try:
-        kind = parse_definition(info.data.decode())
-    except (ConfigurationError, UnicodeDecodeError):
-        return {}
-    return dict(_described(kind, ()))
+    """Field -> its type in words; empty for single values, and for what can't be read."""
+    match info:
+        case SchemaInfo(type=SchemaType.AVRO | SchemaType.JSON, data=data):
+            try:
+                kind = parse_definition(data.decode())
+            except (ConfigurationError, UnicodeDecodeError):
+                return {}
+            return dict(_avro_fields(kind, ()))
+        case SchemaInfo(type=SchemaType.PROTOBUF_NATIVE, data=data):
+            known = parsed_data(data)
+            return {} if known is None else dict(_message_fields(message_class(*known).DESCRIPTOR))
+        case SchemaInfo(type=SchemaType.KEY_VALUE):
+            found: dict[str, str] = {}
+            for name, part in zip(("key", "value"), parts(info), strict=True):
+                found[name] = _kind(part)
+                inner = _fields(part).items()
+                found |= {f"{name}.{field}": kind for field, kind in inner}
+            return found
+    return {}
 
 
-def _described(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _avro_fields(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Each field, those of records in it behind it; a type of its own fields ends at a depth."""
     branches = kind.branches if isinstance(kind, Union) else (kind,)
     for record in branches:
@@ -58,4 +73,26 @@ def _described(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, str
             for field in record.fields:
                 inner = (*path, field.name)
                 yield ".".join(inner), describe_type(field.type)
-                yield from _described(field.type, inner)
+                yield from _avro_fields(field.type, inner)
+
+
+def _message_fields(message: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """As Protobuf's language has them, numbers too: readers go by these."""
+    if len(path) == _MAX_DEPTH:
+        return
+    for field in message.fields:
+        inner, of = (*path, field.name), field.message_type
+        if of is not None and of.GetOptions().map_entry:
+            pair = of.fields_by_name
+            kind, of = f"map<{_type_name(pair['key'])},{_type_name(pair['value'])}>", None
+        else:
+            kind = ("repeated " if field.is_repeated else "") + _type_name(field)
+        yield ".".join(inner), f"{kind} = {field.number}"
+        if of is not None and of.file.package != "google.protobuf":
+            yield from _message_fields(of, inner)
+
+
+def _type_name(field: Any) -> str:
+    named = field.message_type or field.enum_type
+    scalar = FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+    return scalar if named is None else str(named.name)

@@ -8,6 +8,7 @@ in the properties.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -56,21 +57,37 @@ class KeyValueSchema(Schema):
             raise ConfigurationError(f"encoding={self.encoding!r}: it is 'separated' or 'inline'.")
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """See ``Schema``."""
+        return ("key", "value")
+
+    @property
     def json_columns(self) -> tuple[str, ...]:
         """See ``Schema``."""
         pairs = (("key", self.key), ("value", self.value))
         return tuple(name for name, one in pairs if one is not None and one.json_columns)
 
+    def encode_columns(
+        self, rows: dict[str, pa.Array], encode: Callable[[pa.Array], pa.Array]
+    ) -> dict[str, pa.Array]:
+        """See ``Schema``; with ``inline`` no column ``key`` is left."""
+        others = {name: column for name, column in rows.items() if name not in self.columns}
+        pairs = [rows[name] for name in self.columns]
+        encoded = encode(pa.StructArray.from_arrays(pairs, names=list(self.columns)))
+        if self._is_inline:
+            return {**others, "value": encoded}
+        keys, values = encoded.flatten()
+        return {**others, "key": keys, "value": values}
+
     @property
-    def is_inline(self) -> bool:
-        """Whether the key stands in the value."""
+    def _is_inline(self) -> bool:
         return self.encoding == "inline"
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``; ``column`` is a struct of ``key`` and ``value``, and ``encode`` gives one
         of their bytes, or with ``inline`` both in one."""
         _check_encoding(registered, self.encoding)
-        known_key, known_value = _parts(registered)
+        known_key, known_value = parts(registered)
         key = _writer(self.key, column.field("key").type, known_key)
         value = _writer(self.value, column.field("value").type, known_value)
         info = SchemaInfo(
@@ -92,7 +109,7 @@ class KeyValueSchema(Schema):
                     hint="Filter such rows out, or fill the key.",
                 )
             keys, values = key.encode(keys), value.encode(values)
-            if self.is_inline:
+            if self._is_inline:
                 return _inline(keys, values)
             binary = [_binary(one) for one in (keys, values)]
             return pa.StructArray.from_arrays(binary, names=["key", "value"])
@@ -155,7 +172,7 @@ def _check_encoding(registered: SchemaInfo | None, encoding: str) -> None:
         )
 
 
-def _parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
+def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
     """The two schemas of a registered pair; None where there is none that we understand."""
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return None, None

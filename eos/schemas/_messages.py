@@ -25,6 +25,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from eos.errors import InputError
 from eos.schemas._derive import TOP_NAME, check_is_record, check_names
+from eos.wire.sql_names import sql_name
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -144,7 +145,8 @@ def _set_type(
         made.type = _SCALARS[str(kind)]
     else:
         raise InputError(
-            f"Column {path!r} is {kind}, which a Protobuf message made of columns does not have.",
+            f"Column {path!r} is {sql_name(kind)}, which a Protobuf message made of columns does "
+            "not have.",
             hint="Cast it: a decimal or a date to string, for example.",
         )
 
@@ -176,7 +178,9 @@ def _uses_timestamps(declared: Any) -> bool:
 def why_not(descriptor: Any, column: pa.DataType, path: str = "") -> str:
     """Why rows of ``column`` can't be messages of ``descriptor``, in a sentence; "" if they can."""
     if not pa.types.is_struct(column):
-        return f"The value is {column}; the schema has the message {descriptor.full_name}."
+        return (
+            f"The value is {sql_name(column)}; the schema has the message {descriptor.full_name}."
+        )
     for field in column:
         where = f"{path}.{field.name}".lstrip(".")
         declared = descriptor.fields_by_name.get(field.name)
@@ -190,7 +194,7 @@ def why_not(descriptor: Any, column: pa.DataType, path: str = "") -> str:
 
 def _why_not_field(declared: Any, kind: pa.DataType, path: str) -> str:
     types, message = pa.types, declared.message_type
-    mismatch = f"Column {path!r} is {kind}; the message has another type there."
+    mismatch = f"Column {path!r} is {sql_name(kind)}; the message has another type there."
     if message is not None and message.GetOptions().map_entry:
         if not types.is_map(kind):
             return mismatch

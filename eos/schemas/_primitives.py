@@ -18,6 +18,7 @@ from eos.errors import InputError
 from eos.schemas._base import Schema, SchemaWriter
 from eos.wire.columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
 from eos.wire.commands import SchemaInfo, SchemaType
+from eos.wire.sql_names import sql_name
 
 _MILLIS_A_DAY: Final = 86_400_000
 
@@ -64,7 +65,7 @@ class PrimitiveSchema(Schema):
         primitive = _PRIMITIVES[self.name]
         if not primitive.takes(column):
             raise InputError(
-                f"The value is {column}: schema {self.name!r} does not take it.",
+                f"The value is {sql_name(column)}: schema {self.name!r} does not take it.",
                 hint=f"Cast it, or choose the schema {name_for(column)!r}.",
             )
         info = SchemaInfo(name=self.name, type=primitive.type)

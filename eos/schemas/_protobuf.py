@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -16,8 +17,9 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, EncodeError
 
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas._base import Schema, SchemaWriter
+from eos.schemas._derive import at
 from eos.schemas._messages import derived_file, extended_file, why_not
 from eos.wire.commands import SchemaInfo, SchemaType
 
@@ -62,8 +64,13 @@ class ProtobufSchema(Schema):
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``."""
         files, message = self._files(column, registered)
-        found = _message_class(files, message)
+        found = message_class(files, message)
         why = why_not(found.DESCRIPTOR, column)
+        if why and not self.message:
+            raise IncompatibleSchema(
+                f"The topic's message can't take the rows: {why}",
+                hint="Cast the column to what the topic has, or give it another name.",
+            )
         if why:
             raise InputError(why)
         file = found.DESCRIPTOR.file.name
@@ -74,7 +81,7 @@ class ProtobufSchema(Schema):
         if self.message:
             return self.files, self.message
         if registered is not None and registered.type == SchemaType.PROTOBUF_NATIVE:
-            known = _parsed(registered.data)
+            known = parsed_data(registered.data)
             if known is not None:
                 return extended_file(*known, column)
         return derived_file(column, _FILE)
@@ -90,18 +97,23 @@ def _data(files: bytes, message: str, file: str) -> bytes:
     ).encode()
 
 
-def _parsed(data: bytes) -> tuple[bytes, str] | None:
+def parsed_data(data: bytes) -> tuple[bytes, str] | None:
     """The descriptors and the message of registered data, if they are such."""
     try:
         known = json.loads(data)
         files, message = base64.b64decode(known["fileDescriptorSet"]), known["rootMessageTypeName"]
-        _message_class(files, message)
+        message_class(files, message)
     except (ValueError, KeyError, TypeError, RecursionError, ConfigurationError):
         return None
     return files, message
 
 
-def _message_class(files: bytes, message: str) -> Any:
+def message_class(files: bytes, message: str) -> Any:
+    """The class of that message.
+
+    Raises:
+        ConfigurationError: the descriptors don't have it, or are none.
+    """
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
@@ -112,44 +124,67 @@ def _message_class(files: bytes, message: str) -> Any:
 
 
 def _encode(message: Any, values: pa.Array) -> pa.Array:
-    fill = _filler(message.DESCRIPTOR)
+    fill = _filler(message.DESCRIPTOR, "")
     encoded: list[bytes | None] = []
     for row in values.to_pylist():
         if row is None:
             encoded.append(None)
             continue
         made = message()
+        fill(made, row)
         try:
-            fill(made, row)
             encoded.append(made.SerializeToString(deterministic=True))
-        except (ValueError, TypeError, EncodeError):
-            # The library's text would show the data.
+        except EncodeError:
+            missing = ", ".join(map(repr, _missing_fields(made)))
             raise InputError(
-                "A row can't be written as the Protobuf message: a number out of range, a null in "
-                "a list or in a required field, or text that is not UTF-8 or no name of its enum."
+                f"Columns {missing} are null in a row, or not there: the message requires them.",
+                hint="Fill them (coalesce), or change the message.",
             ) from None
     return pa.array(encoded, pa.binary())
 
 
-def _filler(descriptor: Any) -> Callable[[Any, dict[str, Any]], None]:
-    """A function that sets a message's fields from a row."""
+def _missing_fields(message: Any) -> list[str]:
+    found = message.FindInitializationErrors()
+    # Keys of maps are data.
+    return sorted({re.sub(r"\[.*\]", "[]", path, flags=re.DOTALL) for path in found})
+
+
+def _filler(descriptor: Any, path: str) -> Callable[[Any, dict[str, Any]], None]:
+    """A function that sets a message's fields from a row; ``path``: of the message."""
     setters: dict[str, Callable[[Any, Any], None]] = {}
+    fields = descriptor.fields_by_name
 
     def fill(message: Any, row: dict[str, Any]) -> None:
         for name, value in row.items():
             if value is None:
                 continue
             if name not in setters:  # not before: a message may hold messages of its own type
-                setters[name] = _setter(descriptor.fields_by_name[name])
-            setters[name](message, value)
+                setters[name] = _setter(fields[name], at(path, name))
+            try:
+                setters[name](message, value)
+            except (ValueError, TypeError, AttributeError):
+                # The library's text would show the data.
+                raise InputError(_refusal(fields[name], at(path, name))) from None
 
     return fill
 
 
-def _setter(field: Any) -> Callable[[Any, Any], None]:
+def _refusal(field: Any, path: str) -> str:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        field = field.message_type.fields_by_name["value"]
+    if field.enum_type is not None:
+        names = ", ".join(one.name for one in field.enum_type.values)
+        return f"Column {path!r} has a value that is none of {names}."
+    return (
+        f"Column {path!r} has a value that the message does not take: a number out of range, or a "
+        "null in a list or map."
+    )
+
+
+def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
     name, inner = field.name, field.message_type
     if inner is not None and inner.GetOptions().map_entry:
-        return _map_setter(name, inner.fields_by_name["value"])
+        return _map_setter(name, inner.fields_by_name["value"], path)
     if inner is None:
         if field.is_repeated:
             return lambda message, value: getattr(message, name).extend(value)
@@ -158,7 +193,7 @@ def _setter(field: Any) -> Callable[[Any, Any], None]:
         if field.is_repeated:
             return lambda message, value: _add_moments(getattr(message, name), value)
         return lambda message, value: getattr(message, name).FromDatetime(value)
-    fill = _filler(inner)
+    fill = _filler(inner, path)
 
     def add(message: Any, value: Any) -> None:
         for one in value:
@@ -176,10 +211,10 @@ def _add_moments(target: Any, moments: list[Any]) -> None:
         target.add().FromDatetime(one)
 
 
-def _map_setter(name: str, value: Any) -> Callable[[Any, Any], None]:
+def _map_setter(name: str, value: Any, path: str) -> Callable[[Any, Any], None]:
     if value.message_type is None:
         return lambda message, pairs: getattr(message, name).update(dict(pairs))
-    fill = _filler(value.message_type)
+    fill = _filler(value.message_type, path)
 
     def put(message: Any, pairs: Any) -> None:
         for key, one in pairs:

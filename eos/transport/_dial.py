@@ -121,7 +121,7 @@ def _left(deadline: float) -> float:
 
 
 def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> ConfigurationError:
-    trust_option = _ADVICE[target.option].trust_option
+    trust_option, words = _ADVICE[target.option].trust_option, error.verify_message.rstrip(".")
     hint = f"Set {trust_option} to the PEM file of the authority that signed it."
     if "mismatch" in error.verify_message:
         hint = f"Use a host name in {target.option} that the certificate holds."
@@ -133,5 +133,5 @@ def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> Configurat
             "it, has to be renewed."
         )
     return ConfigurationError(
-        f"The certificate of {target.name} can't be verified: {error.verify_message}.", hint=hint
+        f"The certificate of {target.name} can't be verified: {words}.", hint=hint
     )

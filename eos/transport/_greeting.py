@@ -56,7 +56,13 @@ class Greeting:
         if isinstance(error, Unauthorized):
             self._login.forget(self._sent)
             hint = self._login.advice(self._sent)
-        return type(error)(self._login.hidden(error.message, self._sent), hint=hint)
+        return type(error)(self._shown(error.message), hint=hint)
+
+    def _shown(self, message: str) -> str:
+        if self._login.shows_words:
+            return self._login.hidden(message, self._sent)
+        ours, bracket, _ = message.partition(" (")  # behind it stand the peer's words
+        return f"{ours}." if bracket else ours
 
     def answer(self) -> commands.AuthResponse:
         """AUTH_RESPONSE with fresh authentication data.

@@ -27,6 +27,9 @@ class Login(ABC):
     exposes: ClassVar[str | None] = None
     """What whoever sees ``credentials`` has got, in a word; None: nothing."""
 
+    shows_words: ClassVar[bool] = True
+    """Whether what a peer says when it refuses us may be shown, as ``hidden`` leaves it."""
+
     @abstractmethod
     def credentials(self, timeout_s: float) -> bytes:
         """What CONNECT and AUTH_RESPONSE carry, as fresh as can be had.
@@ -49,11 +52,7 @@ class Login(ABC):
 
     def hidden(self, text: str, credentials: bytes) -> str:
         """``text`` of a peer, which may repeat what it was sent, without that."""
-        header = (self.http_authorization(credentials) or "").partition(" ")[2]
-        for secret in (credentials.decode(), header, credentials.decode().partition(":")[2]):
-            if secret:
-                text = text.replace(secret, f"<{self.exposes}>")
-        return text
+        return text.replace(credentials.decode(), f"<{self.exposes}>") if credentials else text
 
 
 class Anonymous(Login):
@@ -158,13 +157,15 @@ class ByPassword(Login):
 
     method_name = "basic"
     exposes = "password"
+    shows_words = False
 
     def __post_init__(self) -> None:
-        # A colon: Pulsar's own provider splits at each of them, and takes two parts only.
-        if not self.user or not self.password or ":" in self.user + self.password:
-            raise ConfigurationError(
-                "basic_user and basic_password must not be empty, nor have a colon in them."
-            )
+        for name, text in (("basic_user", self.user), ("basic_password", self.password)):
+            # A colon: Pulsar's own provider splits at each of them, and takes two parts only.
+            if not isinstance(text, str) or not text or ":" in text or not text.isprintable():
+                raise ConfigurationError(
+                    f"{name} has to be text without a colon or control characters, not empty."
+                )
 
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
         """``user:password``."""
@@ -173,6 +174,12 @@ class ByPassword(Login):
     def advice(self, credentials: bytes) -> str:  # noqa: ARG002
         """See ``Login``."""
         return "Check basic_user and basic_password."
+
+    def hidden(self, text: str, credentials: bytes) -> str:
+        """``text``, or nothing of it if the password is there: so short a word as it may be would
+        show by the gap where it was."""
+        secrets = (self.password, base64.b64encode(credentials).decode())
+        return "" if any(secret in text for secret in secrets) else text
 
     def http_authorization(self, credentials: bytes) -> str:
         """See ``Login``."""

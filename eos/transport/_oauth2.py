@@ -8,6 +8,7 @@ TLS, and no redirect is followed. A process keeps one token for all of its conne
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -154,7 +155,7 @@ def _read_client(file: str) -> tuple[str, str]:
     """Client id and secret. The text of an error of JSON might show them: only its kind is told."""
     hint = "It is a JSON object with client_id and client_secret, on the driver and each executor."
     try:
-        client = json.loads(Path(file).read_text(encoding="utf-8"))
+        client = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise Unauthorized(
             f"oauth2_credentials_file {file}: {type(error).__name__}.", hint=hint
@@ -244,8 +245,9 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 def _life_s(answer: dict[str, Any]) -> float:
     said = answer.get("expires_in")
-    if isinstance(said, str) and said.isdecimal() and len(said) < 10:  # some servers quote it
-        said = int(said)
+    if isinstance(said, str):  # some servers quote it
+        with contextlib.suppress(ValueError):
+            said = float(said)
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < _MAX_LIFE_S:
         return 0.0
     return float(said)

@@ -95,6 +95,10 @@ class Connection:
     def _handshake(self, timeout_s: float, proxy_to: str | None) -> None:
         deadline = time.monotonic() + timeout_s
         connect = self._greeting.connect(proxy_to, timeout_s=timeout_s)
+        if time.monotonic() > deadline:
+            raise ConnectionLost(
+                f"Connecting to {self.address}: to have a token took all of {timeout_s:.1f} s."
+            )
         try:
             connected = self._ask(
                 CONNECT,

@@ -147,13 +147,14 @@ def test_what_is_no_admin_url_is_refused_and_not_repeated(url):
 PASSWORD = Security(basic_user="spark", basic_password=SECRET)
 
 
-def test_a_password_goes_along_hidden_where_the_api_repeats_it_and_not_in_the_clear(server):
+def test_a_password_goes_along_and_an_answer_that_repeats_it_is_not_shown(server):
     server.answer = lambda _: (500, {}, f"Who is {server.asked[-1][1]}, {SECRET}?".encode())
     with pytest.raises(BrokerNotReady) as caught:
         ask(AdminClient(server.url(), PASSWORD, timeout_s=10))
     sent = base64.b64encode(f"spark:{SECRET}".encode()).decode()
     assert server.asked[0][1] == f"Basic {sent}"
-    assert caught.value.__notes__ == ["Who is Basic <password>, <password>?"]
+    assert not hasattr(caught.value, "__notes__")
+    assert SECRET not in str(caught.value)
     with pytest.raises(ConfigurationError, match="the password would go over the network in the"):
         AdminClient("http://broker:8080", PASSWORD, timeout_s=1, service=TLS)
 

@@ -15,9 +15,18 @@ from datetime import UTC, datetime
 import pytest
 
 from eos.committer import _courier
-from eos.errors import Fenced, InDoubt, InputError, TransactionPoisoned
+from eos.committer._reasons import reason_of
+from eos.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    DuplicateEpochCall,
+    Fenced,
+    InDoubt,
+    InputError,
+    TransactionPoisoned,
+)
 from eos.events import EpochListener, EpochOutcome, StateChanged
-from eos.protocol import BATCH
+from eos.protocol import BATCH, ReasonKind
 from eos.steps import Step
 from tests.support.plain_driver import QUERY
 from tests.support.watched import Doubtful, FolderDriver, Notes, folder_kind
@@ -337,3 +346,18 @@ def test_one_line_is_logged_for_each_state_with_its_fields(tmp_path, caplog):
     assert (last.rows, last.reason, last.transaction) == (3, None, None)
     assert last.getMessage() == "sink orders, query batch, epoch 7, attempt 1: COMMITTED"
     assert records[0].getMessage() == "sink orders: CLAIMED"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConfigurationError("there is no such option"), ReasonKind.FAILED),
+        (DuplicateEpochCall("called twice"), ReasonKind.FAILED),
+        (InputError("no such column"), ReasonKind.INPUT),
+        (TransactionPoisoned("in doubt"), ReasonKind.POISONED),
+        (ConnectionLost("gone"), ReasonKind.BROKER),
+        (ValueError("of the user"), ReasonKind.FAILED),
+    ],
+)
+def test_the_broker_is_the_reason_only_of_what_it_did(error, kind):
+    assert reason_of(error).kind is kind

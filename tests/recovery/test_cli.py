@@ -50,13 +50,30 @@ def test_a_secret_is_no_option_and_whoever_tries_does_not_see_it_again(recovery,
     assert "hunter2" not in ended.out + ended.err
 
 
+PASSWORD = "EOS_BASIC_PASSWORD"
+
+
+@pytest.mark.parametrize("url", ["pulsar://h:1?token=hunter2", "http://h", "pulsar://h:x"])
+def test_a_service_url_that_is_none_is_refused_by_each_verb(recovery, tmp_path, url):
+    for verb in (("status",), ("doctor",), ("show", "sink")):
+        ended = recovery(*verb, "--commit-log", tmp_path, "--service-url", url)
+        assert ended.code == 64
+        assert "service_url" in ended.err
+        assert "hunter2" not in ended.out + ended.err
+
+
 def test_half_a_login_is_named(recovery, tmp_path, monkeypatch):
-    monkeypatch.setenv("EOS_BASIC_PASSWORD", "hunter2")
-    for options, needs in (
-        (("--basic-user", "a", "--token-file", "b"), "not token_file and basic_user"),
-        (("--oauth2-issuer-url", "https://a"), "oauth2_credentials_file go together"),
-        (("--oauth2-issuer-url", "http://a", "--oauth2-credentials-file", "b"), "https://"),
+    for options, variable, needs in (
+        (("--basic-user", "a", "--token-file", "b"), PASSWORD, "not token_file and basic_user"),
+        ((), PASSWORD, "EOS_BASIC_PASSWORD is set without a user"),
+        (("--token-file", "b"), "EOS_TOKEN", "EOS_TOKEN and --token-file"),
+        (("--oauth2-issuer-url", "https://a"), None, "oauth2_credentials_file go together"),
+        (("--oauth2-issuer-url", "http://a", "--oauth2-credentials-file", "b"), None, "https://"),
     ):
+        for name in (PASSWORD, "EOS_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        if variable is not None:
+            monkeypatch.setenv(variable, "hunter2")
         ended = recovery("status", "--commit-log", tmp_path, *options)
         assert ended.code == 64
         assert needs in ended.err

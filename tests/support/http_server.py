@@ -62,10 +62,17 @@ class _Handler(BaseHTTPRequestHandler):
 def scripted_server() -> Iterator[ScriptedServer]:
     """A running one."""
     running = ScriptedServer()
+    with serving(running):
+        yield running
+
+
+@contextmanager
+def serving(running: ThreadingHTTPServer) -> Iterator[None]:
+    """``running`` answers until the end of the block."""
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield running
+        yield
     finally:
         running.shutdown()
         running.server_close()

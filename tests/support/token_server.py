@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +18,7 @@ from urllib.parse import parse_qs
 
 import trustme
 
-from tests.support.http_server import Answer
+from tests.support.http_server import Answer, serving
 from tests.support.tokens import token
 
 METADATA = "/realm/.well-known/openid-configuration"
@@ -127,11 +126,5 @@ class _Handler(BaseHTTPRequestHandler):
 def token_server(folder: Path, secret: str) -> Iterator[TokenServer]:
     """A running one; its files go to ``folder``."""
     running = TokenServer(folder, secret)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(running):
         yield running
-    finally:
-        running.shutdown()
-        running.server_close()
-        thread.join()

@@ -270,6 +270,21 @@ def test_a_broker_that_repeats_what_it_was_sent_is_not_quoted():
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize("password", ["role", "r", "a", SECRET])
+def test_a_password_does_not_show_by_the_gap_where_it_is_hidden(password):
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.send(commands.Error(request_id=2**64 - 1, error=3, message="no role a found"))
+
+    security = Security(basic_user="spark", basic_password=password)
+    with ScriptedBroker(script) as broker, pytest.raises(Unauthorized) as caught:
+        open_connection(broker, security)
+    assert caught.value.message == (
+        f"Connecting to {broker.address}: the broker answered with code 3."
+    )
+    assert "Check basic_user and basic_password" in str(caught.value)
+
+
 def test_a_token_that_can_not_be_had_leaves_nothing_open():
     def fail() -> str:
         raise KeyError(SECRET)

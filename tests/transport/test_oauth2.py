@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -83,13 +84,15 @@ def test_a_token_that_a_peer_refused_is_not_used_again(server):
     assert login.credentials(10) == server.given[1].encode() != first
 
 
-@pytest.mark.parametrize("said", [None, 0, -5, "soon", "3600", True, 1e400, [], 10**12], ids=str)
+@pytest.mark.parametrize(
+    "said", [None, 0, -5, "soon", "3600", "3600.5", True, 1e400, "inf", [], 10**12], ids=str
+)
 def test_a_token_is_kept_only_as_long_as_the_server_says(server, said):
     body = json.dumps({"access_token": "abc", "expires_in": said}).encode()
     server.instead[TOKEN] = (200, {}, body)
     assert fetch(server) == "abc"
     del server.instead[TOKEN]
-    assert (fetch(server) == "abc") == (said == "3600")
+    assert (fetch(server) == "abc") == (said in ("3600", "3600.5"))
 
 
 def test_a_rotated_client_secret_is_read_for_the_next_token(server):
@@ -97,6 +100,12 @@ def test_a_rotated_client_secret_is_read_for_the_next_token(server):
     with pytest.raises(Unauthorized):
         fetch(server)
     server.write_credentials(SECRET)
+    assert fetch(server) == server.given[0]
+
+
+def test_a_credentials_file_may_begin_with_a_byte_order_mark(server):
+    path = Path(server.options()["oauth2_credentials_file"])
+    path.write_text(path.read_text(), encoding="utf-8-sig")
     assert fetch(server) == server.given[0]
 
 

@@ -112,6 +112,15 @@ def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
     assert re.search(says, Security(token="x").login.advice(sent.encode()))
 
 
+@pytest.mark.parametrize("odd", ["", "a:b", "a\nb", "a\0b", "a\ud800", b"bytes", 5])
+@pytest.mark.parametrize("name", ["basic_user", "basic_password"])
+def test_a_user_or_password_that_cannot_be_sent_is_refused_at_once(name, odd):
+    options = {"basic_user": "spark", "basic_password": "secret"} | {name: odd}
+    with pytest.raises(ConfigurationError, match=f"^{name} has to be text") as caught:
+        Security(**options)
+    assert "secret" not in str(caught.value)
+
+
 def test_what_a_peer_repeats_of_a_secret_is_hidden():
     for security in (Security(token=SECRET), Security(basic_user="spark", basic_password=SECRET)):
         login = security.login

@@ -1,5 +1,6 @@
 """Arrow columns -> Avro's binary encoding, without a loop over rows."""
 
+from eos.wire.avro._defaults import check_defaults
 from eos.wire.avro._encoder import encode_avro
 from eos.wire.avro._fits import check_fits, describe_type
 from eos.wire.avro._types import (
@@ -27,6 +28,7 @@ __all__ = [
     "Primitive",
     "RecordOf",
     "Union",
+    "check_defaults",
     "check_fits",
     "describe_type",
     "encode_avro",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import struct
-from typing import Any
+from typing import Any, Final
 
 from eos.errors import ConfigurationError
+from eos.wire.avro._fits import describe_type
 from eos.wire.avro._types import (
     NO_DEFAULT,
     AvroType,
@@ -19,45 +22,81 @@ from eos.wire.avro._types import (
     Union,
 )
 
+_WRONG: Final = (TypeError, ValueError, KeyError, AttributeError, OverflowError, struct.error)
 
-def encode_default(kind: AvroType, default: Any) -> bytes:
+
+def encode_default(kind: AvroType, default: Any, path: str) -> bytes:
     """``default``, as a definition's JSON has it, in Avro's binary encoding.
 
-    That of a union is one of its first branch (the specification, "Complex Types").
+    That of a union is one of the first branch that takes it (the specification, "Complex Types").
+
+    Args:
+        path: of the field, for the error.
 
     Raises:
         ConfigurationError: it is not of that type.
     """
     try:
         return _encode(kind, default)
-    except (TypeError, ValueError, KeyError, AttributeError, struct.error):
-        raise ConfigurationError(f"The default {default!r} is not of its field's type.") from None
+    except (*_WRONG, RecursionError):
+        raise ConfigurationError(
+            f"Field {path.lstrip('.')!r} is of type {describe_type(kind)}; its default "
+            f"{json.dumps(default)[:100]} is not."
+        ) from None
+
+
+def check_defaults(kind: AvroType) -> None:
+    """Raise ``ConfigurationError`` when a default in ``kind`` is not of its field's type."""
+    _check(kind, "", set())
+
+
+def _check(kind: AvroType, path: str, seen: set[int]) -> None:
+    match kind:
+        case Union(branches):
+            for branch in branches:
+                _check(branch, path, seen)
+        case ListOf(items):
+            _check(items, f"{path}[]", seen)
+        case MapOf(values):
+            _check(values, f"{path}{{}}", seen)
+        case RecordOf() if id(kind) not in seen:  # a record may hold records of its own type
+            seen.add(id(kind))
+            for field in kind.fields:
+                where = f"{path}.{field.name}"
+                if field.default is not NO_DEFAULT:
+                    encode_default(field.type, field.default, where)
+                _check(field.type, where, seen)
 
 
 def _encode(kind: AvroType, value: Any) -> bytes:
     match kind:
         case Primitive(name="null"):
-            return b""
+            return _of(value is None, b"")
         case Primitive(name="boolean"):
-            return bytes([bool(value)])
-        case Primitive(name="int" | "long"):
-            return _long(int(value))
-        case Primitive(name="float"):
-            return struct.pack("<f", value)
-        case Primitive(name="double"):
-            return struct.pack("<d", value)
+            return _of(isinstance(value, bool), bytes([value]))
+        case Primitive(name="int" | "long" as name):
+            limit = 1 << (31 if name == "int" else 63)
+            fits = type(value) is int and -limit <= value < limit
+            return _of(fits, _long(value))
+        case Primitive(name="float" | "double" as name):
+            packed = struct.pack("<f" if name == "float" else "<d", value)
+            return _of(not isinstance(value, bool), packed)
         case Primitive(name="string"):
             return _sized(value.encode())
         case Primitive() | Decimal(size=None):
             return _sized(value.encode("latin-1"))
-        case Decimal() | Fixed():
-            return bytes(value.encode("latin-1"))
+        case Decimal(size=size) | Fixed(size=size):
+            data: bytes = value.encode("latin-1")
+            return _of(len(data) == size, data)
         case Enum(symbols=symbols):
             return _long(symbols.index(value))
         case Union(branches):
-            return _long(0) + _encode(branches[0], value)
+            for index, branch in enumerate(branches):
+                with contextlib.suppress(*_WRONG):
+                    return _long(index) + _encode(branch, value)
+            raise TypeError
         case ListOf(items):
-            return _block([_encode(items, one) for one in value])
+            return _of(isinstance(value, list), _block([_encode(items, one) for one in value]))
         case MapOf(values):
             return _block(
                 [_sized(key.encode()) + _encode(values, one) for key, one in value.items()]
@@ -67,6 +106,12 @@ def _encode(kind: AvroType, value: Any) -> bytes:
             if any(one is NO_DEFAULT for _, one in found):
                 raise KeyError
             return b"".join(_encode(of, one) for of, one in found)
+
+
+def _of(is_right: bool, data: bytes) -> bytes:
+    if not is_right:
+        raise TypeError
+    return data
 
 
 def _long(value: int) -> bytes:

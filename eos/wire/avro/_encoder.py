@@ -138,7 +138,8 @@ class _Data:
             if child is not None:
                 self.add(field.type, child, where, f"{path}.{field.name}")
             elif field.default is not NO_DEFAULT:
-                self._constant(encode_default(field.type, field.default), where)
+                default = encode_default(field.type, field.default, f"{path}.{field.name}")
+                self._constant(default, where)
 
     def _list(self, items: AvroType, column: pa.ListArray, where: Mask | None, path: str) -> None:
         lengths = _int64(pc.list_value_length(column))

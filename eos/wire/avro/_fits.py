@@ -18,6 +18,7 @@ from eos.wire.avro._types import (
     Union,
 )
 from eos.wire.columns import BINARY_TYPES, STRING_TYPES
+from eos.wire.sql_names import sql_name
 
 _NULL = Primitive("null")
 
@@ -45,7 +46,7 @@ def branch_for(union: Union, column: pa.DataType) -> int:
         if (branch != _NULL or pa.types.is_null(column)) and not _why_not(branch, column, "")
     ]
     if not fitting:
-        raise InputError(f"No branch of a union takes {column}.")
+        raise InputError(f"No branch of a union takes {sql_name(column)}.")
     own = (index for index in fitting if not _is_stretched(union.branches[index], column))
     return next(own, fitting[0])
 
@@ -143,7 +144,7 @@ def _is_moment(column: pa.DataType, logical: str) -> bool:
 
 
 def _mismatch(kind: AvroType, column: pa.DataType, path: str) -> str:
-    return f"{_named(path)} is {column}; the schema has {describe_type(kind)} there."
+    return f"{_named(path)} is {sql_name(column)}; the schema has {describe_type(kind)} there."
 
 
 def describe_type(kind: AvroType) -> str:

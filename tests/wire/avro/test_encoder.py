@@ -416,12 +416,12 @@ RECORD = {
 @pytest.mark.parametrize(
     ("column", "text"),
     [
-        (pa.struct([("id", pa.int64())]), "Column 'id' is int64; the schema has int there"),
+        (pa.struct([("id", pa.int64())]), "Column 'id' is bigint; the schema has int there"),
         (pa.struct([("id", pa.int32()), ("x", pa.int32())]), "no field 'x'"),
         (pa.struct([("at", pa.timestamp("us", "UTC"))]), "no column for the field 'id'"),
         (pa.struct([("id", pa.int32()), ("at", pa.timestamp("us"))]), "'at' is timestamp"),
         (pa.struct([("id", pa.int32()), ("at", pa.string())]), "'at' is string"),
-        (pa.int32(), "The value is int32; the schema has record row"),
+        (pa.int32(), "The value is int; the schema has record row"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(column, text):
