@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from eos.transport._pending import CONNECT
 from eos.transport._stream import Stream, open_stream
 from eos.transport._writer import SEND_STALL_S
 from eos.transport.address import Address
-from eos.transport.connection import KEEP_ALIVE_S, MIN_MESSAGE_BYTES
+from eos.transport.connection import KEEP_ALIVE_S, MIN_MESSAGE_BYTES, AnswerT
 from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.decoding import DeliveredEntry
@@ -30,8 +30,6 @@ from eos.wire.messages import WireMessage
 
 _ENOUGH_BYTES: Final = 1024 * 1024
 """Received at once, if there is so much: what follows is done for all of it together."""
-
-AnswerT = TypeVar("AnswerT", bound=WireMessage)
 
 
 class DirectConnection:

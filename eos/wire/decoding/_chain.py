@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
+from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Int64s
 from eos.wire.decoding._heads import (
     PADDING_BYTES,
     PARTITION_KEY,
     PAYLOAD_SIZE,
     PROPERTY,
-    Bytes,
     Heads,
     Irregular,
     read_heads,

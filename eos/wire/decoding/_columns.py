@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eos.wire.batch import DecodedMessage
+from eos.wire.byte_rows import Bytes
 from eos.wire.decoding._gather import from_base64, gather, gather_properties
 from eos.wire.decoding._heads import (
     EVENT_TIME,
@@ -17,7 +18,6 @@ from eos.wire.decoding._heads import (
     PARTITION_KEY,
     PROPERTY,
     SEQUENCE_ID,
-    Bytes,
     Heads,
     Spans,
 )

@@ -12,6 +12,7 @@ import pyarrow as pa
 from eos.errors import ConfigurationError, ProtocolError
 from eos.ids import MessageId
 from eos.wire.batch import DecodedMessage, Entry, decompress
+from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Int64s
 from eos.wire.commands import MessageMetadata
 from eos.wire.decoding._chain import Payloads, find_messages
@@ -22,7 +23,7 @@ from eos.wire.decoding._columns import (
     columns_of_messages,
     signed,
 )
-from eos.wire.decoding._heads import COMPACTED_OUT, PADDING_BYTES, Bytes, Irregular
+from eos.wire.decoding._heads import COMPACTED_OUT, PADDING_BYTES, Irregular
 
 ENTRY_COLUMNS: Final = {
     "ledger": pa.int64(),

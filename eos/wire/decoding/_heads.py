@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Int64s, Mask
 from eos.wire.decoding._varints import WORD_BYTES, decode_varints, words_of
-
-Bytes = npt.NDArray[np.uint8]
 
 # Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
 PROPERTY: Final = 1 << 3 | 2
