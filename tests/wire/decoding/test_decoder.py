@@ -249,6 +249,14 @@ def framed(metadata: bytes, value: bytes = b"") -> bytes:
     return len(metadata).to_bytes(4, "big") + metadata + value
 
 
+def test_what_only_looks_like_a_message_is_none() -> None:
+    """The only one that is found in bulk lies inside of a value."""
+    laid = Laid()
+    value = b"before" + TRAPS[0] + b"after"
+    laid.add(framed(b"\x40\x05\x18" + bytes([len(value)]), value), num_messages_in_batch=1)
+    assert [line["value"] for line in laid.decode()] == [value]
+
+
 def test_many_properties_and_long_metadata_are_read() -> None:
     many = {f"name {n}": "x" * n for n in range(500)}
     laid = Laid()
