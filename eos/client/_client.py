@@ -16,6 +16,7 @@ from eos.client._entry_reader import EntryReader
 from eos.client._lookup import Lookup
 from eos.client._reader import Reader
 from eos.client._subscriptions import DurableConsumer
+from eos.client._tail import Tail
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
@@ -253,6 +254,11 @@ class PulsarClient:
         )
         reader.open()
         return reader
+
+    def tail(self, topic: str) -> Tail:
+        """The end of ``topic``, exactly that; nothing is connected before it is asked."""
+        name = str(TopicName.parse(topic))
+        return Tail(self.lookup, name, self._consumer_ids, timeout_s=self._timeout_s)
 
     def subscribe_durably(self, topic: str, subscription: str) -> None:
         """Make ``subscription`` at the first entry of ``topic``, unless it is there: it keeps all
