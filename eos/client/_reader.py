@@ -21,7 +21,6 @@ import pyarrow as pa
 from eos.client._lookup import Lookup
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
-from eos.retry import attempts
 from eos.transport.direct import DirectConnection
 from eos.wire import commands
 from eos.wire.commands import MessageIdData
@@ -246,6 +245,8 @@ class Reader:
             self._permits_used = 0
 
     def _connect(self) -> DirectConnection:
+        from eos.retry import attempts  # executors that only write have no tenacity
+
         for attempt in attempts(self._timeout_s):
             with attempt:
                 return self.open()

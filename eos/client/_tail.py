@@ -13,7 +13,6 @@ from eos.client._lookup import Lookup
 from eos.client._subscriptions import closing, subscribe
 from eos.errors import EosError
 from eos.ids import MessageId
-from eos.retry import attempts
 from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.frames import Delivery
@@ -45,6 +44,8 @@ class Tail:
             TopicNotFound: there is no such topic, or not any more.
             EosError: the broker refuses, or does not answer.
         """
+        from eos.retry import attempts  # executors that only write have no tenacity
+
         for attempt in attempts(self._timeout_s):
             with attempt:
                 return self._ask()
