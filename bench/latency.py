@@ -22,9 +22,9 @@ from bench import plain
 from bench.paths import EosSink
 from bench.setting import CORES, Setting
 from bench.spread import Spread, percentile
+from eos.client.kept import ClientOptions
 from eos.ids import TopicName
 from eos.transport.security import Security
-from sinks.clients import ClientOptions
 
 ROWS: Final = (10, 1_000, 100_000)
 _AT_A_TIME: Final = 11

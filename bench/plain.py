@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from eos.client.kept import ClientOptions, kept_client
 from eos.wire.batch import Rows, encode_batches
-from sinks.clients import ClientOptions, kept_client
 from sinks.columns import select_columns
 
 

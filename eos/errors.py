@@ -172,6 +172,10 @@ class TopicTerminated(Fatal):
     """The topic was terminated: it takes no more messages."""
 
 
+class DataLost(Fatal):
+    """What was to be read has been deleted."""
+
+
 class IncompatibleSchema(Fatal):
     """The topic's schema does not admit these messages."""
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from eos.admin import Transport, create_topic
 from eos.client import PulsarClient
+from eos.client.kept import ClientOptions
 from eos.ids import TopicName
 from eos.transport.address import parse_service_url
-from sinks.clients import ClientOptions
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 
 from eos import failpoints
 from eos.client import Producer, Transaction
+from eos.client.kept import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
@@ -41,7 +42,6 @@ from sinks._at_once import at_once
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
-from sinks.clients import ClientOptions, kept_client
 
 SUMMARY_SCHEMA = "summary string"
 """What a task gives back to Spark: one row, ``TaskSummary`` as JSON."""

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.client import PulsarClient
+from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
 from sinks._at_once import at_once
 from sinks._creation import TopicCreation
-from sinks.clients import ClientOptions
 
 _OURS = "__"
 """How the names of receipt topics, and of the broker's own ones, begin."""

@@ -12,9 +12,11 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Final, Self
 
+from eos.client._entry_reader import EntryReader
 from eos.client._lookup import Lookup
 from eos.client._reader import Reader
 from eos.client._subscriptions import DurableConsumer
+from eos.client._tail import Tail
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
@@ -23,6 +25,7 @@ from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.security import Security
 from eos.wire.commands import SchemaInfo
+from eos.wire.decoding import checked_columns
 
 _OPENED_AT_ONCE: Final = 32
 
@@ -210,22 +213,52 @@ class PulsarClient:
                 f"{topic} has {count} partitions: name one, {topic.partition(0)} for example."
             )
 
-    def reader(self, topic: str, start: MessageId | None = None) -> Reader:
+    def reader(
+        self,
+        topic: str,
+        *,
+        start: MessageId | None = None,
+        columns: Sequence[str] = ("value",),
+    ) -> Reader:
         """A reader on ``topic``, exactly that: an unpartitioned one, or one ``...-partition-n``.
+
+        ::
+
+            with client.reader(topic, columns=("key", "value")) as reader:
+                for batch in reader.read_to(reader.last_id):
+                    print(batch.num_rows)
 
         Args:
             start: the first entry that is wanted; None: the topic's first. One that is not there
                 any more is passed over without a word: compare the ids.
+            columns: which columns the batches have, as ``Reader`` says.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            ConfigurationError: there is no such column.
+        """
+        name = str(TopicName.parse(topic))
+        reader = Reader(self.lookup, name, start, checked_columns(columns), self._timeout_s)
+        reader.open()
+        return reader
+
+    def entry_reader(self, topic: str, start: MessageId | None = None) -> EntryReader:
+        """The same, of entries as they are stored.
 
         Raises:
             TopicNotFound: there is no such topic.
         """
         name = str(TopicName.parse(topic))
-        reader = Reader(
+        reader = EntryReader(
             self.lookup.broker_of(name), name, self._consumer_ids, start, timeout_s=self._timeout_s
         )
         reader.open()
         return reader
+
+    def tail(self, topic: str) -> Tail:
+        """The end of ``topic``, exactly that; nothing is connected before it is asked."""
+        name = str(TopicName.parse(topic))
+        return Tail(self.lookup, name, self._consumer_ids, timeout_s=self._timeout_s)
 
     def subscribe_durably(self, topic: str, subscription: str) -> None:
         """Make ``subscription`` at the first entry of ``topic``, unless it is there: it keeps all

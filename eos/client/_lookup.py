@@ -21,6 +21,7 @@ from eos.errors import (
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
 from eos.transport.connection import Connection
+from eos.transport.direct import DirectConnection
 from eos.transport.security import Security
 from eos.wire import commands
 
@@ -38,6 +39,7 @@ class Lookup:
     def __init__(self, service_url: str, security: Security, *, timeout_s: float) -> None:
         self._service = parse_service_url(service_url)
         self._timeout_s = timeout_s
+        self._security = security
         self._pool = Pool(security)
 
     @property
@@ -52,6 +54,21 @@ class Lookup:
             EosError: no broker answers in time, or the look-up failed.
         """
         deadline = time.monotonic() + self._timeout_s
+        return self._pool.kept(self._find(topic, deadline), deadline)
+
+    def own_connection(self, topic: str) -> DirectConnection:
+        """A connection to the broker that owns ``topic``, for one thread and nobody else; to be
+        closed by whoever asked for it.
+
+        Raises:
+            EosError: no broker answers in time, or the look-up failed.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        address, proxy_to = self._find(topic, deadline)
+        left_s = max(0.0, deadline - time.monotonic())
+        return DirectConnection.open(address, self._security, timeout_s=left_s, proxy_to=proxy_to)
+
+    def _find(self, topic: str, deadline: float) -> Route:
         connection = self._any_broker(deadline)
         authoritative = False
         with ExitStack() as way:  # what was only passed through is closed again
@@ -59,7 +76,7 @@ class Lookup:
                 answer = self._ask(connection, topic, deadline, authoritative=authoritative)
                 place = self._place(answer, connection.address)
                 if answer.response == commands.LookupType.CONNECT:
-                    return self._pool.kept(place, deadline)
+                    return place
                 connection = way.enter_context(self._pool.borrowed(place, deadline))
                 authoritative = answer.authoritative
         raise ConnectionLost(f"Looking up {topic}: more than {MAX_REDIRECTS} redirects.")

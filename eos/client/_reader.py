@@ -1,36 +1,34 @@
-"""A reader on one exact topic: its entries as they are stored, one after the other.
+"""A reader on one exact topic: what is committed there, as Arrow record batches.
 
-It sees what a consumer's library hides: each entry's transaction and its producer's name. The
-broker decides what is readable: nothing of an aborted transaction, nothing at or behind the first
-entry of one that is open.
+The broker decides what is readable: nothing of an aborted transaction, nothing at or behind the
+first entry of one that is open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from eos.client._subscriptions import closing, subscribe
-from eos.errors import ConnectionLost, EosError, Fatal, ProtocolError
-from eos.ids import MessageId
-from eos.transport.connection import Connection
+import numpy as np
+import pyarrow as pa
+
+from eos.client._lookup import Lookup
+from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
+from eos.ids import EntryPlace, MessageId
+from eos.transport.direct import DirectConnection
 from eos.wire import commands
-from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
-from eos.wire.frames import Delivery
+from eos.wire.decoding import DecodedEntries, DeliveredEntry, decode_entries
 
-PERMITS: Final = 1000
-"""How many messages the broker may have under way to us. It counts messages, and reads at most as
-many entries as it has permits, so no more entries than that ever wait here."""
-
-MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-"""How much may wait here before it is read. Permits can't keep to it, as entries differ in size."""
+_CONSUMER: Final = 0
+_PERMITS: Final = 2**30
+"""Messages that the broker may send at once: TCP holds it back when we are slower (measured)."""
 
 _LONGEST_WAIT_S: Final = 3600.0
 
@@ -38,169 +36,233 @@ _LONGEST_WAIT_S: Final = 3600.0
 class Reader:
     """Made by ``PulsarClient.reader``; for one thread at a time.
 
-    A failed reader stays failed; make a new one that begins behind the last entry that was read.
+    Columns that can be had: ``value`` (null for a tombstone), ``key`` (bytes, decoded when they
+    travel in base64), ``event_time``, ``publish_time`` (timestamp, ms, UTC), ``properties`` (map of
+    string to string), ``ordering_key``, ``sequence_id``, ``producer_name``, ``schema_version``
+    (bytes, as the broker counts), ``ledger``, ``entry``, ``batch_index`` (-1 outside of a batch).
 
-    Args:
-        consumer_ids: numbers that nobody uses again on ``connection``.
-        start: the first entry that is wanted; None: the topic's first.
+    It goes on by itself where it was when its topic moves to another broker or a connection is
+    lost, for as long as the client's ``timeout_s``. An error that it raises is final: a new reader
+    may begin at ``next_id``.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        lookup: Lookup,
         topic: str,
-        consumer_ids: Iterator[int],
         start: MessageId | None,
-        *,
+        columns: Sequence[str],
         timeout_s: float,
     ) -> None:
         self.topic = topic
-        self._connection = connection
-        self._consumer_ids = consumer_ids
+        self._lookup = lookup
+        self._columns = columns
         self._timeout_s = timeout_s
-        self._next = None if start is None else MessageId(start.ledger, start.entry)
-        self._permits = PERMITS
-        self._owed = 0
-        self._closed = False
-        self._changed = threading.Condition()
-        # Under the condition:
-        self._id = next(consumer_ids)
-        self._queue: deque[Delivery] = deque()
-        self._waiting_bytes = 0
-        self._overflowed = False
+        self._connection: DirectConnection | None = None
+        self._last_id: MessageId | None = None
+        self._is_terminated = False
+        self._permits_used = 0
+        # Three places: what was given to the caller, what is decoded, what has come.
+        self._given = self._position = None if start is None else start.place
+        self._ready: deque[DecodedEntries] = deque()
+        self._waiting: list[DeliveredEntry] = []
+        self._buffer = np.empty(0, np.uint8)  # where they lie
         self._failure: EosError | None = None
 
-    def open(self) -> None:
-        """SUBSCRIBE without a durable cursor, and let the broker deliver.
+    @property
+    def next_id(self) -> MessageId | None:
+        """Behind the last entry that was given; None: before the topic's first."""
+        return None if self._given is None else MessageId(*self._given)
+
+    @property
+    def last_id(self) -> MessageId | None:
+        """The last entry that was readable when the reader connected; None when there was none.
+
+        Never a marker, never an aborted entry, below every open transaction (measured).
+        """
+        return self._last_id
+
+    def open(self) -> DirectConnection:
+        """Connect, and SUBSCRIBE without a durable cursor.
 
         Raises:
             TopicNotFound: there is no such topic.
             EosError: the broker refuses, or does not answer.
         """
-        self._connection.listen_to_consumer(self._id, self)
+        self._disconnect()
+        connection = self._lookup.own_connection(self.topic)
         try:
-            subscribe(
-                self._connection,
+            connection.request(
                 self._subscribe_command,
+                commands.Success,
                 timeout_s=self._timeout_s,
                 doing=f"Opening a reader on {self.topic}",
             )
+            self._last_id = self._ask_for_last_id(connection)
+            connection.send(commands.Flow(consumer_id=_CONSUMER, permits=_PERMITS))
         except BaseException:
-            self._connection.forget_consumer(self._id)
+            connection.close()
             raise
-        self._permit(self._permits)
+        self._permits_used = 0
+        self._connection = connection
+        return connection
 
     def _subscribe_command(self, request_id: int) -> commands.Subscribe:
+        start = None if self._position is None else MessageId(*self._position)
         return commands.Subscribe(
             topic=self.topic,
             subscription=f"eos-reader-{uuid.uuid4().hex}",
             subscription_type=commands.SubscriptionType.EXCLUSIVE,
-            consumer_id=self._id,
+            consumer_id=_CONSUMER,
             request_id=request_id,
             durable=False,
-            start_message_id=None if self._next is None else MessageIdData.of_entry(self._next),
+            start_message_id=None if start is None else MessageIdData.of_entry(start),
             initial_position=commands.InitialPosition.EARLIEST,
             force_topic_creation=False,
         )
 
-    def read(self, deadline: float) -> Iterator[Entry]:
-        """The entries from where the last ``read`` stopped, as they become readable.
-
-        Ends when ``deadline`` passes, on the clock of ``time.monotonic``, and not before: a pause
-        says nothing about what will become readable.
-
-        Raises:
-            ConnectionLost: the connection is gone, or the broker closed the reader.
-            ProtocolError: an entry is malformed.
-            Fatal: the reader is closed.
-        """
-        while (delivery := self._take(deadline)) is not None:
-            entry = self._open(delivery)
-            # With a start past its end the broker delivers the whole topic again (measured).
-            at = MessageId(entry.id.ledger, entry.id.entry)
-            if self._next is None or at >= self._next:
-                self._next = MessageId(at.ledger, at.entry + 1)
-                yield entry
-
-    def _take(self, deadline: float) -> Delivery | None:
-        while (left_s := deadline - time.monotonic()) > 0:
-            with self._changed:
-                if self._queue:
-                    delivery = self._queue.popleft()
-                    self._waiting_bytes -= len(delivery.body)
-                    return delivery
-                if self._failure is not None:
-                    raise copy.copy(self._failure)
-                overflowed = self._overflowed
-                if not overflowed:
-                    self._changed.wait(min(left_s, _LONGEST_WAIT_S))
-            if overflowed:
-                self._open_again()
-        return None
-
-    def _open_again(self) -> None:
-        """Have delivered again, and fewer at once, what there was no room for."""
-        self._connection.forget_consumer(self._id)
-        self._connection.notify(closing(self._id))
-        with self._changed:
-            self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
-            self._overflowed = False
-        self._owed = 0
-        try:
-            self.open()
-        except BaseException:  # Ctrl-C as well: nothing would ever come, and nobody would say so
-            self._end(ConnectionLost(f"The reader on {self.topic} could not go on."))
-            raise
-
-    def _open(self, delivery: Delivery) -> Entry:
-        try:
-            entry = Entry.of(delivery)
-        except ProtocolError as error:
-            self._end(error)  # going on behind it would lose it without a word
-            raise
-        self._owed += entry.num_messages
-        if self._owed >= self._permits / 2:
-            self._permit(self._owed)
-            self._owed = 0
-        return entry
-
-    def _permit(self, count: int) -> None:
-        self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=count))
-
-    def last_id(self, timeout_s: float) -> MessageId | None:
-        """The last entry that is readable now; None when there is none.
-
-        Never a marker, never an aborted entry, below every open transaction (measured).
-
-        Raises:
-            EosError: the broker refuses, or does not answer in ``timeout_s``.
-        """
-        answer = self._connection.request(
+    def _ask_for_last_id(self, connection: DirectConnection) -> MessageId | None:
+        answer = connection.request(
             lambda request_id: commands.GetLastMessageId(
-                consumer_id=self._id, request_id=request_id
+                consumer_id=_CONSUMER, request_id=request_id
             ),
             commands.GetLastMessageIdResponse,
-            timeout_s=timeout_s,
+            timeout_s=self._timeout_s,
             doing=f"Asking for the last entry of {self.topic}",
         )
         last = answer.last_message_id.message_id()
         return None if last.ledger < 0 else last._replace(batch_index=-1)
 
-    def close(self) -> None:
-        """End it; does not wait for the broker's answer. The second time it does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._end(Fatal(f"The reader on {self.topic} is closed."))
-            self._connection.forget_consumer(self._id)
-            self._connection.notify(closing(self._id))
+    def read(self, *, idle_s: float | None = None) -> Iterator[pa.RecordBatch]:
+        """What is there and what comes, from where the last reading stopped.
 
-    def _end(self, reason: EosError) -> None:
-        """Fail; what waits is not read any more."""
-        with self._changed:
-            self._queue.clear()
-            self._waiting_bytes = 0
-            self._failure = reason
-            self._changed.notify_all()
+        Ends when nothing has come for ``idle_s`` (a pause says nothing about what will become
+        readable; None: it waits for ever), or behind the last entry of a terminated topic.
+
+        Raises:
+            ProtocolError: an entry can't be read; batches before it have been given.
+            EosError: the topic can't be read any more.
+        """
+        heard_at = time.monotonic()
+        yield from self._give()
+        while not self._is_terminated:
+            wait_s = _LONGEST_WAIT_S if idle_s is None else heard_at + idle_s - time.monotonic()
+            if wait_s <= 0:
+                return
+            if self._receive(wait_s):
+                yield from self._decode(len(self._waiting))
+                heard_at = time.monotonic()
+
+    def read_to(self, end: MessageId | None) -> Iterator[pa.RecordBatch]:
+        """What lies between where the last reading stopped and ``end``, which is included.
+
+        ``end`` was readable once: ``last_id``, for example. None: nothing.
+
+        Raises:
+            DataLost: ``end`` can't be reached any more: entries up to it have been deleted.
+            RequestTimeout: nothing came for the client's ``timeout_s``.
+            ProtocolError: an entry can't be read; batches before it have been given.
+            EosError: the topic can't be read any more.
+        """
+        yield from self._give()
+        heard_at = time.monotonic()
+        while end is not None and (self._given is None or self._given <= end.place):
+            if self._receive(heard_at + self._timeout_s - time.monotonic()):
+                wanted = sum(entry.id.place <= end.place for entry in self._waiting)
+                yield from self._decode(wanted)
+                if self._waiting:  # `end` itself may be no entry that is delivered
+                    return
+                heard_at = time.monotonic()
+            elif time.monotonic() >= heard_at + self._timeout_s:
+                self._explain_silence(end)
+
+    def _explain_silence(self, end: MessageId) -> None:
+        # Not earlier: for a while after a broker's restart nothing is readable (measured).
+        self.open()
+        if self._last_id is None or self._last_id.place < end.place:
+            raise DataLost(
+                f"{self.topic} ends at {self._last_id or 'its beginning'}, and was to be read to "
+                f"{end}: its entries have been deleted.",
+                hint="Look at the topic's retention and time to live; or was it made anew?",
+            )
+        raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")
+
+    def _decode(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Give the first ``count`` entries that wait."""
+        wanted, self._waiting = self._waiting[:count], self._waiting[count:]
+        try:
+            self._ready.extend(decode_entries(self._buffer, wanted, self._columns))
+        except EosError as error:
+            self._failure = error
+        yield from self._give()
+
+    def _give(self) -> Iterator[pa.RecordBatch]:
+        while self._ready:
+            decoded = self._ready.popleft()
+            self._given = _behind(decoded.last_id)
+            if decoded.batch.num_rows:
+                yield decoded.batch
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+
+    def _receive(self, wait_s: float) -> bool:
+        """Have entries wait, unless some do; whether any do now."""
+        if self._waiting:
+            return True
+        try:
+            connection = self._connection or self._connect()
+            entries, notices = connection.receive(wait_s)
+        except ConnectionLost:
+            self._disconnect()
+            return False
+        self._buffer = connection.buffer
+        for entry in entries:
+            # With a start past its end the broker delivers the whole topic again (measured).
+            if self._position is None or entry.id.place >= self._position:
+                self._position = _behind(entry.id)
+                self._waiting.append(entry)
+        if entries:
+            with contextlib.suppress(ConnectionLost):  # found out behind what has come
+                self._acknowledge(connection, entries)
+        for notice in notices:
+            if isinstance(notice, commands.CloseConsumer):
+                self._disconnect()
+            self._is_terminated |= isinstance(notice, commands.ReachedEndOfTopic)
+        return bool(self._waiting)
+
+    def _acknowledge(self, connection: DirectConnection, entries: Sequence[DeliveredEntry]) -> None:
+        """Tell the broker what has come: without that it never says that a topic has ended; and
+        let it send as many messages more, now and then."""
+        last = MessageIdData.of_entry(entries[-1].id)
+        connection.send(
+            commands.Ack(
+                consumer_id=_CONSUMER, ack_type=commands.AckType.CUMULATIVE, message_ids=(last,)
+            )
+        )
+        self._permits_used += sum(max(1, entry.metadata.num_messages_in_batch) for entry in entries)
+        if self._permits_used >= _PERMITS // 2:
+            connection.send(commands.Flow(consumer_id=_CONSUMER, permits=self._permits_used))
+            self._permits_used = 0
+
+    def _connect(self) -> DirectConnection:
+        from eos.retry import attempts  # executors that only write have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                return self.open()
+        raise AssertionError  # the last attempt's error passes
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """End it. The second time it does nothing."""
+        self._ready.clear()
+        self._waiting.clear()
+        self._failure = Fatal(f"The reader on {self.topic} is closed.")
+        self._disconnect()
 
     def __enter__(self) -> Self:
         return self
@@ -213,26 +275,6 @@ class Reader:
     ) -> None:
         self.close()
 
-    # --- ConsumerListener: called by the connection's reading thread ------------------------
 
-    def on_delivery(self, delivery: Delivery) -> None:
-        """Keep the entry until it is read."""
-        with self._changed:
-            is_late = delivery.command.consumer_id != self._id
-            if is_late or self._overflowed or self._failure is not None:
-                return
-            if len(self._queue) == self._permits:
-                self._failure = ProtocolError(f"More of {self.topic} came than was asked for.")
-            elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
-                self._overflowed = True
-                self._permits = max(1, len(self._queue) // 2)
-            else:
-                self._queue.append(delivery)
-                self._waiting_bytes += len(delivery.body)
-            self._changed.notify_all()
-
-    def on_closed(self, reason: EosError) -> None:
-        """The reader or its connection ended without our doing; what came before can be read."""
-        with self._changed:
-            self._failure = self._failure or reason
-            self._changed.notify_all()
+def _behind(message_id: MessageId) -> EntryPlace:
+    return message_id.ledger, message_id.entry + 1

@@ -74,7 +74,7 @@ def count(
         return None
     deadline = time.monotonic() + timeout_s
     counted = Counted()
-    with client.reader(part.topic, MessageId(*part.first_id.place)) as reader:
+    with client.entry_reader(part.topic, MessageId(*part.first_id.place)) as reader:
         last = reader.last_id(timeout_s=timeout_s)
         # What is not delivered at present would be waited for in vain.
         if last is None or last.place < part.first_id.place:

@@ -108,7 +108,7 @@ class RollCall:
     ) -> Iterator[tuple[EntryPlace, dict[str, str]]]:
         """The topic from ``start`` to ``end``, both inclusive; {} for what is not of this call."""
         is_first = True
-        with client.reader(self.topic, MessageId(*start)) as reader:
+        with client.entry_reader(self.topic, MessageId(*start)) as reader:
             # From here on: the first answer of a cold process may have taken all of it (measured).
             for entry in reader.read(time.monotonic() + timeout_s):
                 place = entry.id.place

@@ -40,7 +40,7 @@ class Witness:
             # Something to read in any case: a topic that was made anew is empty.
             if not _is_behind(self._receipts.send_sentinel(), part):
                 return MarkAnswer.ABSENT
-            with self._client.reader(self._receipts.name, _mark_id(part)) as reader:
+            with self._client.entry_reader(self._receipts.name, _mark_id(part)) as reader:
                 for entry in reader.read(deadline):
                     return MarkAnswer.FOUND if _is_mark(entry, part) else MarkAnswer.ABSENT
         except EosError as error:
@@ -57,7 +57,7 @@ class Witness:
         try:
             if not self._receipts.exists():
                 return WitnessAnswer.HISTORY_GONE
-            with self._client.reader(self._receipts.name, _mark_id(part)) as reader:
+            with self._client.entry_reader(self._receipts.name, _mark_id(part)) as reader:
                 sent = self._receipts.send_sentinel()
                 if not _is_behind(sent, part):
                     return WitnessAnswer.HISTORY_GONE
@@ -85,7 +85,7 @@ class Witness:
         deadline = time.monotonic() + timeout_s
         if not self._receipts.exists():
             return None
-        with self._client.reader(self._receipts.name, _mark_id(part)) as reader:
+        with self._client.entry_reader(self._receipts.name, _mark_id(part)) as reader:
             sent = self._receipts.send_sentinel()
             if not _is_behind(sent, part):
                 return None

@@ -14,8 +14,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from eos.transport._dial import Peer, dial
 from eos.transport.address import Address
@@ -25,6 +25,7 @@ _RECV_BYTES: Final = 256 * 1024
 _TLS_SEND_BYTES: Final = 256 * 1024
 
 Chunk = bytes | memoryview
+Received = TypeVar("Received", bytes, int)
 
 
 class Stream:
@@ -45,11 +46,23 @@ class Stream:
             TimeoutError: nothing came within ``timeout_s``.
             OSError: the stream broke.
         """
+        return self._receive(lambda: self._sock.recv(_RECV_BYTES), timeout_s)
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        """Put the next bytes into ``room``; how many. 0 when the peer closed the stream.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout_s``.
+            OSError: the stream broke.
+        """
+        return self._receive(lambda: self._sock.recv_into(room), timeout_s)
+
+    def _receive(self, receive: Callable[[], Received], timeout_s: float) -> Received:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 with self._recv_lock:
-                    return self._sock.recv(_RECV_BYTES)
+                    return receive()
             except (BlockingIOError, ssl.SSLWantReadError):
                 self._wait(select.POLLIN, deadline)
             except ssl.SSLWantWriteError:

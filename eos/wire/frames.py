@@ -29,7 +29,7 @@ from eos.wire.messages import WireMessage
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """More than any answer takes that comes before the broker has told its own limit."""
 
-_ROOM_BYTES: Final = 64 * 1024
+ROOM_BYTES: Final = 64 * 1024
 """What a frame may have besides a message of the broker's limit; Pulsar's own padding is 10 KiB."""
 
 _MAGIC_CRC32C: Final = 0x0E01
@@ -61,26 +61,34 @@ class Delivery:
         Raises:
             ProtocolError: the entry is malformed, has no checksum, or the checksum is wrong.
         """
-        at = 0
-        if self._number(0, 2) == _MAGIC_BROKER_METADATA:
-            at = 6 + self._number(2, 4)
-        if self._number(at, 2) != _MAGIC_CRC32C:
-            raise ProtocolError("An entry without a checksum.")
-        covered = self.body[at + 6 :]
-        if crc32c(covered) != self._number(at + 2, 4):
-            raise ProtocolError("An entry whose checksum is wrong.")
-        start = at + 10
-        size = self._number(at + 6, 4)
-        if size > len(self.body) - start:
-            raise ProtocolError(f"Metadata of {size} bytes in an entry of {len(self.body)}.")
-        metadata = MessageMetadata.decode(self.body[start : start + size])
-        return metadata, self.body[start + size :]
+        start, end = metadata_place(memoryview(self.body), 0, len(self.body))
+        return MessageMetadata.decode(self.body[start:end]), self.body[end:]
 
-    def _number(self, at: int, size: int) -> int:
-        part = self.body[at : at + size]
-        if len(part) != size:
-            raise ProtocolError(f"An entry that is cut off after {len(self.body)} bytes.")
-        return int.from_bytes(part, "big")
+
+def metadata_place(data: memoryview, start: int, end: int) -> tuple[int, int]:
+    """Where the metadata lies of the entry that is all of ``data[start:end]``; behind that, up to
+    ``end``, is the payload.
+
+    Raises:
+        ProtocolError: the entry is malformed, has no checksum, or the checksum is wrong.
+    """
+    at = start
+    if _number(data, at, 2, end) == _MAGIC_BROKER_METADATA:
+        at += 6 + _number(data, at + 2, 4, end)
+    if _number(data, at, 2, end) != _MAGIC_CRC32C:
+        raise ProtocolError("An entry without a checksum.")
+    if crc32c(data[at + 6 : end]) != _number(data, at + 2, 4, end):
+        raise ProtocolError("An entry whose checksum is wrong.")
+    size = _number(data, at + 6, 4, end)
+    if size > end - at - 10:
+        raise ProtocolError(f"Metadata of {size} bytes in an entry of {end - start}.")
+    return at + 10, at + 10 + size
+
+
+def _number(data: memoryview, at: int, size: int, end: int) -> int:
+    if at + size > end:
+        raise ProtocolError("An entry that is cut off.")
+    return int.from_bytes(data[at : at + size], "big")
 
 
 Command = WireMessage | UnknownCommand | Delivery
@@ -131,7 +139,7 @@ class FrameDecoder:
 
     def admit_messages(self, max_message_bytes: int) -> None:
         """From now on take frames that hold a message of ``max_message_bytes`` as well."""
-        self._max_frame_bytes = max(self._max_frame_bytes, max_message_bytes + _ROOM_BYTES)
+        self._max_frame_bytes = max(self._max_frame_bytes, max_message_bytes + ROOM_BYTES)
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Command]:
         """Take more bytes and yield each command that they complete; to be drained each time.
@@ -154,6 +162,16 @@ class FrameDecoder:
 
 def _decode_frame(frame: bytes) -> Command:
     """One command. The only one that carries a payload towards the client is MESSAGE."""
+    command, behind = decode_command(frame)
+    return Delivery(command, frame[behind:]) if isinstance(command, Deliver) else command
+
+
+def decode_command(frame: bytes | memoryview) -> tuple[WireMessage | UnknownCommand, int]:
+    """The command in a frame without its total size, and where it ends.
+
+    Raises:
+        ProtocolError: it is too long, or none.
+    """
     command_size = int.from_bytes(frame[:4], "big")
     if not 0 < command_size <= len(frame) - 4:
         raise ProtocolError(f"A command of {command_size} bytes in a frame of {len(frame)}.")
@@ -162,11 +180,8 @@ def _decode_frame(frame: bytes) -> Command:
         raise ProtocolError("A BaseCommand without a type.")
     kind = COMMANDS.get(base.type)
     if kind is None:
-        return UnknownCommand(base.type)
+        return UnknownCommand(base.type), 4 + command_size
     if not base.HasField(FIELD_NAMES[kind]):
         raise ProtocolError(f"A BaseCommand of type {base.type} without its command.")
     # Only this field: what else stands in the envelope is nobody's business and costs nothing.
-    command = kind.from_protobuf(getattr(base, FIELD_NAMES[kind]))
-    if isinstance(command, Deliver):
-        return Delivery(command, frame[4 + command_size :])
-    return command
+    return kind.from_protobuf(getattr(base, FIELD_NAMES[kind])), 4 + command_size

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eos.client import Entry, PulsarClient, Reader
+from eos.client import Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
@@ -146,7 +146,7 @@ class SinkAudit:
         return sorted(found)
 
     def _check_topic(self, client: PulsarClient, audit: PartitionAudit) -> None:
-        with client.reader(audit.topic, audit.start) as reader:
+        with client.entry_reader(audit.topic, audit.start) as reader:
             missed = self._read_to_end(reader, audit)
         self._strays += audit.strays
         self._seen |= audit.seen
@@ -175,7 +175,7 @@ class SinkAudit:
             others=facts.others + audit.others,
         )
 
-    def _read_to_end(self, reader: Reader, audit: PartitionAudit) -> EntryPlace | None:
+    def _read_to_end(self, reader: EntryReader, audit: PartitionAudit) -> EntryPlace | None:
         """Read what the log names, and all that is readable now; the place that is not got to."""
         last = reader.last_id(self._target.timeout_s)
         end = max(audit.end, _NOWHERE if last is None else last.place)
@@ -188,7 +188,7 @@ class SinkAudit:
                 return None
         return None if end == _NOWHERE or at > end else end
 
-    def _entries(self, reader: Reader) -> Iterator[Entry]:
+    def _entries(self, reader: EntryReader) -> Iterator[Entry]:
         # Each entry buys the next one a whole silence.
         while entry := next(reader.read(time.monotonic() + self._silence_s), None):
             yield entry
@@ -217,7 +217,7 @@ class SinkAudit:
         if oldest is not None and end[0] < oldest:
             return  # all acknowledged, and trimmed since
         count = 0
-        with client.reader(topic) as reader:
+        with client.entry_reader(topic) as reader:
             for entry in self._entries(reader):
                 if (call := receipt_call(entry)) is not None:
                     count += 1
@@ -262,7 +262,7 @@ class SinkAudit:
         """
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
-        with client.reader(last.receipt_topic, last.mark_id) as reader:
+        with client.entry_reader(last.receipt_topic, last.mark_id) as reader:
             end = reader.last_id(self._target.timeout_s)
             if end is None or end.place <= last.mark_id.place:
                 return None

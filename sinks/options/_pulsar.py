@@ -10,13 +10,13 @@ from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from eos.admin.request import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
+from eos.client.kept import ClientOptions
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from eos.wire.batch import Compression
 from sinks._creation import TopicCreation
-from sinks.clients import ClientOptions
 from sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 
 

@@ -1,224 +1,222 @@
-"""The reader on a real broker: what it shows, where it begins and stops, and how it ends."""
+"""The reader on a real broker: what it gives, where it begins and stops, how it goes on."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from eos.client import Entry, PulsarClient, Reader
-from eos.errors import ConnectionLost, Fatal, TopicNotFound
+from eos.client import PulsarClient, Reader
+from eos.errors import ConfigurationError, DataLost, Fatal, TopicNotFound
 from eos.ids import MessageId
 from eos.standalone import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
+from eos.wire.decoding import COLUMNS
 from tests.support.admin import call, create_partitioned
-from tests.transport.scripted import wait_until
 
 
-def take(reader: Reader, count: int, timeout_s: float = 20.0) -> list[Entry]:
-    """The next ``count`` entries; fewer only when they don't come in time."""
-    entries: list[Entry] = []
-    for entry in reader.read(time.monotonic() + timeout_s):
-        entries.append(entry)
-        if len(entries) == count:
-            break
-    return entries
+def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
-def rest(reader: Reader, pause_s: float = 0.5) -> list[Entry]:
-    """What comes within ``pause_s``."""
-    return list(reader.read(time.monotonic() + pause_s))
+def values(batches: Iterable[pa.RecordBatch]) -> list[bytes]:
+    return [row["value"] for row in rows(batches)]
 
 
-def position(message_id: MessageId) -> tuple[int, int]:
-    return message_id.ledger, message_id.entry
+def rest(reader: Reader, idle_s: float = 0.5) -> list[bytes]:
+    """What comes until nothing comes for a while."""
+    return values(reader.read(idle_s=idle_s))
 
 
-def send(client: PulsarClient, topic: str, *values: bytes) -> list[MessageId]:
-    """One entry for each of ``values``."""
+def send(client: PulsarClient, topic: str, *sent: bytes) -> list[MessageId]:
+    """One entry for each of ``sent``."""
     producer = client.producer(topic, create=True)
-    ids = [receipt.result(timeout=20) for receipt in [producer.send(value) for value in values]]
+    ids = [receipt.result(timeout=20) for receipt in [producer.send(value) for value in sent]]
     producer.close()
     return ids
 
 
-# --- what an entry shows ------------------------------------------------------------------------
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(count)]
 
 
-def test_an_entry_shows_its_id_its_producer_and_its_messages(client, name):
+# --- what it gives ------------------------------------------------------------------------------
+
+
+def test_batches_hold_the_columns_that_are_asked_for(client, name):
     producer = client.producer(name, create=True)
-    sent_id = producer.send(b"value", key="k", properties={"p": "q"}, event_time_ms=5).result(
-        timeout=20
-    )
-    with client.reader(name) as reader:
-        (entry,) = take(reader, 1)
-    assert position(entry.id) == position(sent_id)
-    assert entry.metadata.producer_name == producer.name
-    assert (entry.txn, entry.num_messages, entry.properties) == (None, 1, {})
-    assert entry.first_properties == {"p": "q"}
-    (message,) = entry.messages()
-    assert (message.value, message.key, message.event_time_ms) == (b"value", "k", 5)
+    sent = producer.send(b"v", key="k", properties={"p": "q"}, event_time_ms=5).result(timeout=20)
+    with client.reader(name, columns=tuple(COLUMNS)) as reader:
+        ((row,), *_) = [batch.to_pylist() for batch in reader.read_to(reader.last_id)]
+    assert (row["value"], row["key"], row["properties"]) == (b"v", b"k", [("p", "q")])
+    assert row["event_time"].timestamp() == 0.005
+    assert (row["ledger"], row["entry"], row["batch_index"]) == (sent.ledger, sent.entry, 0)
+    assert row["producer_name"] == producer.name
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_the_figures_of_a_batch_are_those_of_its_writer(client, name, compression):
-    messages = [Message(b"v" * n, key=b"key %d" % n) for n in range(200)]
-    (batch,) = encode_batches(rows_from_messages(messages), compression=compression)
-    assert batch.compression is compression
-    client.producer(name, create=True).send_batch(batch).result(timeout=20)
-    with client.reader(name) as reader:
-        (entry,) = take(reader, 1)
-    assert entry.num_messages == 200
-    assert [(m.value, m.key) for m in entry.messages()] == [(m.value, m.key) for m in messages]
-    figures = entry.figures()
-    assert figures.num_messages == batch.num_messages
-    assert figures.value_and_key_bytes == batch.value_and_key_bytes
-    assert figures.checksum == batch.checksum
+def test_large_entries_and_many_small_ones_are_read_whole(client, name, compression):
+    messages = [Message(b"%07d" % n * (n % 300), key=f"{n % 7}") for n in range(20_000)]
+    producer = client.producer(name, create=True)
+    for some in (messages[:15_000], *(messages[n : n + 10] for n in range(15_000, 20_000, 10))):
+        columns = rows_from_messages(some)
+        for batch in encode_batches(columns, producer.max_batch_bytes, compression=compression):
+            producer.send_batch(batch)
+    producer.flush()
+    with client.reader(name, columns=("value", "key")) as reader:
+        read = rows(reader.read_to(reader.last_id))
+    assert [row["value"] for row in read] == [message.value for message in messages]
+    assert [row["key"].decode() for row in read] == [message.key for message in messages]
+
+
+def test_a_column_that_is_none_is_refused(client, name):
+    with pytest.raises(ConfigurationError, match="choose some of value"):
+        client.reader(name, columns=("__key",))
 
 
 # --- transactions -------------------------------------------------------------------------------
 
 
-def test_committed_entries_carry_their_transaction_and_aborted_ones_do_not_come(client, name):
+def test_only_what_is_committed_is_read_and_gaps_are_no_end(client, name):
     producer = client.producer(name, create=True)
-    with client.transaction() as committed:
-        producer.send(b"committed", txn=committed)
-    aborted = client.transaction()
-    producer.send(b"aborted", txn=aborted).result(timeout=20)
-    aborted.abort()
-    producer.send(b"plain").result(timeout=20)
+    wanted = []
+    for n in range(12):
+        txn = client.transaction()
+        producer.send(b"%d" % n, txn=txn).result(timeout=20)
+        if n % 3:
+            txn.commit()
+            wanted.append(b"%d" % n)
+        else:
+            txn.abort()
+    open_txn = client.transaction()
+    producer.send(b"open", txn=open_txn).result(timeout=20)
     with client.reader(name) as reader:
-        entries = take(reader, 2)
-    assert [(entry.messages()[0].value, entry.txn) for entry in entries] == [
-        (b"committed", committed.id),
-        (b"plain", None),
-    ]
+        assert values(reader.read_to(reader.last_id)) == wanted
+        assert rest(reader) == []
+        open_txn.commit()
+        assert rest(reader) == [b"open"]
 
 
-def test_a_reader_that_stands_before_an_open_transaction_goes_on_once_that_ends(client, name):
-    producer = client.producer(name, create=True)
-    first = producer.send(b"before").result(timeout=20)
-    txn = client.transaction()
-    producer.send(b"within", txn=txn).result(timeout=20)
-    behind = producer.send(b"behind").result(timeout=20)
+# --- where it begins and stops ------------------------------------------------------------------
+
+
+def test_reading_stops_behind_the_end_and_goes_on_there(client, name):
+    ids = send(client, name, *numbered(6))
     with client.reader(name) as reader:
-        assert len(take(reader, 1)) == 1
+        assert values(reader.read_to(ids[1])) == numbered(2)
+        assert reader.next_id == MessageId(ids[1].ledger, ids[1].entry + 1)
+        assert values(reader.read_to(ids[1])) == []
+        assert values(reader.read_to(ids[2])) == numbered(6)[2:3]
+        assert rest(reader) == numbered(6)[3:]
+
+
+def test_a_caller_who_stops_in_between_loses_nothing(client, name):
+    ids = send(client, name, b"0")
+    producer = client.producer(name)
+    for compression in (Compression.LZ4, Compression.NONE) * 3:  # which are batches of their own
+        messages = [Message(b"x" * 100)] * 5
+        for batch in encode_batches(rows_from_messages(messages), compression=compression):
+            producer.send_batch(batch).result(timeout=20)
+    with client.reader(name, columns=("ledger", "entry", "batch_index")) as reader:
+        end = reader.last_id
+        read = []
+        while reader.next_id is None or reader.next_id <= end:
+            batch = next(iter(reader.read_to(end)))
+            last = batch.to_pylist()[-1]
+            assert reader.next_id == MessageId(last["ledger"], last["entry"] + 1)
+            read.append(batch)
+    assert len(read) > 1
+    places = [tuple(row.values()) for row in rows(read)]
+    assert places == sorted(set(places))
+    assert len(places) == 31
+    assert places[0][:2] == ids[0].place
+
+
+def test_the_start_is_included(client, name):
+    ids = send(client, name, *numbered(4))
+    with client.reader(name, start=ids[2]) as reader:
+        assert values(reader.read_to(reader.last_id)) == numbered(4)[2:]
+
+
+def test_a_start_behind_the_end_gives_only_what_comes_after_it(client, name):
+    ids = send(client, name, *numbered(3))
+    with client.reader(name, start=MessageId(ids[-1].ledger, ids[-1].entry + 1)) as reader:
+        assert values(reader.read_to(reader.last_id)) == []
         assert rest(reader) == []
-        assert position(reader.last_id(20)) == position(first)
-        txn.commit()
-        within, after = take(reader, 2)
-        assert (within.txn, after.txn) == (txn.id, None)
-        assert position(after.id) == position(behind) == position(reader.last_id(20))
+        send(client, name, b"new")
+        assert rest(reader) == [b"new"]
 
 
-# --- where it begins ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch_index", [-1, 0])
-def test_the_start_is_inclusive(client, name, batch_index):
-    ids = send(client, name, b"0", b"1", b"2", b"3")
-    with client.reader(name, ids[2]._replace(batch_index=batch_index)) as reader:
-        assert [entry.messages()[0].value for entry in take(reader, 2)] == [b"2", b"3"]
-
-
-def test_a_start_past_the_end_brings_nothing_that_was_there_and_all_that_comes(client, name):
-    ids = send(client, name, b"0", b"1")
-    with client.reader(name, MessageId(ids[-1].ledger, ids[-1].entry + 1)) as reader:
-        assert rest(reader) == []
-        send(client, name, b"2")
-        assert [entry.messages()[0].value for entry in take(reader, 1)] == [b"2"]
-
-
-def test_nothing_is_last_in_an_empty_topic(client, name):
-    client.producer(name, create=True).close()
+def test_an_empty_topic_has_no_last_entry(client, name):
+    client.create_unpartitioned(name)
     with client.reader(name) as reader:
-        assert reader.last_id(20) is None
-        assert rest(reader) == []
+        assert reader.last_id is None
+        assert values(reader.read_to(reader.last_id)) == []
 
 
 def test_a_partition_is_read_by_its_exact_name(client, name, pulsar_standalone):
     create_partitioned(pulsar_standalone.admin_url, name, 2)
-    (sent,) = send(client, f"{name}-partition-1", b"x")
+    send(client, f"{name}-partition-1", b"one")
     with client.reader(f"{name}-partition-1") as reader:
-        (entry,) = take(reader, 1)
-        assert position(entry.id) == position(sent)
-        assert (entry.id.partition, reader.last_id(20)) == (1, entry.id)
+        assert values(reader.read_to(reader.last_id)) == [b"one"]
 
 
-def test_a_topic_that_is_missing_is_not_made(client, name):
+def test_a_topic_that_is_not_there_is_an_error_and_is_not_made(client, name):
     with pytest.raises(TopicNotFound):
         client.reader(name)
-    with pytest.raises(TopicNotFound):
-        client.partition_count(name)
+    assert not client.exists(name)
 
 
 # --- how it goes on, and ends -------------------------------------------------------------------
 
 
-def test_many_small_entries_come_in_order_and_soon(client, name):
-    ids = send(client, name, *[b"%d" % n for n in range(1000)])
-    with client.reader(name) as reader:
-        started = time.monotonic()
-        entries = take(reader, 1000)
-        took_s = time.monotonic() - started
-    assert [position(entry.id) for entry in entries] == [position(one) for one in ids]
-    assert [entry.messages()[0].value for entry in entries] == [b"%d" % n for n in range(1000)]
-    assert took_s < 2
-
-
-def test_a_read_ends_at_its_deadline_and_the_next_goes_on(client, name):
+def test_it_goes_on_after_an_unload(client, name, pulsar_standalone):
     send(client, name, b"0")
     with client.reader(name) as reader:
-        started = time.monotonic()
-        assert len(rest(reader, 0.6)) == 1
-        assert 0.6 <= time.monotonic() - started < 5
+        assert rest(reader) == [b"0"]
+        call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
         send(client, name, b"1")
-        assert len(take(reader, 1)) == 1
-
-
-def test_batches_are_permitted_by_their_messages(client, name, monkeypatch):
-    """The broker counts messages: a batch takes more permits than there are."""
-    monkeypatch.setattr("eos.client._reader.PERMITS", 3)
-    producer = client.producer(name, create=True)
-    for n in range(60):
-        producer.send_many([Message(b"%d" % n)] * (n % 7 + 1))
-    producer.flush()
-    with client.reader(name) as reader:
-        entries = take(reader, 60)
-    assert [entry.num_messages for entry in entries] == [n % 7 + 1 for n in range(60)]
-
-
-def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch):
-    monkeypatch.setattr("eos.client._reader.MAX_WAITING_BYTES", 100_000)
-    ids = send(client, name, *[b"%d" % n + bytes(20_000) for n in range(100)])
-    with client.reader(name) as reader:
-        first_consumer = reader._id
-        wait_until(lambda: reader._overflowed)
-        assert reader._waiting_bytes <= 100_000
-        entries = take(reader, 100)
-        assert reader._id != first_consumer
-        assert reader._permits < 5
-        assert rest(reader) == []
-    assert [position(entry.id) for entry in entries] == [position(one) for one in ids]
+        assert rest(reader, 3) == [b"1"]
 
 
 @pytest.mark.broker
-def test_a_broker_that_is_killed_ends_the_reader_with_a_clear_error(name):
-    with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=20) as client:
-        (first,) = send(client, name, b"0")
-        reader = client.reader(name)
-        assert len(take(reader, 1)) == 1
-        broker.kill()
-        with pytest.raises(ConnectionLost):
-            rest(reader, 20)
-        with pytest.raises(ConnectionLost):
-            reader.last_id(5)
-        reader.close()
-        broker.restart()
-        behind = MessageId(first.ledger, first.entry + 1)
-        send(client, name, b"1")
-        with client.reader(name, behind) as again:
-            assert [entry.messages()[0].value for entry in take(again, 1)] == [b"1"]
+def test_it_goes_on_after_a_kill_of_the_broker(name):
+    with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=60) as client:
+        send(client, name, *numbered(3))
+        with client.reader(name) as reader:
+            reading = reader.read(idle_s=60)
+            assert values([next(reading)])[:1] == [b"0"]
+            broker.kill()
+            broker.restart()
+            send(client, name, b"3")
+            read = []
+            while b"3" not in read:
+                read += values([next(reading)])
+    assert read == numbered(4)[-len(read) :]
+
+
+def test_an_end_that_was_deleted_is_lost_data(pulsar_standalone, name):
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=2) as client:
+        ids = send(client, name, *numbered(3))
+        admin = f"/v2/persistent/public/default/{name}"
+        call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")  # begins another ledger
+        call(pulsar_standalone.admin_url, "DELETE", f"{admin}/truncate")
+        reader = client.reader(name, start=ids[0])
+        with reader, pytest.raises(DataLost, match="have been deleted"):
+            list(reader.read_to(ids[2]))
+
+
+def test_a_terminated_topic_ends(client, name, pulsar_standalone):
+    send(client, name, *numbered(3))
+    admin = f"/v2/persistent/public/default/{name}/terminate"
+    with client.reader(name) as reader:
+        reading = reader.read()
+        first = next(reading)
+        call(pulsar_standalone.admin_url, "POST", admin)
+        assert values([first, *reading]) == numbered(3)
+        assert list(reader.read()) == []
 
 
 def test_a_closed_reader_says_so(client, name):
@@ -227,52 +225,4 @@ def test_a_closed_reader_says_so(client, name):
     reader.close()
     reader.close()
     with pytest.raises(Fatal, match="closed"):
-        take(reader, 1)
-
-
-def test_an_unload_ends_the_reader_with_a_clear_error(client, name, pulsar_standalone):
-    (first,) = send(client, name, b"0")
-    reader = client.reader(name)
-    assert len(take(reader, 1)) == 1
-    call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
-    with pytest.raises(ConnectionLost, match="closed the consumer"):
-        rest(reader, 20)
-    reader.close()
-    send(client, name, b"1")
-    with client.reader(name, MessageId(first.ledger, first.entry + 1)) as again:
-        assert [entry.messages()[0].value for entry in take(again, 1)] == [b"1"]
-
-
-# --- durable subscriptions ----------------------------------------------------------------------
-
-
-def backlog(admin_url: str, topic: str, subscription: str) -> int:
-    stats = call(
-        admin_url, "GET", f"/v2/persistent/public/default/{topic}/stats?getPreciseBacklog=true"
-    )
-    return int(stats["subscriptions"][subscription]["msgBacklog"])
-
-
-def test_acknowledging_moves_a_durable_subscription(client, name, pulsar_standalone):
-    ids = send(client, name, b"0", b"1", b"2")
-    client.subscribe_durably(name, "keeper")
-    assert backlog(pulsar_standalone.admin_url, name, "keeper") == 3
-    client.acknowledge(name, "keeper", ids[1])
-    assert backlog(pulsar_standalone.admin_url, name, "keeper") == 1
-    client.subscribe_durably(name, "keeper")
-    assert backlog(pulsar_standalone.admin_url, name, "keeper") == 1
-    client.acknowledge(name, "another", ids[0])
-    assert backlog(pulsar_standalone.admin_url, name, "another") == 2
-
-
-def test_a_busy_subscription_is_there(client, name):
-    send(client, name, b"0")
-    with client._durable_consumer(name, "keeper"):
-        client.subscribe_durably(name, "keeper")
-
-
-def test_the_topics_of_a_namespace_are_told_with_each_partition(client, name, pulsar_standalone):
-    create_partitioned(pulsar_standalone.admin_url, name, 2)
-    found = [topic for topic in client.topics("public/default") if name in topic]
-    full = f"persistent://public/default/{name}"
-    assert found == [f"{full}-partition-0", f"{full}-partition-1"]
+        rest(reader)

@@ -1,246 +1,207 @@
-"""A reader facing a scripted broker: what the real one can't be made to do."""
+"""The reader facing a scripted broker: cuts, repeats, damage, and what it does about each."""
 
 from __future__ import annotations
 
 import itertools
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from eos.client import Entry, PulsarClient, Reader
-from eos.errors import (
-    BrokerError,
-    BrokerNotReady,
-    ConnectionLost,
-    ConsumerBusy,
-    EosError,
-    ProtocolError,
-    RequestTimeout,
-    SubscriptionNotFound,
-)
+from eos.client import PulsarClient, Reader
+from eos.errors import BrokerNotReady, EosError, ProtocolError
 from eos.ids import MessageId
 from eos.wire import commands
-from eos.wire.frames import Delivery, FrameDecoder, encode_frame
+from eos.wire.commands import MessageIdData
 from eos.wire.messages import WireMessage
-from tests.transport.scripted import Peer, ScriptedBroker, wait_until
+from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind
 from tests.wire.entries import body, frame, metadata
 
 TOPIC = "persistent://public/default/t"
+LAST = 5
 
 
 class Broker(ScriptedBroker):
-    """Answers everything as it should; ``deliver`` says what comes after the first FLOW."""
+    """Serves one topic; ``deliveries`` says what each of its readers gets, one after the other."""
 
-    def __init__(self, deliver: Callable[[Peer, int], None] = lambda _peer, _id: None) -> None:
-        self._deliver = deliver
-        self.refusal = 0
-        self.ack_error: int | None = None
-        self.unanswered: tuple[type[WireMessage], ...] = ()
+    def __init__(self, *deliveries: Callable[[Peer], None], refusals: tuple[int, ...] = ()) -> None:
+        self._deliveries = iter(deliveries)
+        self._refusals = iter(refusals)
+        self.starts: list[int | None] = []
         super().__init__(self._script)
-
-    def of(self, kind: type[WireMessage]) -> list[WireMessage]:
-        """All commands of ``kind`` that came."""
-        return [command for command in self.received if isinstance(command, kind)]
 
     def _script(self, peer: Peer) -> None:
         peer.welcome()
         while True:
             command = peer.next()
             self.received.append(command)
-            if not isinstance(command, self.unanswered):
-                self._answer(peer, command)
+            self._answer(peer, command)
 
     def _answer(self, peer: Peer, command: WireMessage) -> None:
         match command:
             case commands.Lookup():
+                answer = commands.LookupResponse(
+                    request_id=command.request_id, response=1, broker_url=self.url
+                )
+                peer.send(answer)
+            case commands.Subscribe():
+                start = command.start_message_id
+                self.starts.append(None if start is None else start.entry)
+                refusal = next(self._refusals, 0) if len(self.starts) > 1 else 0
+                if refusal:
+                    peer.send(commands.Error(request_id=command.request_id, error=refusal))
+                else:
+                    peer.send(commands.Success(request_id=command.request_id))
+            case commands.GetLastMessageId():
+                last = MessageIdData(ledger=7, entry=LAST)
                 peer.send(
-                    commands.LookupResponse(
-                        request_id=command.request_id, response=1, broker_url=self.url
+                    commands.GetLastMessageIdResponse(
+                        last_message_id=last, request_id=command.request_id
                     )
                 )
-            case commands.Subscribe() if self.refusal:
-                peer.send(
-                    commands.Error(request_id=command.request_id, error=self.refusal, message="no")
-                )
-            case commands.Ack():
-                peer.send(
-                    commands.AckResponse(
-                        consumer_id=1, request_id=command.request_id, error=self.ack_error
-                    )
-                )
-            case commands.Flow() if len(self.of(commands.Flow)) == 1:
-                self._deliver(peer, command.consumer_id)
-            case commands.Subscribe() | commands.CloseConsumer():
-                peer.send(commands.Success(request_id=command.request_id))
+            case commands.Flow():
+                next(self._deliveries)(peer)
 
 
-@contextmanager
-def reading(broker: Broker, start: MessageId | None = None) -> Iterator[Reader]:
-    """A reader on ``broker``; other things go on on the connection, whatever it meets."""
-    with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        with client.reader(TOPIC, start) as reader:
-            yield reader
-        client.subscribe_durably(TOPIC, "still works")
-        assert broker.connections == 1
+def entry(number: int) -> bytes:
+    return frame(0, number, body(metadata(), b"%d" % number))
 
 
-def plain(consumer_id: int, number: int) -> bytes:
-    return frame(consumer_id, number, body(metadata(), b"%d" % number))
-
-
-def sending(*numbers: int) -> Callable[[Peer, int], None]:
-    def deliver(peer: Peer, consumer_id: int) -> None:
-        peer.sock.sendall(b"".join(plain(consumer_id, number) for number in numbers))
+def sending(*numbers: int, then: bytes = b"", leave: bool = False) -> Callable[[Peer], None]:
+    def deliver(peer: Peer) -> None:
+        peer.sock.sendall(b"".join(map(entry, numbers)) + then)
+        if leave:
+            raise EOFError
 
     return deliver
 
 
-def numbers(entries: list[Entry]) -> list[int]:
-    return [int(entry.payload) for entry in entries]
+def closing(peer: Peer) -> None:
+    peer.send(commands.CloseConsumer(consumer_id=0, request_id=0))
 
 
-def read(reader: Reader, wait_s: float = 0.5) -> list[Entry]:
-    return list(reader.read(time.monotonic() + wait_s))
+@contextmanager
+def reading(broker: Broker, start: MessageId | None = None) -> Iterator[Reader]:
+    with (
+        broker,
+        nothing_left_behind(),
+        PulsarClient(broker.url, timeout_s=5) as client,
+        client.reader(TOPIC, start=start) as reader,
+    ):
+        yield reader
 
 
-def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
-    monkeypatch.setattr("eos.client._reader.PERMITS", 10)
-    with reading(Broker(sending(*range(11)))) as reader:
-        wait_until(lambda: reader._failure)
-        assert len(reader._queue) == 10
-        entries = reader.read(time.monotonic() + 20)
-        assert numbers(list(itertools.islice(entries, 10))) == list(range(10))
-        with pytest.raises(ProtocolError, match="than was asked for"):
-            next(entries)
+def read(reader: Reader) -> list[int]:
+    """All up to the last entry."""
+    batches = reader.read_to(reader.last_id)
+    return [int(value) for batch in batches for value in batch["value"].to_pylist()]
 
 
-def test_permits_are_given_back_in_halves(monkeypatch):
-    monkeypatch.setattr("eos.client._reader.PERMITS", 10)
-    broker = Broker(sending(*range(10)))
+ALL = list(range(LAST + 1))
+
+
+@pytest.mark.parametrize("cut", [1, 4, 20, 40])
+def test_a_connection_that_is_cut_in_mid_frame_costs_nothing(cut: int) -> None:
+    first = sending(0, 1, then=entry(2)[:cut], leave=True)
+    broker = Broker(first, sending(2, 3, 4, 5))
     with reading(broker) as reader:
-        entries = reader.read(time.monotonic() + 20)
-        for _ in range(4):
-            next(entries)
-        assert [flow.permits for flow in broker.of(commands.Flow)] == [10]
-        next(entries)
-        wait_until(lambda: len(broker.of(commands.Flow)) == 2)
-        assert [flow.permits for flow in broker.of(commands.Flow)] == [10, 5]
+        assert read(reader) == ALL
+    assert broker.starts == [None, 2]
 
 
-def test_what_comes_again_is_dropped():
-    with reading(Broker(sending(3, 4, 3, 4, 5))) as reader:
-        assert numbers(read(reader)) == [3, 4, 5]
+def test_a_reader_that_the_broker_closed_goes_on_where_it_was() -> None:
+    def first(peer: Peer) -> None:
+        sending(0, 1, 2)(peer)
+        closing(peer)
+
+    broker = Broker(first, closing, sending(3, 4, 5))
+    with reading(broker) as reader:
+        assert read(reader) == ALL
+    assert broker.starts == [None, 3, 3]
 
 
-def test_what_is_below_the_start_is_dropped():
-    with reading(Broker(sending(0, 1, 4, 5)), MessageId(7, 4)) as reader:
-        assert numbers(read(reader)) == [4, 5]
+def test_what_comes_again_is_dropped() -> None:
+    with reading(Broker(sending(0, 1, 2, 1, 2, 3, 0, 4, 5))) as reader:
+        assert read(reader) == ALL
 
 
-def test_what_is_still_under_way_to_an_earlier_consumer_is_dropped():
-    """It stands behind what is delivered again: reading it would pass over all in between."""
-    with reading(Broker(sending(0))) as reader:
-        (late,) = FrameDecoder().feed(plain(reader._id + 1, 9))
-        assert isinstance(late, Delivery)
-        reader.on_delivery(late)
-        assert numbers(read(reader)) == [0]
+def test_the_whole_topic_instead_of_its_end_is_dropped() -> None:
+    """With a start behind the end a broker delivers all of it (measured)."""
+    with reading(Broker(sending(*ALL, 6)), MessageId(7, 6)) as reader:
+        assert [batch["value"].to_pylist() for batch in itertools.islice(reader.read(), 1)] == [
+            [b"6"]
+        ]
 
 
-def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch):
-    monkeypatch.setattr("eos.client._reader.MAX_WAITING_BYTES", 100)
-    broker = Broker(sending(*range(20)))
-    with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        reader = client.reader(TOPIC)
-        wait_until(lambda: reader._overflowed)
-        broker.refusal = 6
-        with pytest.raises(BrokerNotReady):
-            read(reader, 20)
-        with pytest.raises(ConnectionLost, match="could not go on"):
-            read(reader, 20)
+def test_what_lies_behind_the_end_is_kept_for_the_next_reading() -> None:
+    with reading(Broker(sending(*ALL, 6, 7))) as reader:
+        assert read(reader) == ALL
+        (batch,) = itertools.islice(reader.read(idle_s=5), 1)
+        assert batch["value"].to_pylist() == [b"6", b"7"]
 
 
-def test_a_damaged_entry_ends_the_reader_and_nothing_behind_it_is_read():
-    def deliver(peer: Peer, consumer_id: int) -> None:
-        damaged = plain(consumer_id, 1)[:-1] + b"x"
-        peer.sock.sendall(plain(consumer_id, 0) + damaged + plain(consumer_id, 2))
+def test_an_end_that_is_no_entry_ends_at_the_first_one_behind_it() -> None:
+    with reading(Broker(sending(0, 1, 7, 8))) as reader:
+        assert read(reader) == [0, 1]
+        (batch,) = itertools.islice(reader.read(idle_s=5), 1)
+        assert batch["value"].to_pylist() == [b"7", b"8"]
 
-    with reading(Broker(deliver)) as reader:
-        entries = reader.read(time.monotonic() + 20)
-        assert next(entries).payload == b"0"
+
+def test_a_damaged_entry_is_an_error_behind_those_before_it_and_stays_one() -> None:
+    damaged = bytearray(entry(2))
+    damaged[-1] ^= 1
+    with reading(Broker(sending(0, 1, then=bytes(damaged) + entry(3)))) as reader:
+        batches = reader.read()
+        assert next(batches)["value"].to_pylist() == [b"0", b"1"]
         for _ in range(2):
-            with pytest.raises(ProtocolError, match="checksum"):
-                list(reader.read(time.monotonic() + 20))
+            with pytest.raises(ProtocolError, match="7:2:-1:-1 can't be read"):
+                next(batches)
+            batches = reader.read()
+        assert reader.next_id == MessageId(7, 2)
 
 
-def test_pings_and_strangers_entries_do_not_extend_the_deadline():
-    done = threading.Event()
-
-    def deliver(peer: Peer, consumer_id: int) -> None:
-        while not done.wait(0.01):
-            peer.sock.sendall(encode_frame(commands.Ping()) + plain(consumer_id + 1, 1))
-
-    with reading(Broker(deliver)) as reader:
-        started = time.monotonic()
-        assert read(reader, 0.5) == []
-        assert 0.5 <= time.monotonic() - started < 5
-        done.set()
+def test_a_batch_that_is_malformed_is_an_error_behind_those_before_it_and_stays_one() -> None:
+    odd = frame(0, 2, body(metadata(num_messages_in_batch=2), b"\0\0\0\2\x18\0"))
+    with reading(Broker(sending(0, 1, then=odd + entry(3)))) as reader:
+        batches = reader.read()
+        assert next(batches)["value"].to_pylist() == [b"0", b"1"]
+        for _ in range(2):
+            with pytest.raises(ProtocolError, match="7:2:-1:-1 can't be read"):
+                next(batches)
+            batches = reader.read()
+        assert reader.next_id == MessageId(7, 2)
 
 
-def test_entries_that_wait_do_not_extend_the_deadline():
-    with reading(Broker(sending(0, 1))) as reader:
-        wait_until(lambda: len(reader._queue) == 2)
-        assert read(reader, 0) == []
-        assert numbers(read(reader)) == [0, 1]
+def test_a_broker_that_is_not_ready_is_asked_again() -> None:
+    broker = Broker(sending(0, 1, leave=True), sending(2, 3, 4, 5), refusals=(6, 6))
+    with reading(broker) as reader:
+        assert read(reader) == ALL
+    assert broker.starts == [None, 2, 2, 2]
 
 
-def test_closing_tells_the_broker_and_waits_for_nothing():
-    broker = Broker()
-    with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        reader = client.reader(TOPIC)
-        broker.unanswered = (commands.CloseConsumer,)
-        started = time.monotonic()
-        reader.close()
-        assert time.monotonic() - started < 5
-        wait_until(lambda: broker.of(commands.CloseConsumer))
+def test_a_broker_that_is_never_ready_is_given_up_in_time() -> None:
+    broker = Broker(sending(0, 1, leave=True), refusals=(6,) * 100)
+    with reading(broker) as reader, pytest.raises(BrokerNotReady):
+        read(reader)
 
 
-def test_a_subscription_that_is_not_answered_is_taken_back():
-    broker = Broker()
-    broker.unanswered = (commands.Subscribe,)
-    with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
-        with pytest.raises(RequestTimeout):
-            client.reader(TOPIC)
-        wait_until(lambda: broker.of(commands.CloseConsumer))
+def test_a_refusal_at_the_beginning_leaves_nothing_open() -> None:
+    def refuse(peer: Peer) -> None:
+        peer.welcome()
+        while True:
+            command = peer.next()
+            if isinstance(command, commands.Lookup):
+                answer = commands.LookupResponse(
+                    request_id=command.request_id, response=1, broker_url=broker.url
+                )
+                peer.send(answer)
+            elif isinstance(command, commands.Subscribe):
+                peer.send(commands.Error(request_id=command.request_id, error=4, message="no"))
 
-
-@pytest.mark.parametrize(
-    ("code", "kind"), [(5, ConsumerBusy), (6, BrokerNotReady), (12, SubscriptionNotFound)]
-)
-def test_a_refusal_is_told_by_its_class(code, kind):
-    broker = Broker()
-    broker.refusal = code
-    with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        with pytest.raises(kind):
-            client.acknowledge(TOPIC, "s", MessageId(1, 1))
-        with pytest.raises(kind):
-            client.reader(TOPIC)
-        if code != 5:
-            with pytest.raises(kind):
-                client.subscribe_durably(TOPIC, "s")
-        else:
-            client.subscribe_durably(TOPIC, "s")  # busy, so it is there
-
-
-@pytest.mark.parametrize("what", ["refused", "unanswered"])
-def test_an_acknowledgement_that_is_not_taken_is_an_error(what):
-    broker = Broker()
-    broker.ack_error = 0 if what == "refused" else None
-    broker.unanswered = () if what == "refused" else (commands.Ack,)
-    error: type[EosError] = BrokerError if what == "refused" else RequestTimeout
-    with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
-        with pytest.raises(error):
-            client.acknowledge(TOPIC, "s", MessageId(1, 1))
-        wait_until(lambda: broker.of(commands.CloseConsumer))
+    with (
+        ScriptedBroker(refuse) as broker,
+        nothing_left_behind(),
+        PulsarClient(broker.url, timeout_s=5) as client,
+        pytest.raises(EosError, match="no"),
+    ):
+        client.reader(TOPIC)

@@ -25,7 +25,10 @@ from eos.steps import Step
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-COPIED = ("eos", "sinks", "recovery", "chaos", "examples", "tests", "pyproject.toml")
+COPIED = (
+    *("eos", "sinks", "sources", "pyspark_pulsar", "recovery", "chaos"),
+    *("examples", "tests", "pyproject.toml"),
+)
 TEST_TIMEOUT_S = 240
 TESTS_FAILED = 1  # pytest's exit code for "ran, and failed"; 2 to 5 mean that it could not run
 

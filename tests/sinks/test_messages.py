@@ -160,7 +160,7 @@ def test_by_size_an_entry_has_rows_of_several_keys(spark, make_sink, client, top
     df = spark.range(0, 100, 1, 1).selectExpr("'x' AS value", "CONCAT('k', id % 5) AS key")
     make_sink().write(df, epoch="a")
     make_sink(batching="by_key").write(df, epoch="b")
-    with client.reader(topic) as reader:
+    with client.entry_reader(topic) as reader:
         entries = list(islice(reader.read(time.monotonic() + 10), 6))
     assert [entry.num_messages for entry in entries] == [100, 20, 20, 20, 20, 20]
     assert [entry.metadata.partition_key for entry in entries] == [

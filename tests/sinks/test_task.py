@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from eos.client.kept import MAX_KEPT, ClientOptions, kept_client
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
@@ -17,7 +18,6 @@ from eos.wire.batch import Compression, Hashing
 from sinks import _task as task_module
 from sinks import clients
 from sinks._task import WriteTask, _Run, gathered
-from sinks.clients import MAX_KEPT, ClientOptions, kept_client
 
 
 def batch(*values: int) -> pa.RecordBatch:

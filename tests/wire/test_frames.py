@@ -95,7 +95,7 @@ def test_a_frame_of_an_impossible_size_is_refused_before_it_is_kept(total):
 
 def test_the_decoder_keeps_no_more_than_one_frame_and_what_was_read_with_it():
     decoder = FrameDecoder(max_frame_bytes=1000)
-    stream = (struct.pack(">II", 1000, 2) + b"\x08\x1b" + bytes(994)) * 20
+    stream = (struct.pack(">II", 1000, 2) + b"\x08\x3a" + bytes(994)) * 20
     kept = []
     for at in range(0, len(stream), 300):
         list(decoder.feed(stream[at : at + 300]))
@@ -138,9 +138,9 @@ def test_a_command_longer_than_its_frame_is_refused():
 
 
 def test_a_command_that_we_do_not_speak_is_passed_on_as_unknown():
-    body = b"\x08\x1b"  # type 27, REACHED_END_OF_TOPIC
+    body = b"\x08\x3a"  # type 58, END_TXN_ON_PARTITION
     frame = struct.pack(">II", len(body) + 4, len(body)) + body
-    assert list(FrameDecoder().feed(frame)) == [UnknownCommand(27)]
+    assert list(FrameDecoder().feed(frame)) == [UnknownCommand(58)]
 
 
 def test_a_missing_required_field_is_refused():

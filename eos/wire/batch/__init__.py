@@ -1,7 +1,7 @@
 """Rows <-> the bytes of entries: which partition, which batch, and what a reader finds in them."""
 
 from eos.wire.batch._checks import check_rows
-from eos.wire.batch._compression import Compression
+from eos.wire.batch._compression import Compression, decompress
 from eos.wire.batch._encoder import EncodedBatch, encode_batches
 from eos.wire.batch._entry import Entry
 from eos.wire.batch._grouping import StickyKey, longest_key_bytes
@@ -25,6 +25,7 @@ __all__ = [
     "StickyKey",
     "check_rows",
     "decode_batch",
+    "decompress",
     "encode_batches",
     "longest_key_bytes",
     "partitions_for_keys",

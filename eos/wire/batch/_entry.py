@@ -43,6 +43,11 @@ class Entry:
     metadata: MessageMetadata
     payload: bytes
 
+    def __post_init__(self) -> None:
+        count = self.metadata.num_messages_in_batch
+        if count is not None and count < 1:
+            raise ProtocolError(f"An entry of {count} messages.")
+
     def __repr__(self) -> str:
         """Without the rows and their properties."""
         return f"Entry(id={self.id}, txn={self.txn}, num_messages={self.num_messages})"
@@ -55,9 +60,6 @@ class Entry:
             ProtocolError: it is malformed, or its checksum is wrong.
         """
         metadata, payload = delivery.open()
-        count = metadata.num_messages_in_batch
-        if count is not None and count < 1:
-            raise ProtocolError(f"An entry of {count} messages.")
         return cls(delivery.command.message_id.message_id(), metadata, payload)
 
     @property

@@ -20,6 +20,7 @@ _WIRE_TYPES: Final = {
     1: _BYTES,  # properties
     2: _BYTES,  # partition_key
     3: _VARINT,  # payload_size
+    4: _VARINT,  # compacted_out
     5: _VARINT,  # event_time
     6: _VARINT,  # partition_key_b64_encoded
     7: _BYTES,  # ordering_key
@@ -33,7 +34,8 @@ _WIRE_TYPES: Final = {
 class DecodedMessage:
     """One message of a batch. ``key`` is bytes when the writer sent it in base64.
 
-    ``properties`` are in the order of the wire, where a key may stand twice.
+    ``properties`` are in the order of the wire, where a key may stand twice. Of one that is
+    compacted out only the place in the batch is left.
     """
 
     value: bytes | None
@@ -42,6 +44,7 @@ class DecodedMessage:
     properties: tuple[tuple[str, str], ...] = ()
     ordering_key: bytes | None = None
     sequence_id: int | None = None
+    is_compacted_out: bool = False
 
 
 def decode_batch(payload: bytes | memoryview, num_messages: int) -> list[DecodedMessage]:
@@ -97,6 +100,7 @@ def _decode_message(data: bytes, position: int) -> tuple[DecodedMessage, int]:
         properties=tuple(properties),
         ordering_key=blobs.get(7),
         sequence_id=numbers.get(8),
+        is_compacted_out=bool(numbers.get(4, 0)),
     )
     return message, position + size
 
@@ -108,11 +112,16 @@ def _decode_key(text: bytes | None, *, is_base64: bool) -> str | bytes | None:
 def decode_key(text: bytes, *, is_base64: bool) -> str | bytes:
     """A key from its text on the wire: bytes when the writer sent it in base64.
 
+    Some clients take any bytes for text; then it is bytes as well.
+
     Raises:
-        ProtocolError: it is not base64, or not UTF-8.
+        ProtocolError: it is not base64.
     """
     if not is_base64:
-        return _decode_text(text)
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            return text
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:

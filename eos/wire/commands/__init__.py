@@ -26,6 +26,7 @@ from eos.wire.commands._consuming import (
     GetLastMessageId,
     GetLastMessageIdResponse,
     InitialPosition,
+    ReachedEndOfTopic,
     Subscribe,
     SubscriptionType,
 )
@@ -116,6 +117,7 @@ __all__ = [
     "Pong",
     "Producer",
     "ProducerSuccess",
+    "ReachedEndOfTopic",
     "SchemaInfo",
     "SchemaType",
     "Send",

@@ -81,6 +81,12 @@ class CloseConsumer(WireMessage):
     request_id: int = field(2, "uint64")
 
 
+class ReachedEndOfTopic(WireMessage):
+    """The topic was terminated, and all of it has been delivered."""
+
+    consumer_id: int = field(1, "uint64")
+
+
 class GetLastMessageId(WireMessage):
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")

@@ -52,6 +52,9 @@ class BaseCommand(WireMessage):
     )
     lookup: finding.Lookup | None = field(23, finding.Lookup, default=None)
     lookup_response: finding.LookupResponse | None = field(24, finding.LookupResponse, default=None)
+    reached_end_of_topic: consuming.ReachedEndOfTopic | None = field(
+        27, consuming.ReachedEndOfTopic, default=None
+    )
     get_last_message_id: consuming.GetLastMessageId | None = field(
         29, consuming.GetLastMessageId, default=None
     )

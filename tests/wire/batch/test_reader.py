@@ -34,7 +34,7 @@ SIZE_0 = b"\x18\x00"
         (framed(b"\x18" + b"\xff" * 9 + b"\x02"), "64 bits"),
         (framed(b"\x18"), "cut off"),
         (framed(SIZE_0 + b"\x12\x05abc"), "cut off"),
-        (framed(SIZE_0 + b"\x12\x01\xff"), "UTF-8"),
+        (framed(SIZE_0 + b"\x0a\x06\x0a\x01\xff\x12\x01a"), "UTF-8"),
         (framed(SIZE_0 + b"\x30\x01\x12\x03abc"), "base64"),
         (framed(SIZE_0 + b"\x30\x01\x12\x04ab\xff="), "base64"),
         (framed(SIZE_0 + b"\x0a\x03\x0a\x01a"), "without a key or a value"),
@@ -56,6 +56,15 @@ def test_fields_from_a_newer_protocol_are_skipped() -> None:
 
 def test_a_null_value_is_not_an_empty_one() -> None:
     assert decode_batch(framed(SIZE_0 + b"\x48\x01"), 1) == [DecodedMessage(None)]
+
+
+def test_a_key_that_is_no_text_is_bytes() -> None:
+    assert decode_batch(framed(b"\x12\x01\xff" + SIZE_0), 1) == [DecodedMessage(b"", key=b"\xff")]
+
+
+def test_what_a_compaction_took_out_is_told() -> None:
+    (message,) = decode_batch(framed(SIZE_0 + b"\x20\x01"), 1)
+    assert message.is_compacted_out
 
 
 def test_fewer_or_more_messages_than_announced_are_an_error() -> None:

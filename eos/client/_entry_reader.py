@@ -1,0 +1,238 @@
+"""A reader on one exact topic: its entries as they are stored, one after the other.
+
+It sees what a consumer's library hides: each entry's transaction and its producer's name. The
+broker decides what is readable: nothing of an aborted transaction, nothing at or behind the first
+entry of one that is open.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final, Self
+
+from eos.client._subscriptions import closing, subscribe
+from eos.errors import ConnectionLost, EosError, Fatal, ProtocolError
+from eos.ids import MessageId
+from eos.transport.connection import Connection
+from eos.wire import commands
+from eos.wire.batch import Entry
+from eos.wire.commands import MessageIdData
+from eos.wire.frames import Delivery
+
+PERMITS: Final = 1000
+"""How many messages the broker may have under way to us. It counts messages, and reads at most as
+many entries as it has permits, so no more entries than that ever wait here."""
+
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""How much may wait here before it is read. Permits can't keep to it, as entries differ in size."""
+
+_LONGEST_WAIT_S: Final = 3600.0
+
+
+class EntryReader:
+    """Made by ``PulsarClient.reader``; for one thread at a time.
+
+    A failed reader stays failed; make a new one that begins behind the last entry that was read.
+
+    Args:
+        consumer_ids: numbers that nobody uses again on ``connection``.
+        start: the first entry that is wanted; None: the topic's first.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        consumer_ids: Iterator[int],
+        start: MessageId | None,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self.topic = topic
+        self._connection = connection
+        self._consumer_ids = consumer_ids
+        self._timeout_s = timeout_s
+        self._next = None if start is None else MessageId(start.ledger, start.entry)
+        self._permits = PERMITS
+        self._owed = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        # Under the condition:
+        self._id = next(consumer_ids)
+        self._queue: deque[Delivery] = deque()
+        self._waiting_bytes = 0
+        self._overflowed = False
+        self._failure: EosError | None = None
+
+    def open(self) -> None:
+        """SUBSCRIBE without a durable cursor, and let the broker deliver.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            EosError: the broker refuses, or does not answer.
+        """
+        self._connection.listen_to_consumer(self._id, self)
+        try:
+            subscribe(
+                self._connection,
+                self._subscribe_command,
+                timeout_s=self._timeout_s,
+                doing=f"Opening a reader on {self.topic}",
+            )
+        except BaseException:
+            self._connection.forget_consumer(self._id)
+            raise
+        self._permit(self._permits)
+
+    def _subscribe_command(self, request_id: int) -> commands.Subscribe:
+        return commands.Subscribe(
+            topic=self.topic,
+            subscription=f"eos-reader-{uuid.uuid4().hex}",
+            subscription_type=commands.SubscriptionType.EXCLUSIVE,
+            consumer_id=self._id,
+            request_id=request_id,
+            durable=False,
+            start_message_id=None if self._next is None else MessageIdData.of_entry(self._next),
+            initial_position=commands.InitialPosition.EARLIEST,
+            force_topic_creation=False,
+        )
+
+    def read(self, deadline: float) -> Iterator[Entry]:
+        """The entries from where the last ``read`` stopped, as they become readable.
+
+        Ends when ``deadline`` passes, on the clock of ``time.monotonic``, and not before: a pause
+        says nothing about what will become readable.
+
+        Raises:
+            ConnectionLost: the connection is gone, or the broker closed the reader.
+            ProtocolError: an entry is malformed.
+            Fatal: the reader is closed.
+        """
+        while (delivery := self._take(deadline)) is not None:
+            entry = self._open(delivery)
+            # With a start past its end the broker delivers the whole topic again (measured).
+            at = MessageId(entry.id.ledger, entry.id.entry)
+            if self._next is None or at >= self._next:
+                self._next = MessageId(at.ledger, at.entry + 1)
+                yield entry
+
+    def _take(self, deadline: float) -> Delivery | None:
+        while (left_s := deadline - time.monotonic()) > 0:
+            with self._changed:
+                if self._queue:
+                    delivery = self._queue.popleft()
+                    self._waiting_bytes -= len(delivery.body)
+                    return delivery
+                if self._failure is not None:
+                    raise copy.copy(self._failure)
+                overflowed = self._overflowed
+                if not overflowed:
+                    self._changed.wait(min(left_s, _LONGEST_WAIT_S))
+            if overflowed:
+                self._open_again()
+        return None
+
+    def _open_again(self) -> None:
+        """Have delivered again, and fewer at once, what there was no room for."""
+        self._connection.forget_consumer(self._id)
+        self._connection.notify(closing(self._id))
+        with self._changed:
+            self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
+            self._overflowed = False
+        self._owed = 0
+        try:
+            self.open()
+        except BaseException:  # Ctrl-C as well: nothing would ever come, and nobody would say so
+            self._end(ConnectionLost(f"The reader on {self.topic} could not go on."))
+            raise
+
+    def _open(self, delivery: Delivery) -> Entry:
+        try:
+            entry = Entry.of(delivery)
+        except ProtocolError as error:
+            self._end(error)  # going on behind it would lose it without a word
+            raise
+        self._owed += entry.num_messages
+        if self._owed >= self._permits / 2:
+            self._permit(self._owed)
+            self._owed = 0
+        return entry
+
+    def _permit(self, count: int) -> None:
+        self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=count))
+
+    def last_id(self, timeout_s: float) -> MessageId | None:
+        """The last entry that is readable now; None when there is none.
+
+        Never a marker, never an aborted entry, below every open transaction (measured).
+
+        Raises:
+            EosError: the broker refuses, or does not answer in ``timeout_s``.
+        """
+        answer = self._connection.request(
+            lambda request_id: commands.GetLastMessageId(
+                consumer_id=self._id, request_id=request_id
+            ),
+            commands.GetLastMessageIdResponse,
+            timeout_s=timeout_s,
+            doing=f"Asking for the last entry of {self.topic}",
+        )
+        last = answer.last_message_id.message_id()
+        return None if last.ledger < 0 else last._replace(batch_index=-1)
+
+    def close(self) -> None:
+        """End it; does not wait for the broker's answer. The second time it does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._end(Fatal(f"The reader on {self.topic} is closed."))
+            self._connection.forget_consumer(self._id)
+            self._connection.notify(closing(self._id))
+
+    def _end(self, reason: EosError) -> None:
+        """Fail; what waits is not read any more."""
+        with self._changed:
+            self._queue.clear()
+            self._waiting_bytes = 0
+            self._failure = reason
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- ConsumerListener: called by the connection's reading thread ------------------------
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """Keep the entry until it is read."""
+        with self._changed:
+            is_late = delivery.command.consumer_id != self._id
+            if is_late or self._overflowed or self._failure is not None:
+                return
+            if len(self._queue) == self._permits:
+                self._failure = ProtocolError(f"More of {self.topic} came than was asked for.")
+            elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
+                self._overflowed = True
+                self._permits = max(1, len(self._queue) // 2)
+            else:
+                self._queue.append(delivery)
+                self._waiting_bytes += len(delivery.body)
+            self._changed.notify_all()
+
+    def on_closed(self, reason: EosError) -> None:
+        """The reader or its connection ended without our doing; what came before can be read."""
+        with self._changed:
+            self._failure = self._failure or reason
+            self._changed.notify_all()

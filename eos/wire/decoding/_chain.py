@@ -1,0 +1,112 @@
+"""Finds the messages of batch payloads: each says where it ends, and there the next one begins.
+
+Every place that looks like a message's beginning is read as one, all at once. Then the chain is
+proved: from each payload's start, message by message, exactly to its end. What merely looked like a
+message, inside of a value, is never reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from eos.wire.byte_rows import Bytes
+from eos.wire.columns import Int64s
+from eos.wire.decoding._heads import (
+    PADDING_BYTES,
+    PARTITION_KEY,
+    PAYLOAD_SIZE,
+    PROPERTY,
+    Heads,
+    Irregular,
+    read_heads,
+)
+
+_MAX_LOOK_ALIKES: Final = 8
+"""Per message; where there are more, reading them all costs more than it saves."""
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Uncompressed batch payloads that lie in one buffer, in order.
+
+    Attributes:
+        buffer: with ``PADDING_BYTES`` behind the last payload.
+        start, end: where each payload lies.
+        count: how many messages each one holds, as its entry's metadata says.
+    """
+
+    buffer: Bytes
+    start: Int64s
+    end: Int64s
+    count: Int64s
+
+    def slice(self, start: int, stop: int) -> Payloads:
+        """The payloads ``start`` to ``stop`` (not included)."""
+        some = slice(start, stop)
+        return Payloads(self.buffer, self.start[some], self.end[some], self.count[some])
+
+
+def find_messages(payloads: Payloads) -> Heads:
+    """All messages of the payloads, in order.
+
+    Raises:
+        Irregular: one has no head (``read_heads``), or is not where it should be.
+    """
+    heads = read_heads(payloads.buffer, _look_alikes(payloads))
+    if not heads.end.all():
+        heads = heads.take(np.flatnonzero(heads.end))
+    return heads if _is_chain(heads, payloads) else _walk(heads, payloads)
+
+
+def _look_alikes(payloads: Payloads) -> Int64s:
+    """Where a size of less than 2^16 stands, and behind it the tag of a first field."""
+    buffer = payloads.buffer
+    first, last = int(payloads.start[0]), int(payloads.end[-1])
+    zero = buffer[first:last] == 0
+    at: Int64s = np.flatnonzero(zero[:-1] & zero[1:]) + first
+    at = at[at + 5 < last]
+    tag = buffer[at + 4]
+    at = at[(tag == PAYLOAD_SIZE) | (tag == PARTITION_KEY) | (tag == PROPERTY)]
+    size = (buffer[at + 2].astype(np.int64) << 8) + buffer[at + 3]
+    at = at[(size >= 2) & (at + 4 + size <= len(buffer) - PADDING_BYTES)]
+    if len(at) > _MAX_LOOK_ALIKES * (int(payloads.count.sum()) + 8):
+        return at[:0]
+    return at
+
+
+def _is_chain(heads: Heads, payloads: Payloads) -> bool:
+    """Whether all heads, and no others, are the payloads' messages."""
+    behind = np.cumsum(payloads.count)
+    if len(heads) != behind[-1]:
+        return False
+    following = np.empty(len(heads), np.int64)
+    following[:-1] = heads.at[1:]
+    following[behind - 1] = payloads.end
+    firsts = heads.at[behind - payloads.count]
+    return bool((heads.end == following).all() and (firsts == payloads.start).all())
+
+
+def _walk(heads: Heads, payloads: Payloads) -> Heads:
+    """The same, one payload after the other, past what only looks like a message."""
+    # One more, that is nowhere: where what is not there leads to.
+    at = np.append(heads.at, np.iinfo(np.int64).max)
+    following = np.searchsorted(at, heads.end)
+    following[at[following] != heads.end] = len(heads)
+    steps, ends = following.tolist(), heads.end.tolist()
+    firsts = np.searchsorted(at, payloads.start)
+    if (at[firsts] != payloads.start).any():
+        raise Irregular
+    found: list[int] = []
+    walks = zip(firsts.tolist(), payloads.end.tolist(), payloads.count.tolist(), strict=True)
+    for row, end, count in walks:
+        for _ in range(count):
+            if row == len(steps):
+                raise Irregular
+            found.append(row)
+            row = steps[row]
+        if ends[found[-1]] != end:
+            raise Irregular
+    return heads.take(np.array(found, np.int64))

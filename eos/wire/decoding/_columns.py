@@ -1,0 +1,122 @@
+"""The messages of one buffer as Arrow columns; and those that had to be read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from eos.wire.batch import DecodedMessage
+from eos.wire.byte_rows import Bytes
+from eos.wire.decoding._gather import from_base64, gather, gather_properties
+from eos.wire.decoding._heads import (
+    EVENT_TIME,
+    KEY_IS_BASE64,
+    NULL_VALUE,
+    ORDERING_KEY,
+    PARTITION_KEY,
+    PROPERTY,
+    SEQUENCE_ID,
+    Heads,
+    Spans,
+)
+
+TIME: Final = pa.timestamp("ms", tz="UTC")
+
+MESSAGE_COLUMNS: Final = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "event_time": TIME,
+    "properties": pa.map_(pa.string(), pa.string()),
+    "ordering_key": pa.binary(),
+    "sequence_id": pa.int64(),
+}
+"""What each message has of its own; null where it does not have it."""
+
+
+def columns_of_heads(buffer: Bytes, heads: Heads, names: Collection[str]) -> dict[str, pa.Array]:
+    """The columns ``names`` of regular messages.
+
+    Raises:
+        Irregular: a key or a property can't be read in bulk.
+    """
+    return {name: _READ[name](buffer, heads) for name in names}
+
+
+def _value(buffer: Bytes, heads: Heads) -> pa.Array:
+    nulls = heads.numbers.get(NULL_VALUE)
+    return gather(buffer, heads.value, None if nulls is None else nulls <= 0)
+
+
+def _key(buffer: Bytes, heads: Heads) -> pa.Array:
+    keys = _blob(PARTITION_KEY)(buffer, heads)
+    flags = heads.numbers.get(KEY_IS_BASE64)
+    if flags is None:
+        return keys
+    encoded = (flags > 0) & keys.is_valid().to_numpy(zero_copy_only=False)
+    return from_base64(keys, encoded) if encoded.any() else keys
+
+
+def _properties(buffer: Bytes, heads: Heads) -> pa.Array:
+    spans = heads.blobs.get(PROPERTY)
+    return gather_properties(buffer, Spans.none(len(heads)) if spans is None else spans)
+
+
+def _blob(tag: int) -> Callable[[Bytes, Heads], pa.Array]:
+    def read(buffer: Bytes, heads: Heads) -> pa.Array:
+        spans = heads.blobs.get(tag)
+        return pa.nulls(len(heads), pa.binary()) if spans is None else gather(buffer, spans)
+
+    return read
+
+
+def _number(tag: int, kind: pa.DataType) -> Callable[[Bytes, Heads], pa.Array]:
+    def read(_: Bytes, heads: Heads) -> pa.Array:
+        numbers = heads.numbers.get(tag)
+        if numbers is None:
+            return pa.nulls(len(heads), kind)
+        missing = numbers < 0
+        column = pa.array(numbers, mask=missing if missing.any() else None)
+        return column if kind == column.type else column.view(kind)
+
+    return read
+
+
+_READ: Final[dict[str, Callable[[Bytes, Heads], pa.Array]]] = {
+    "value": _value,
+    "key": _key,
+    "event_time": _number(EVENT_TIME, TIME),
+    "properties": _properties,
+    "ordering_key": _blob(ORDERING_KEY),
+    "sequence_id": _number(SEQUENCE_ID, pa.int64()),
+}
+
+
+def columns_of_messages(
+    messages: Sequence[DecodedMessage], names: Collection[str]
+) -> dict[str, pa.Array]:
+    """The same of messages that were read one by one."""
+    return {
+        name: pa.array([_PICK[name](message) for message in messages], MESSAGE_COLUMNS[name])
+        for name in names
+    }
+
+
+def signed(number: int | None) -> int | None:
+    """As Arrow's int64 holds what is unsigned on the wire."""
+    return None if number is None else (number + 2**63) % 2**64 - 2**63
+
+
+def _key_bytes(message: DecodedMessage) -> bytes | None:
+    return message.key.encode() if isinstance(message.key, str) else message.key
+
+
+_PICK: Final[dict[str, Callable[[DecodedMessage], Any]]] = {
+    "value": lambda message: message.value,
+    "key": _key_bytes,
+    "event_time": lambda message: signed(message.event_time_ms),
+    "properties": lambda message: message.properties,
+    "ordering_key": lambda message: message.ordering_key,
+    "sequence_id": lambda message: signed(message.sequence_id),
+}

@@ -1,0 +1,219 @@
+"""Entries as the broker delivered them -> Arrow record batches, one row for each message."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eos.errors import ConfigurationError, ProtocolError
+from eos.ids import MessageId
+from eos.wire.batch import DecodedMessage, Entry, decompress
+from eos.wire.byte_rows import Bytes
+from eos.wire.columns import Int64s
+from eos.wire.commands import MessageMetadata
+from eos.wire.decoding._chain import Payloads, find_messages
+from eos.wire.decoding._columns import (
+    MESSAGE_COLUMNS,
+    TIME,
+    columns_of_heads,
+    columns_of_messages,
+    signed,
+)
+from eos.wire.decoding._heads import COMPACTED_OUT, PADDING_BYTES, Irregular
+
+ENTRY_COLUMNS: Final = {
+    "ledger": pa.int64(),
+    "entry": pa.int64(),
+    "publish_time": TIME,
+    "producer_name": pa.string(),
+    "schema_version": pa.binary(),
+}
+"""What all messages of an entry have in common."""
+
+COLUMNS: Final = {**MESSAGE_COLUMNS, **ENTRY_COLUMNS, "batch_index": pa.int32()}
+"""All columns that can be had. ``batch_index`` is -1 for what was sent outside of a batch."""
+
+
+class DeliveredEntry(NamedTuple):
+    """One entry in a buffer: its id, its parsed ``MessageMetadata``, and where its payload lies."""
+
+    id: MessageId
+    metadata: Any
+    start: int
+    end: int
+
+
+class DecodedEntries(NamedTuple):
+    """The messages of one entry or more, and the id of the last of these entries."""
+
+    last_id: MessageId
+    batch: pa.RecordBatch
+
+
+_Way = Callable[[Bytes, Sequence[DeliveredEntry], Sequence[str]], pa.RecordBatch]
+
+
+def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """``names``, when all of them are columns.
+
+    Raises:
+        ConfigurationError: one is not, or stands twice, or there is none.
+    """
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or not names or len(set(names)) < len(names):
+        what = f"there is no column {unknown[0]!r}" if unknown else f"columns={list(names)!r}"
+        raise ConfigurationError(f"{what}: choose some of {', '.join(COLUMNS)}, each once.")
+    return tuple(names)
+
+
+def decode_entries(
+    buffer: Bytes, entries: Sequence[DeliveredEntry], columns: Sequence[str]
+) -> Iterator[DecodedEntries]:
+    """The messages of ``entries``, in order, in as few record batches as can be.
+
+    What a compaction has taken out of a batch is left out.
+
+    Args:
+        buffer: where the payloads lie, in order, with 8 bytes behind the last one.
+        columns: names of ``COLUMNS``.
+
+    Raises:
+        ProtocolError: an entry is malformed, encrypted, or one chunk of a message; batches before
+            it have been yielded.
+    """
+    for read, group in itertools.groupby(entries, _way):
+        yield from _decode_run(read, buffer, list(group), columns)
+
+
+def _decode_run(
+    read: _Way, buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
+) -> Iterator[DecodedEntries]:
+    """All in one go; where that can't be, one half after the other, down to what is odd."""
+    try:
+        yield DecodedEntries(run[-1].id, read(buffer, run, columns))
+    except (Irregular, ProtocolError):
+        if len(run) == 1:
+            yield DecodedEntries(run[0].id, _decode_odd(buffer, run[0], columns))
+            return
+        half = len(run) // 2
+        yield from _decode_run(read, buffer, run[:half], columns)
+        yield from _decode_run(read, buffer, run[half:], columns)
+
+
+def _way(entry: DeliveredEntry) -> _Way:
+    """How the messages of ``entry``, and of others like it, are read in one go."""
+    metadata = entry.metadata
+    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+        return _refuse
+    if not metadata.HasField("num_messages_in_batch"):
+        return _decode_singles
+    if metadata.num_messages_in_batch < 1:
+        return _refuse
+    return _decode_compressed if metadata.compression else _decode_in_place
+
+
+def _refuse(*_: object) -> pa.RecordBatch:
+    raise Irregular
+
+
+def _decode_in_place(
+    buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
+) -> pa.RecordBatch:
+    start = np.array([entry.start for entry in run], np.int64)
+    end = np.array([entry.end for entry in run], np.int64)
+    return _decode_batches(Payloads(buffer, start, end, _counts(run)), run, columns)
+
+
+def _decode_compressed(
+    buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
+) -> pa.RecordBatch:
+    payloads = [_uncompressed(buffer, entry) for entry in run]
+    end = np.cumsum([len(payload) for payload in payloads])
+    start = np.concatenate([[0], end[:-1]])
+    joined = np.frombuffer(b"".join((*payloads, bytes(PADDING_BYTES))), np.uint8)
+    return _decode_batches(Payloads(joined, start, end, _counts(run)), run, columns)
+
+
+def _counts(run: Sequence[DeliveredEntry]) -> Int64s:
+    return np.array([entry.metadata.num_messages_in_batch for entry in run], np.int64)
+
+
+def _uncompressed(buffer: Bytes, entry: DeliveredEntry) -> bytes:
+    metadata = entry.metadata
+    stored = buffer[entry.start : entry.end].tobytes()
+    return decompress(stored, metadata.compression, metadata.uncompressed_size)
+
+
+def _decode_batches(
+    payloads: Payloads, run: Sequence[DeliveredEntry], columns: Sequence[str]
+) -> pa.RecordBatch:
+    heads = find_messages(payloads)
+    owner = np.repeat(np.arange(len(run)), payloads.count)
+    first = np.cumsum(payloads.count) - payloads.count
+    batch_index = np.arange(len(heads)) - first[owner]
+    if COMPACTED_OUT in heads.numbers:
+        kept = np.flatnonzero(heads.numbers[COMPACTED_OUT] <= 0)
+        heads, owner, batch_index = heads.take(kept), owner[kept], batch_index[kept]
+    own = columns_of_heads(payloads.buffer, heads, MESSAGE_COLUMNS.keys() & columns)
+    return _record_batch(own, run, owner, batch_index, columns)
+
+
+def _decode_singles(
+    buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
+) -> pa.RecordBatch:
+    messages = [_only_message(buffer, entry) for entry in run]
+    own = columns_of_messages(messages, MESSAGE_COLUMNS.keys() & columns)
+    return _record_batch(own, run, np.arange(len(run)), np.full(len(run), -1, np.int64), columns)
+
+
+def _only_message(buffer: Bytes, entry: DeliveredEntry) -> DecodedMessage:
+    (message,) = _entry(buffer, entry).messages()
+    return message
+
+
+def _decode_odd(buffer: Bytes, entry: DeliveredEntry, columns: Sequence[str]) -> pa.RecordBatch:
+    """The messages one by one: it takes what bulk does not, and knows what is wrong."""
+    try:
+        messages = list(enumerate(_entry(buffer, entry).messages()))
+    except ProtocolError as error:
+        raise ProtocolError(f"The entry {entry.id} can't be read: {error.message}") from None
+    kept = [(index, message) for index, message in messages if not message.is_compacted_out]
+    own = columns_of_messages([message for _, message in kept], MESSAGE_COLUMNS.keys() & columns)
+    batch_index = np.array([index for index, _ in kept], np.int64)
+    return _record_batch(own, [entry], np.zeros(len(kept), np.int64), batch_index, columns)
+
+
+def _entry(buffer: Bytes, entry: DeliveredEntry) -> Entry:
+    metadata = MessageMetadata.from_protobuf(entry.metadata)
+    return Entry(entry.id, metadata, buffer[entry.start : entry.end].tobytes())
+
+
+def _record_batch(
+    own: dict[str, pa.Array],
+    run: Sequence[DeliveredEntry],
+    owner: Int64s,
+    batch_index: Int64s,
+    columns: Sequence[str],
+) -> pa.RecordBatch:
+    """Add what an entry's messages have in common; ``owner`` says whose each row is."""
+    owners = pa.array(owner)
+    for name in columns:
+        if name == "batch_index":
+            own[name] = pa.array(batch_index.astype(np.int32))
+        elif name in ENTRY_COLUMNS:
+            values = pa.array([_OF_ENTRY[name](entry) for entry in run], ENTRY_COLUMNS[name])
+            own[name] = values.take(owners)
+    return pa.RecordBatch.from_arrays([own[name] for name in columns], names=list(columns))
+
+
+_OF_ENTRY: Final[dict[str, Callable[[DeliveredEntry], Any]]] = {
+    "ledger": lambda entry: entry.id.ledger,
+    "entry": lambda entry: entry.id.entry,
+    "publish_time": lambda entry: signed(entry.metadata.publish_time),
+    "producer_name": lambda entry: entry.metadata.producer_name,
+    "schema_version": lambda entry: entry.metadata.schema_version or None,
+}

@@ -1,0 +1,120 @@
+"""From spans of a buffer to Arrow's columns, each with one copy of its bytes."""
+
+from __future__ import annotations
+
+import binascii
+
+import numpy as np
+import pyarrow as pa
+
+from eos.wire.byte_rows import Bytes
+from eos.wire.columns import BinaryColumn, Int64s, Mask
+from eos.wire.decoding._heads import Irregular, Spans
+from eos.wire.decoding._varints import Words, decode_varints, words_of
+
+_PROPERTY_KEY = 1 << 3 | 2
+_PROPERTY_VALUE = 2 << 3 | 2
+
+
+def gather(buffer: Bytes, spans: Spans, valid: Mask | None = None) -> pa.BinaryArray:
+    """The bytes of ``spans``; null where a size is -1, or ``valid`` says so."""
+    has = spans.size >= 0 if valid is None else (spans.size >= 0) & valid
+    count = len(spans)
+    # As Arrow counts: span, gap, span, gap ...; of these every other one is taken.
+    offsets = np.full(2 * count + 1, len(buffer), np.int32)
+    offsets[0:-1:2] = spans.at
+    offsets[1::2] = spans.at + np.maximum(spans.size, 0)
+    ranges = pa.Array.from_buffers(
+        pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
+    )
+    every_other = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return ranges.take(pa.array(every_other, mask=None if has.all() else ~has))
+
+
+def from_base64(texts: pa.BinaryArray, encoded: Mask) -> pa.BinaryArray:
+    """``texts``, decoded where ``encoded`` says so; with padding, as clients write it.
+
+    All rows are decoded in one call: each takes whole groups of four letters, so padding can be
+    letters as well, whose bytes are left out afterwards.
+
+    Raises:
+        Irregular: one is not base64.
+    """
+    rows = np.flatnonzero(encoded)
+    column = BinaryColumn.of(texts.take(pa.array(rows)))
+    if (column.lengths % 4).any():
+        raise Irregular
+    letters = np.array(np.frombuffer(column.data, np.uint8))
+    padding = _take_padding(letters, column)
+    try:
+        data = binascii.a2b_base64(letters.tobytes(), strict_mode=True)
+    except binascii.Error:
+        raise Irregular from None
+    spans = Spans(column.offsets[:-1] // 4 * 3, column.lengths // 4 * 3 - padding)
+    decoded = gather(np.frombuffer(data, np.uint8), spans)
+    order = np.arange(len(texts))
+    order[rows] = len(texts) + np.arange(len(rows))
+    return pa.concat_arrays([texts, decoded]).take(pa.array(order))
+
+
+def _take_padding(letters: Bytes, column: BinaryColumn) -> Int64s:
+    """Make each row's padding letters; returns how many it had."""
+    padding = np.zeros(len(column), np.int64)
+    some = np.flatnonzero(column.lengths)
+    last = column.offsets[1:][some] - 1
+    for _ in range(2):
+        is_padding = letters[last] == ord("=")
+        some, last = some[is_padding], last[is_padding]
+        letters[last] = ord("A")
+        padding[some] += 1
+        last = last - 1
+    return padding
+
+
+def gather_properties(buffer: Bytes, spans: Spans) -> pa.MapArray:
+    """Each message's properties, in the order of the wire, where a key may stand twice.
+
+    Raises:
+        Irregular: one is malformed, not UTF-8, or its value stands before its key.
+    """
+    words = words_of(buffer)
+    at, end = spans.at.copy(), spans.at + np.maximum(spans.size, 0)
+    rows = np.flatnonzero(at < end)
+    found = [(rows[:0], Spans.none(0), Spans.none(0))]
+    while len(rows):
+        key, value = _read_property(buffer, words, at[rows])
+        found.append((rows, key, value))
+        at[rows] = value.at + value.size
+        rows = rows[at[rows] < end[rows]]
+    owners = np.concatenate([rows for rows, _, _ in found])
+    order = np.argsort(owners, kind="stable")
+    keys = Spans.joined([key for _, key, _ in found]).take(order)
+    values = Spans.joined([value for _, _, value in found]).take(order)
+    offsets = np.zeros(len(spans) + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=len(spans)), out=offsets[1:])
+    try:
+        texts = [gather(buffer, part).cast(pa.string()) for part in (keys, values)]
+    except pa.ArrowInvalid:
+        raise Irregular from None
+    return pa.MapArray.from_arrays(pa.array(offsets), *texts)
+
+
+def _read_property(buffer: Bytes, words: Words, at: Int64s) -> tuple[Spans, Spans]:
+    """Where key and value of the properties at ``at`` lie."""
+    size, width = decode_varints(words[at + 1])
+    key_at = at + 1 + width
+    end = key_at + size
+    key = _text_field(buffer, words, key_at, end, _PROPERTY_KEY)
+    value = _text_field(buffer, words, key.at + key.size, end, _PROPERTY_VALUE)
+    if (value.at + value.size != end).any():
+        raise Irregular
+    return key, value
+
+
+def _text_field(buffer: Bytes, words: Words, at: Int64s, end: Int64s, tag: int) -> Spans:
+    if (at >= end).any() or (buffer[at] != tag).any():
+        raise Irregular
+    size, width = decode_varints(words[at + 1])
+    if not width.all() or (at + 1 + width + size > end).any():
+        raise Irregular
+    return Spans(at + 1 + width, size)

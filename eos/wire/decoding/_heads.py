@@ -1,0 +1,203 @@
+"""Where the parts of a batch's messages lie: SingleMessageMetadata, read for many messages at once.
+
+Only the order of Pulsar's own clients is known here, that of the fields' numbers. What is written
+in another order, or with fields that nobody has yet, has no head and is read message by message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from eos.wire.byte_rows import Bytes
+from eos.wire.columns import Int64s, Mask
+from eos.wire.decoding._varints import WORD_BYTES, decode_varints, words_of
+
+# Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
+PROPERTY: Final = 1 << 3 | 2
+PARTITION_KEY: Final = 2 << 3 | 2
+PAYLOAD_SIZE: Final = 3 << 3
+COMPACTED_OUT: Final = 4 << 3
+EVENT_TIME: Final = 5 << 3
+KEY_IS_BASE64: Final = 6 << 3
+ORDERING_KEY: Final = 7 << 3 | 2
+SEQUENCE_ID: Final = 8 << 3
+NULL_VALUE: Final = 9 << 3
+NULL_KEY: Final = 10 << 3
+
+PADDING_BYTES: Final = WORD_BYTES
+"""How many bytes a buffer needs behind the last message: fields are read eight bytes at a time."""
+
+_MAX_PROPERTIES: Final = 64
+"""Of one message; each costs a pass over all of them."""
+
+
+class Irregular(Exception):
+    """What was found can't be read in bulk."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """A part of each message: ``size`` bytes from ``at`` on; size -1 where a message has none."""
+
+    at: Int64s
+    size: Int64s
+
+    @classmethod
+    def none(cls, count: int) -> Spans:
+        """Of ``count`` messages without such a part."""
+        return cls(np.zeros(count, np.int64), np.full(count, -1, np.int64))
+
+    @classmethod
+    def joined(cls, parts: list[Spans]) -> Spans:
+        """All of them, one after the other."""
+        return cls(
+            np.concatenate([part.at for part in parts]),
+            np.concatenate([part.size for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, rows: Int64s) -> Spans:
+        """Those of the messages ``rows``."""
+        return Spans(self.at[rows], self.size[rows])
+
+
+@dataclass(frozen=True)
+class Heads:
+    """n messages of one buffer.
+
+    Attributes:
+        at: where each begins.
+        end: where it ends, and the next one begins; 0 for what is no message.
+        value: where the value lies.
+        blobs: other parts by their tag, those that any message has. ``PROPERTY`` spans all
+            properties of a message, from the first one's tag on.
+        numbers: varint fields by their tag, those that any message has; -1 where one has none.
+    """
+
+    at: Int64s
+    end: Int64s
+    value: Spans
+    blobs: dict[int, Spans]
+    numbers: dict[int, Int64s]
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, rows: Int64s) -> Heads:
+        """The messages ``rows``."""
+        return Heads(
+            at=self.at[rows],
+            end=self.end[rows],
+            value=self.value.take(rows),
+            blobs={tag: spans.take(rows) for tag, spans in self.blobs.items()},
+            numbers={tag: numbers[rows] for tag, numbers in self.numbers.items()},
+        )
+
+
+def read_heads(buffer: Bytes, at: Int64s) -> Heads:
+    """The heads of what may be messages at ``at``.
+
+    Args:
+        buffer: with ``PADDING_BYTES`` behind the last byte that may belong to a message.
+        at: where ``[size u32 < 2^16]`` stands, and as many bytes behind it, at least one.
+    """
+    limit = at + 4 + (buffer[at + 2].astype(np.int64) << 8) + buffer[at + 3].astype(np.int64)
+    cursor = _Cursor(buffer, at + 4, limit)
+    blobs: dict[int, Spans | None] = {
+        PROPERTY: cursor.repeated(PROPERTY),
+        PARTITION_KEY: cursor.blob(PARTITION_KEY),
+    }
+    payload_size = cursor.number(PAYLOAD_SIZE)
+    numbers = {tag: cursor.number(tag) for tag in (COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64)}
+    blobs[ORDERING_KEY] = cursor.blob(ORDERING_KEY)
+    numbers |= {tag: cursor.number(tag) for tag in (SEQUENCE_ID, NULL_VALUE, NULL_KEY)}
+    if payload_size is None:
+        payload_size = np.full(len(at), -1, np.int64)
+    end = limit + payload_size
+    end[(payload_size < 0) | ~cursor.is_done | (end > len(buffer) - PADDING_BYTES)] = 0
+    return Heads(
+        at=at,
+        end=end,
+        value=Spans(limit, payload_size),
+        blobs={tag: spans for tag, spans in blobs.items() if spans is not None},
+        numbers={tag: column for tag, column in numbers.items() if column is not None},
+    )
+
+
+class _Cursor:
+    """Goes through the fields of many messages' metadata, one kind of field after the other.
+
+    A message whose field is malformed is given up: it stands behind its end, and is never done.
+    """
+
+    def __init__(self, buffer: Bytes, at: Int64s, limit: Int64s) -> None:
+        self._buffer = buffer
+        self._words = words_of(buffer)
+        self._at = at
+        self._limit = limit
+        self._tags = buffer[at]
+
+    @property
+    def is_done(self) -> Mask:
+        """Which messages have no more fields, and nothing malformed before."""
+        done: Mask = self._at == self._limit
+        return done
+
+    def number(self, tag: int) -> Int64s | None:
+        """The varint of each message that has this field next; -1 for others; None: no one has."""
+        rows = self._rows_with(tag)
+        if rows is None:
+            return None
+        values, widths = decode_varints(self._words[self._at[rows] + 1])
+        self._advance(rows, 1 + widths, widths > 0)
+        numbers = np.full(len(self._at), -1, np.int64)
+        numbers[rows] = values
+        return numbers
+
+    def blob(self, tag: int) -> Spans | None:
+        """The bytes of each message that has this field next; None: no one has."""
+        rows = self._rows_with(tag)
+        if rows is None:
+            return None
+        sizes, widths = decode_varints(self._words[self._at[rows] + 1])
+        found = self._at[rows] + 1 + widths
+        self._advance(rows, 1 + widths + sizes, widths > 0)
+        spans = Spans.none(len(self._at))
+        spans.at[rows], spans.size[rows] = found, sizes
+        return spans
+
+    def repeated(self, tag: int) -> Spans | None:
+        """All fields of this kind, from the first one's tag to the last one's end."""
+        start = self._at
+        for _ in range(_MAX_PROPERTIES):
+            if self.blob(tag) is None:
+                break
+        if self._at is start:
+            return None
+        sizes = self._at - start
+        sizes[sizes == 0] = -1
+        return Spans(start, sizes)
+
+    def _rows_with(self, tag: int) -> Int64s | slice | None:
+        has = self._tags == tag
+        if has.all():
+            return slice(None) if len(has) else None
+        rows = np.flatnonzero(has)
+        return rows if len(rows) else None
+
+    def _advance(self, rows: Int64s | slice, by: Int64s, well_formed: Mask) -> None:
+        at = self._at.copy()
+        at[rows] += by
+        if not well_formed.all():
+            at[rows] = np.where(well_formed, at[rows], self._limit[rows] + 1)
+        self._at = at
+        inside = at < self._limit
+        if inside.all():
+            self._tags = self._buffer[at]
+        else:
+            self._tags = np.where(inside, self._buffer[np.minimum(at, self._limit)], 0)

@@ -1,0 +1,246 @@
+"""A reader facing a scripted broker: what the real one can't be made to do."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from eos.client import Entry, EntryReader, PulsarClient
+from eos.errors import (
+    BrokerError,
+    BrokerNotReady,
+    ConnectionLost,
+    ConsumerBusy,
+    EosError,
+    ProtocolError,
+    RequestTimeout,
+    SubscriptionNotFound,
+)
+from eos.ids import MessageId
+from eos.wire import commands
+from eos.wire.frames import Delivery, FrameDecoder, encode_frame
+from eos.wire.messages import WireMessage
+from tests.transport.scripted import Peer, ScriptedBroker, wait_until
+from tests.wire.entries import body, frame, metadata
+
+TOPIC = "persistent://public/default/t"
+
+
+class Broker(ScriptedBroker):
+    """Answers everything as it should; ``deliver`` says what comes after the first FLOW."""
+
+    def __init__(self, deliver: Callable[[Peer, int], None] = lambda _peer, _id: None) -> None:
+        self._deliver = deliver
+        self.refusal = 0
+        self.ack_error: int | None = None
+        self.unanswered: tuple[type[WireMessage], ...] = ()
+        super().__init__(self._script)
+
+    def of(self, kind: type[WireMessage]) -> list[WireMessage]:
+        """All commands of ``kind`` that came."""
+        return [command for command in self.received if isinstance(command, kind)]
+
+    def _script(self, peer: Peer) -> None:
+        peer.welcome()
+        while True:
+            command = peer.next()
+            self.received.append(command)
+            if not isinstance(command, self.unanswered):
+                self._answer(peer, command)
+
+    def _answer(self, peer: Peer, command: WireMessage) -> None:
+        match command:
+            case commands.Lookup():
+                peer.send(
+                    commands.LookupResponse(
+                        request_id=command.request_id, response=1, broker_url=self.url
+                    )
+                )
+            case commands.Subscribe() if self.refusal:
+                peer.send(
+                    commands.Error(request_id=command.request_id, error=self.refusal, message="no")
+                )
+            case commands.Ack():
+                peer.send(
+                    commands.AckResponse(
+                        consumer_id=1, request_id=command.request_id, error=self.ack_error
+                    )
+                )
+            case commands.Flow() if len(self.of(commands.Flow)) == 1:
+                self._deliver(peer, command.consumer_id)
+            case commands.Subscribe() | commands.CloseConsumer():
+                peer.send(commands.Success(request_id=command.request_id))
+
+
+@contextmanager
+def reading(broker: Broker, start: MessageId | None = None) -> Iterator[EntryReader]:
+    """A reader on ``broker``; other things go on on the connection, whatever it meets."""
+    with broker, PulsarClient(broker.url, timeout_s=10) as client:
+        with client.entry_reader(TOPIC, start) as reader:
+            yield reader
+        client.subscribe_durably(TOPIC, "still works")
+        assert broker.connections == 1
+
+
+def plain(consumer_id: int, number: int) -> bytes:
+    return frame(consumer_id, number, body(metadata(), b"%d" % number))
+
+
+def sending(*numbers: int) -> Callable[[Peer, int], None]:
+    def deliver(peer: Peer, consumer_id: int) -> None:
+        peer.sock.sendall(b"".join(plain(consumer_id, number) for number in numbers))
+
+    return deliver
+
+
+def numbers(entries: list[Entry]) -> list[int]:
+    return [int(entry.payload) for entry in entries]
+
+
+def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
+    return list(reader.read(time.monotonic() + wait_s))
+
+
+def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
+    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 10)
+    with reading(Broker(sending(*range(11)))) as reader:
+        wait_until(lambda: reader._failure)
+        assert len(reader._queue) == 10
+        entries = reader.read(time.monotonic() + 20)
+        assert numbers(list(itertools.islice(entries, 10))) == list(range(10))
+        with pytest.raises(ProtocolError, match="than was asked for"):
+            next(entries)
+
+
+def test_permits_are_given_back_in_halves(monkeypatch):
+    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 10)
+    broker = Broker(sending(*range(10)))
+    with reading(broker) as reader:
+        entries = reader.read(time.monotonic() + 20)
+        for _ in range(4):
+            next(entries)
+        assert [flow.permits for flow in broker.of(commands.Flow)] == [10]
+        next(entries)
+        wait_until(lambda: len(broker.of(commands.Flow)) == 2)
+        assert [flow.permits for flow in broker.of(commands.Flow)] == [10, 5]
+
+
+def test_what_comes_again_is_dropped():
+    with reading(Broker(sending(3, 4, 3, 4, 5))) as reader:
+        assert numbers(read(reader)) == [3, 4, 5]
+
+
+def test_what_is_below_the_start_is_dropped():
+    with reading(Broker(sending(0, 1, 4, 5)), MessageId(7, 4)) as reader:
+        assert numbers(read(reader)) == [4, 5]
+
+
+def test_what_is_still_under_way_to_an_earlier_consumer_is_dropped():
+    """It stands behind what is delivered again: reading it would pass over all in between."""
+    with reading(Broker(sending(0))) as reader:
+        (late,) = FrameDecoder().feed(plain(reader._id + 1, 9))
+        assert isinstance(late, Delivery)
+        reader.on_delivery(late)
+        assert numbers(read(reader)) == [0]
+
+
+def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch):
+    monkeypatch.setattr("eos.client._entry_reader.MAX_WAITING_BYTES", 100)
+    broker = Broker(sending(*range(20)))
+    with broker, PulsarClient(broker.url, timeout_s=10) as client:
+        reader = client.entry_reader(TOPIC)
+        wait_until(lambda: reader._overflowed)
+        broker.refusal = 6
+        with pytest.raises(BrokerNotReady):
+            read(reader, 20)
+        with pytest.raises(ConnectionLost, match="could not go on"):
+            read(reader, 20)
+
+
+def test_a_damaged_entry_ends_the_reader_and_nothing_behind_it_is_read():
+    def deliver(peer: Peer, consumer_id: int) -> None:
+        damaged = plain(consumer_id, 1)[:-1] + b"x"
+        peer.sock.sendall(plain(consumer_id, 0) + damaged + plain(consumer_id, 2))
+
+    with reading(Broker(deliver)) as reader:
+        entries = reader.read(time.monotonic() + 20)
+        assert next(entries).payload == b"0"
+        for _ in range(2):
+            with pytest.raises(ProtocolError, match="checksum"):
+                list(reader.read(time.monotonic() + 20))
+
+
+def test_pings_and_strangers_entries_do_not_extend_the_deadline():
+    done = threading.Event()
+
+    def deliver(peer: Peer, consumer_id: int) -> None:
+        while not done.wait(0.01):
+            peer.sock.sendall(encode_frame(commands.Ping()) + plain(consumer_id + 1, 1))
+
+    with reading(Broker(deliver)) as reader:
+        started = time.monotonic()
+        assert read(reader, 0.5) == []
+        assert 0.5 <= time.monotonic() - started < 5
+        done.set()
+
+
+def test_entries_that_wait_do_not_extend_the_deadline():
+    with reading(Broker(sending(0, 1))) as reader:
+        wait_until(lambda: len(reader._queue) == 2)
+        assert read(reader, 0) == []
+        assert numbers(read(reader)) == [0, 1]
+
+
+def test_closing_tells_the_broker_and_waits_for_nothing():
+    broker = Broker()
+    with broker, PulsarClient(broker.url, timeout_s=10) as client:
+        reader = client.entry_reader(TOPIC)
+        broker.unanswered = (commands.CloseConsumer,)
+        started = time.monotonic()
+        reader.close()
+        assert time.monotonic() - started < 5
+        wait_until(lambda: broker.of(commands.CloseConsumer))
+
+
+def test_a_subscription_that_is_not_answered_is_taken_back():
+    broker = Broker()
+    broker.unanswered = (commands.Subscribe,)
+    with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
+        with pytest.raises(RequestTimeout):
+            client.entry_reader(TOPIC)
+        wait_until(lambda: broker.of(commands.CloseConsumer))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(5, ConsumerBusy), (6, BrokerNotReady), (12, SubscriptionNotFound)]
+)
+def test_a_refusal_is_told_by_its_class(code, kind):
+    broker = Broker()
+    broker.refusal = code
+    with broker, PulsarClient(broker.url, timeout_s=10) as client:
+        with pytest.raises(kind):
+            client.acknowledge(TOPIC, "s", MessageId(1, 1))
+        with pytest.raises(kind):
+            client.entry_reader(TOPIC)
+        if code != 5:
+            with pytest.raises(kind):
+                client.subscribe_durably(TOPIC, "s")
+        else:
+            client.subscribe_durably(TOPIC, "s")  # busy, so it is there
+
+
+@pytest.mark.parametrize("what", ["refused", "unanswered"])
+def test_an_acknowledgement_that_is_not_taken_is_an_error(what):
+    broker = Broker()
+    broker.ack_error = 0 if what == "refused" else None
+    broker.unanswered = () if what == "refused" else (commands.Ack,)
+    error: type[EosError] = BrokerError if what == "refused" else RequestTimeout
+    with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
+        with pytest.raises(error):
+            client.acknowledge(TOPIC, "s", MessageId(1, 1))
+        wait_until(lambda: broker.of(commands.CloseConsumer))

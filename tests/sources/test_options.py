@@ -1,0 +1,47 @@
+"""Options of the source: names as people write them, and one clear error for each wrong one."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import ConfigurationError
+from eos.ids import TopicName
+from sources._options import SourceOptions
+
+GOOD = {"service_url": "pulsar://h:1", "topic": "t"}
+
+
+@pytest.mark.parametrize("name", ["service_url", "serviceUrl", "service.url", "SERVICE-URL"])
+def test_names_are_taken_as_people_write_them(name):
+    assert SourceOptions.parse({name: "pulsar://h:1", "topic": "t"}).service_url == "pulsar://h:1"
+
+
+def test_several_topics_are_read_each_once():
+    options = SourceOptions.parse({"service_url": "pulsar://h:1", "topics": "a, b,a"})
+    assert options.topic_names == (TopicName.parse("a"), TopicName.parse("b"))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"service_url": "pulsar://h:1"}, "set topic, or topics"),
+        (GOOD | {"topics": "a"}, "set topic, or topics"),
+        ({"topic": "t"}, "'service_url' is required"),
+        (GOOD | {"service_url": "http://h"}, "service_url must begin with"),
+        (GOOD | {"topic": "non-persistent://a/b/c"}, "persistent"),
+        (GOOD | {"topic": "a,,b"}, "expected persistent"),
+        (GOOD | {"topik": "t"}, "there is no option 'topik'; options are: service_url, topic"),
+        (GOOD | {"metadata": "perhaps"}, "option 'metadata'"),
+        (GOOD | {"requestTimeoutS": "0"}, "option 'request_timeout_s'"),
+        (GOOD | {"token": "a", "tokenFile": "b"}, "one way to log in"),
+        (GOOD | {"basicUser": "a"}, "basic_password go together"),
+    ],
+)
+def test_a_wrong_option_is_named(options, complaint):
+    with pytest.raises(ConfigurationError, match=complaint):
+        SourceOptions.parse(options)
+
+
+def test_secrets_show_nowhere():
+    options = SourceOptions.parse(GOOD | {"token": "hunter2hunter2"})
+    assert "hunter2" not in repr(options) + str(options) + repr(options.client)

@@ -1,0 +1,351 @@
+"""Entries to columns: what is read in bulk is what is read message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos.errors import ConfigurationError, ProtocolError
+from eos.ids import MessageId
+from eos.wire.batch import (
+    Compression,
+    DecodedMessage,
+    Message,
+    decode_batch,
+    encode_batches,
+    rows_from_messages,
+)
+from eos.wire.commands import MessageMetadata
+from eos.wire.decoding import (
+    COLUMNS,
+    PADDING_BYTES,
+    DeliveredEntry,
+    checked_columns,
+    decode_entries,
+)
+from tests.wire import entries as made
+
+ALL = tuple(COLUMNS)
+TRAPS = (b"\0\0\0\2\x18\5hello", b"\0\0\0\2\x18\0", b"\0\0\0\0\0\0\0\0\x18", b"\0" * 40)
+
+texts = st.text(max_size=200)
+values = st.one_of(st.none(), st.binary(max_size=300), st.sampled_from(TRAPS))
+times = st.one_of(st.none(), st.integers(0, 2**63 - 1), st.integers(0, 300))
+properties = st.one_of(st.none(), st.dictionaries(texts, texts, max_size=3))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Message]:
+    """Messages of one batch; each field is used by all, by some, or by none."""
+    keys = draw(st.sampled_from((st.none(), texts, st.binary(max_size=20))))
+    ordering = draw(st.sampled_from((st.none(), st.binary(max_size=20))))
+    props = draw(st.sampled_from((st.none(), properties)))
+    when = draw(st.sampled_from((st.none(), times)))
+    message = st.builds(
+        Message,
+        value=values,
+        key=st.one_of(st.none(), keys),
+        event_time_ms=when,
+        properties=props,
+        ordering_key=ordering,
+    )
+    # Only a message with a key can be a tombstone.
+    message = message.map(
+        lambda one: one if one.key is not None else replace(one, value=one.value or b"")
+    )
+    return draw(st.lists(message, min_size=1, max_size=30))
+
+
+def with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Times as milliseconds: Python's datetime can't hold all that Arrow's timestamp can."""
+    columns = [
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+class Laid:
+    """Entries side by side in one buffer, with other bytes between them."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(b"\0\0\0")
+        self.entries: list[DeliveredEntry] = []
+
+    def add(self, payload: bytes, **fields: Any) -> None:
+        metadata = MessageMetadata.parse(made.metadata(**fields).encode())
+        at = len(self.data)
+        self.data += payload + b"\0\0\0\2\x18\0between"
+        self.entries.append(
+            DeliveredEntry(MessageId(7, len(self.entries)), metadata, at, at + len(payload))
+        )
+
+    def add_batch(self, messages: Sequence[Message], compression: Compression) -> None:
+        for batch in encode_batches(rows_from_messages(messages), compression=compression):
+            self.add(
+                bytes(batch.payload),
+                num_messages_in_batch=batch.num_messages,
+                compression=int(batch.compression) or None,
+                uncompressed_size=batch.uncompressed_bytes,
+            )
+
+    def decode(self, columns: Sequence[str] = ALL) -> list[dict[str, Any]]:
+        buffer = np.frombuffer(bytes(self.data) + bytes(PADDING_BYTES), np.uint8)
+        read = [decoded.batch for decoded in decode_entries(buffer, self.entries, columns)]
+        for batch in read:
+            batch.validate(full=True)
+        return [line for batch in read for line in with_numbers(batch).to_pylist()]
+
+
+def row(message: DecodedMessage) -> dict[str, Any]:
+    key = message.key.encode() if isinstance(message.key, str) else message.key
+    return {
+        "value": message.value,
+        "key": key,
+        "event_time": message.event_time_ms,
+        "properties": list(message.properties),
+        "ordering_key": message.ordering_key,
+        "sequence_id": message.sequence_id,
+    }
+
+
+def own(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The columns of ``row``."""
+    names = row(DecodedMessage(b""))
+    return [{name: line[name] for name in names} for line in read]
+
+
+def plain(laid: Laid) -> list[dict[str, Any]]:
+    """The same, message by message."""
+    return [
+        row(message)
+        for entry in laid.entries
+        for message in decode_batch(
+            bytes(laid.data[entry.start : entry.end]), entry.metadata.num_messages_in_batch
+        )
+    ]
+
+
+# --- the same as message by message -------------------------------------------------------------
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(batches(), st.sampled_from(Compression)), min_size=1, max_size=6))
+def test_batches_are_read_as_they_were_written(
+    sent: list[tuple[list[Message], Compression]],
+) -> None:
+    laid = Laid()
+    for messages, compression in sent:
+        laid.add_batch(messages, compression)
+    read = laid.decode()
+    wanted = [message for messages, _ in sent for message in messages]
+    assert [line["value"] for line in read] == [message.value for message in wanted]
+    keys = [m.key.encode() if isinstance(m.key, str) else m.key for m in wanted]
+    assert [line["key"] for line in read] == keys
+    assert [line["event_time"] for line in read] == [m.event_time_ms for m in wanted]
+    assert [line["ordering_key"] for line in read] == [m.ordering_key for m in wanted]
+    pairs = [list((m.properties or {}).items()) for m in wanted]
+    assert [line["properties"] for line in read] == pairs
+    ids = [(line["entry"], line["batch_index"]) for line in read]
+    assert ids == sorted(ids)
+    assert [len(list(group)) for group in laid_groups(ids)] == [len(m) for m, _ in sent]
+
+
+def laid_groups(ids: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for place in ids:
+        groups.setdefault(place[0], []).append(place)
+    return list(groups.values())
+
+
+@settings(max_examples=400, deadline=None)
+@given(batches(), st.data())
+def test_damaged_batches_end_as_they_do_message_by_message(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    (batch,) = encode_batches(rows_from_messages(messages))
+    payload = bytearray(bytes(batch.payload))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    laid = Laid()
+    count = batch.num_messages + data.draw(st.sampled_from((0, 0, 0, -1, 1, 2**30)))
+    laid.add(bytes(payload), num_messages_in_batch=max(1, count))
+    try:
+        wanted = plain(laid)
+    except ProtocolError:
+        with pytest.raises(ProtocolError):
+            laid.decode()
+        return
+    read = laid.decode()
+    if not any(message.is_compacted_out for message in decoded(laid)):
+        assert own(read) == wanted
+
+
+def decoded(laid: Laid) -> list[DecodedMessage]:
+    (entry,) = laid.entries
+    payload = bytes(laid.data[entry.start : entry.end])
+    return decode_batch(payload, entry.metadata.num_messages_in_batch)
+
+
+# --- in bulk ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_what_is_regular_becomes_one_batch_whatever_its_values_look_like(
+    compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_in_bulk(*_: object) -> None:
+        raise AssertionError("read message by message")
+
+    monkeypatch.setattr("eos.wire.decoding._decoder._decode_odd", not_in_bulk)
+    laid = Laid()
+    for size in (1, 7, 100):
+        messages = [
+            Message(
+                TRAPS[n % len(TRAPS)] * (n % 3),
+                key=b"\0\0\0\2\x18\0" * (n % 4),
+                properties={f"name {i}": "\0\0\0\2\x18\0" for i in range(n % 3)},
+            )
+            for n in range(size)
+        ]
+        laid.add_batch(messages, Compression.NONE)
+        laid.add_batch(messages, compression)
+    buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
+    laid.entries.sort(key=lambda entry: entry.metadata.compression)
+    read = [decoded.batch for decoded in decode_entries(buffer, laid.entries, ALL)]
+    assert sum(batch.num_rows for batch in read) == 2 * 108
+    assert len(read) == (1 if compression is Compression.NONE else 2)
+
+
+def test_one_odd_entry_among_many_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = []
+
+    def noted(payload: bytes, count: int) -> list[DecodedMessage]:
+        one_by_one.append(payload)
+        return decode_batch(payload, count)
+
+    monkeypatch.setattr("eos.wire.batch._entry.decode_batch", noted)
+    backwards = framed(b"\x40\x05\x18\x02", b"v2") + framed(b"\x28\x07\x18\x00")
+    laid = Laid()
+    for _ in range(20):
+        laid.add_batch([Message(b"regular", key="k")] * 10, Compression.NONE)
+    laid.add(backwards, num_messages_in_batch=2)
+    laid.add_batch([Message(b"last")], Compression.NONE)
+    read = laid.decode()
+    assert [line["value"] for line in read] == [b"regular"] * 200 + [b"v2", b"", b"last"]
+    assert [line["sequence_id"] for line in read[-3:]] == [5, None, None]
+    assert [line["event_time"] for line in read[-3:]] == [None, 7, None]
+    assert one_by_one == [backwards]
+
+
+def framed(metadata: bytes, value: bytes = b"") -> bytes:
+    return len(metadata).to_bytes(4, "big") + metadata + value
+
+
+def test_what_only_looks_like_a_message_is_none() -> None:
+    """The only one that is found in bulk lies inside of a value."""
+    laid = Laid()
+    value = b"before" + TRAPS[0] + b"after"
+    laid.add(framed(b"\x40\x05\x18" + bytes([len(value)]), value), num_messages_in_batch=1)
+    assert [line["value"] for line in laid.decode()] == [value]
+
+
+def test_many_properties_and_long_metadata_are_read() -> None:
+    many = {f"name {n}": "x" * n for n in range(500)}
+    laid = Laid()
+    laid.add_batch([Message(b"1", properties=many), Message(b"2")], Compression.NONE)
+    assert [line["properties"] for line in laid.decode()] == [list(many.items()), []]
+
+
+@pytest.mark.parametrize("first", [b"", b"\x40\x01"])
+def test_what_a_compaction_took_out_is_left_out(first: bytes) -> None:
+    payload = framed(b"\x18\x01", b"a") + framed(first + b"\x18\x00\x20\x01") + framed(b"\x18\x00")
+    laid = Laid()
+    laid.add(payload, num_messages_in_batch=3)
+    assert [(line["value"], line["batch_index"]) for line in laid.decode()] == [(b"a", 0), (b"", 2)]
+
+
+# --- entries --------------------------------------------------------------------------------------
+
+
+def test_messages_outside_of_batches_are_rows_too() -> None:
+    laid = Laid()
+    laid.add(b"plain")
+    laid.add(
+        b"",
+        partition_key="azE=",
+        partition_key_b64_encoded=True,
+        null_value=True,
+        event_time=5,
+        ordering_key=b"o",
+        sequence_id=9,
+        properties=(made.commands.KeyValue(key="a", value="b"),),
+    )
+    laid.add_batch([Message(b"batched")], Compression.LZ4)
+    first, second, third = laid.decode()
+    assert (first["value"], first["key"], first["batch_index"]) == (b"plain", None, -1)
+    assert own([second]) == [
+        row(DecodedMessage(None, b"k1", 5, (("a", "b"),), b"o", 9)),
+    ]
+    assert (third["value"], third["batch_index"]) == (b"batched", 0)
+
+
+def test_what_an_entry_says_stands_with_each_of_its_messages() -> None:
+    laid = Laid()
+    (batch,) = encode_batches(rows_from_messages([Message(b"a"), Message(b"b")]))
+    laid.add(
+        bytes(batch.payload),
+        num_messages_in_batch=2,
+        publish_time=1700000000000,
+        producer_name="writer",
+        schema_version=b"\0\1",
+    )
+    names = ("ledger", "entry", "batch_index", "publish_time", "producer_name", "schema_version")
+    assert [tuple(line[name] for name in names) for line in laid.decode()] == [
+        (7, 0, 0, 1700000000000, "writer", b"\0\1"),
+        (7, 0, 1, 1700000000000, "writer", b"\0\1"),
+    ]
+
+
+def test_only_the_columns_that_are_asked_for_are_made_in_their_order() -> None:
+    laid = Laid()
+    laid.add_batch([Message(b"a", key="k")], Compression.NONE)
+    assert [list(line) for line in laid.decode(("key", "value"))] == [["key", "value"]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"encryption_keys": (made.commands.EncryptionKeys(key="k"),)}, "encrypted"),
+        ({"num_chunks_from_msg": 3}, "chunk"),
+        ({"num_messages_in_batch": 0}, "0 messages"),
+        ({"num_messages_in_batch": 1, "compression": 9}, "compression 9"),
+        ({"num_messages_in_batch": 2}, "cut off"),
+    ],
+)
+def test_an_entry_that_cannot_be_read_is_an_error_behind_those_before_it(
+    fields: dict[str, Any], complaint: str
+) -> None:
+    laid = Laid()
+    laid.add_batch([Message(b"good")], Compression.NONE)
+    laid.add(framed(b"\x18\x01", b"a"), **fields)
+    buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
+    read = []
+    with pytest.raises(ProtocolError, match=complaint):
+        read += decode_entries(buffer, laid.entries, ("value",))
+    assert [(one.last_id.entry, one.batch.to_pydict()) for one in read] == [
+        (0, {"value": [b"good"]})
+    ]
+
+
+@pytest.mark.parametrize("names", [[], ["value", "value"], ["vlaue"]])
+def test_columns_that_are_none_are_refused(names: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="choose some of value, key"):
+        checked_columns(names)
