@@ -1,11 +1,23 @@
 """A blocking Pulsar client that writes in transactions and reads entries; useful without Spark."""
 
 from eos.client._client import PulsarClient
+from eos.client._consumer import Consumer
 from eos.client._entry_reader import EntryReader
 from eos.client._reader import Reader
 from eos.client._tail import Tail
 from eos.client._transaction import Transaction
+from eos.client._unacknowledged import ReceivedMessage
 from eos.client.producer import Producer
 from eos.wire.batch import Entry
 
-__all__ = ["Entry", "EntryReader", "Producer", "PulsarClient", "Reader", "Tail", "Transaction"]
+__all__ = [
+    "Consumer",
+    "Entry",
+    "EntryReader",
+    "Producer",
+    "PulsarClient",
+    "Reader",
+    "ReceivedMessage",
+    "Tail",
+    "Transaction",
+]

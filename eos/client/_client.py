@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
+from eos.client._consumer import Consumer
 from eos.client._entry_reader import EntryReader
 from eos.client._lookup import Lookup
 from eos.client._reader import Reader
@@ -24,7 +25,7 @@ from eos.client.producer import Producer
 from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.security import Security
-from eos.wire.commands import SchemaInfo
+from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
 from eos.wire.decoding import checked_columns
 
 _OPENED_AT_ONCE: Final = 32
@@ -259,6 +260,49 @@ class PulsarClient:
         """The end of ``topic``, exactly that; nothing is connected before it is asked."""
         name = str(TopicName.parse(topic))
         return Tail(self.lookup, name, self._consumer_ids, timeout_s=self._timeout_s)
+
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: Literal["exclusive", "shared", "failover", "key_shared"] = "exclusive",
+        start: Literal["earliest", "latest"] = "earliest",
+    ) -> Consumer:
+        """A consumer of the durable ``subscription`` on ``topic``, exactly that.
+
+        Consume, transform, produce, all or nothing::
+
+            with client.consumer("orders", "billing") as orders:
+                invoices = client.producer("invoices")
+                while messages := orders.receive_batch(1000, timeout_s=5):
+                    with client.transaction(timeout_s=60) as txn:
+                        for message in messages:
+                            invoices.send(message.value.upper(), txn=txn)
+                        orders.acknowledge(messages, txn=txn)
+
+        Args:
+            type: who else may have the subscription, and how its messages are spread.
+            start: where a subscription begins that is new.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            ConsumerBusy: another consumer has the subscription to itself.
+            ConfigurationError: there is no such type, or start.
+        """
+        types = {kind.name.lower(): kind for kind in SubscriptionType}
+        starts = {position.name.lower(): position for position in InitialPosition}
+        if type not in types or start not in starts:
+            raise ConfigurationError(
+                f"type={type!r}, start={start!r}: choose a type of {', '.join(types)} and a start "
+                f"of {', '.join(starts)}."
+            )
+        name, number = str(TopicName.parse(topic)), next(self._consumer_ids)
+        consumer = Consumer(
+            self.lookup, name, subscription, types[type], starts[start], number, self._timeout_s
+        )
+        consumer.open()
+        return consumer
 
     def subscribe_durably(self, topic: str, subscription: str) -> None:
         """Make ``subscription`` at the first entry of ``topic``, unless it is there: it keeps all

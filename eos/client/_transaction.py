@@ -7,7 +7,7 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from types import TracebackType
@@ -93,6 +93,7 @@ class Transaction:
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._registered: set[str] = set()
+        self._subscriptions: set[tuple[str, str]] = set()
         self._producers: set[TransactionWriter] = set()
         self._poison: EosError | None = None
         self._state = _State.OPEN
@@ -114,32 +115,46 @@ class Transaction:
             missing = sorted(set(topics) - self._registered)
             if not missing:
                 return
-            self.check()
-            try:
-                self._add(missing)
-            except (TransactionNotFound, InvalidTransactionStatus) as error:
-                expired = TransactionExpired(f"Transaction {self.id} has ended: {error.message}")
-                self.poison(expired)
-                raise expired from None
-            except EosError as error:
-                self.poison(error)
-                raise
+            self._add(lambda: self._coordinators.add_partitions(self.id, missing))
             with self._lock:
                 self._registered.update(missing)
 
-    def _add(self, topics: list[str]) -> None:
+    def _add(self, add: Callable[[], None]) -> None:
+        self.check()
         try:
-            self._coordinators.add_partitions(self.id, topics)
-        except (BrokerNotReady, ConnectionLost, CoordinatorNotFound):
-            # The coordinator may have moved: once more, by a new look-up. To add a partition
-            # twice is to add it once, so nothing is in doubt here.
-            self._coordinators.add_partitions(self.id, topics)
+            try:
+                add()
+            except (BrokerNotReady, ConnectionLost, CoordinatorNotFound):
+                # The coordinator may have moved: once more, by a new look-up. To add a partition
+                # or subscription twice is to add it once, so nothing is in doubt here.
+                add()
+        except (TransactionNotFound, InvalidTransactionStatus) as error:
+            expired = TransactionExpired(f"Transaction {self.id} has ended: {error.message}")
+            self.poison(expired)
+            raise expired from None
+        except EosError as error:
+            self.poison(error)
+            raise
 
     def enlist(self, producer: TransactionWriter) -> None:
         """``producer`` is about to write in this transaction."""
         self.register([producer.topic])
         with self._lock:
             self._producers.add(producer)
+
+    def enlist_subscription(self, acks: TransactionWriter, subscription: str) -> None:
+        """``acks`` is about to acknowledge messages of ``subscription`` in this transaction.
+
+        Raises:
+            TransactionExpired: the transaction has ended.
+        """
+        with self._registering:
+            known = (acks.topic, subscription)
+            if known not in self._subscriptions:
+                self._add(lambda: self._coordinators.add_subscription(self.id, *known))
+                self._subscriptions.add(known)
+        with self._lock:
+            self._producers.add(acks)
 
     def poison(self, reason: EosError) -> None:
         """Never commit this transaction: something about a send is in doubt."""

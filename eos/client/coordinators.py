@@ -41,6 +41,7 @@ ResponseT = TypeVar(
     "ResponseT",
     commands.NewTxnResponse,
     commands.AddPartitionToTxnResponse,
+    commands.AddSubscriptionToTxnResponse,
     commands.EndTxnResponse,
 )
 
@@ -120,6 +121,20 @@ class Coordinators:
             ),
             commands.AddPartitionToTxnResponse,
             doing=f"Adding {len(partitions)} partitions to transaction {txn}",
+        )
+
+    def add_subscription(self, txn: TxnId, topic: str, subscription: str) -> None:
+        """ADD_SUBSCRIPTION_TO_TXN: messages of ``topic``, an exact name, will be acknowledged."""
+        self._request(
+            txn.most,
+            lambda request_id: commands.AddSubscriptionToTxn(
+                request_id=request_id,
+                txnid_most=txn.most,
+                txnid_least=txn.least,
+                subscriptions=(commands.Subscription(topic=topic, subscription=subscription),),
+            ),
+            commands.AddSubscriptionToTxnResponse,
+            doing=f"Adding {subscription} of {topic} to transaction {txn}",
         )
 
     def end(self, txn: TxnId, action: commands.TxnAction, *, timeout_s: float) -> None:

@@ -9,9 +9,12 @@ from eos.wire.messages import WireMessage, field
 
 
 class SubscriptionType(IntEnum):
-    """Who shares a subscription. We speak one of them: nobody does."""
+    """Who shares a subscription, and how its messages are spread over them."""
 
     EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
 
 
 class InitialPosition(IntEnum):
@@ -28,6 +31,18 @@ class AckType(IntEnum):
     CUMULATIVE = 1
 
 
+class KeySharedMode(IntEnum):
+    """Who says which keys a consumer gets: the broker, or the consumers."""
+
+    AUTO_SPLIT = 0
+
+
+class KeySharedMeta(WireMessage):
+    """Without it the broker does not take a subscription of the type KEY_SHARED."""
+
+    mode: int = field(1, "int32")
+
+
 class Subscribe(WireMessage):
     topic: str = field(1, "string")
     subscription: str = field(2, "string")
@@ -41,6 +56,8 @@ class Subscribe(WireMessage):
     read_compacted: bool | None = field(11, "bool", default=None)
     initial_position: int | None = field(13, "int32", default=None)
     force_topic_creation: bool | None = field(15, "bool", default=None)
+    key_shared_meta: KeySharedMeta | None = field(17, KeySharedMeta, default=None)
+    consumer_epoch: int | None = field(19, "uint64", default=None)
 
 
 class Deliver(WireMessage):
@@ -49,12 +66,16 @@ class Deliver(WireMessage):
     consumer_id: int = field(1, "uint64")
     message_id: MessageIdData = field(2, MessageIdData)
     redelivery_count: int = field(3, "uint32", default=0)
+    ack_set: tuple[int, ...] = field(4, "int64", default=())
+    consumer_epoch: int | None = field(5, "uint64", default=None)
 
 
 class Ack(WireMessage):
     consumer_id: int = field(1, "uint64")
     ack_type: int = field(2, "int32")
     message_ids: tuple[MessageIdData, ...] = field(3, MessageIdData, default=())
+    txnid_least: int | None = field(6, "uint64", default=None)
+    txnid_most: int | None = field(7, "uint64", default=None)
     request_id: int | None = field(8, "uint64", default=None)
 
 
@@ -62,6 +83,8 @@ class AckResponse(WireMessage):
     """The answer to an ACK with a request id."""
 
     consumer_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
     error: int | None = field(4, "int32", default=None)
     message: str = field(5, "string", default="")
     request_id: int | None = field(6, "uint64", default=None)
@@ -72,6 +95,15 @@ class Flow(WireMessage):
 
     consumer_id: int = field(1, "uint64")
     permits: int = field(2, "uint32")
+
+
+class RedeliverUnacknowledged(WireMessage):
+    """Deliver these again, or all that is not acknowledged. To consumers that have a subscription
+    to themselves the broker always delivers all again, with the epoch in each delivery."""
+
+    consumer_id: int = field(1, "uint64")
+    message_ids: tuple[MessageIdData, ...] = field(2, MessageIdData, default=())
+    consumer_epoch: int | None = field(3, "uint64", default=None)
 
 
 class CloseConsumer(WireMessage):

@@ -44,6 +44,9 @@ class BaseCommand(WireMessage):
     )
     ping: connecting.Ping | None = field(18, connecting.Ping, default=None)
     pong: connecting.Pong | None = field(19, connecting.Pong, default=None)
+    redeliver_unacknowledged: consuming.RedeliverUnacknowledged | None = field(
+        20, consuming.RedeliverUnacknowledged, default=None
+    )
     partitioned_metadata: finding.PartitionedMetadata | None = field(
         21, finding.PartitionedMetadata, default=None
     )
@@ -83,6 +86,12 @@ class BaseCommand(WireMessage):
     )
     add_partition_to_txn_response: transactions.AddPartitionToTxnResponse | None = field(
         53, transactions.AddPartitionToTxnResponse, default=None
+    )
+    add_subscription_to_txn: transactions.AddSubscriptionToTxn | None = field(
+        54, transactions.AddSubscriptionToTxn, default=None
+    )
+    add_subscription_to_txn_response: transactions.AddSubscriptionToTxnResponse | None = field(
+        55, transactions.AddSubscriptionToTxnResponse, default=None
     )
     end_txn: transactions.EndTxn | None = field(56, transactions.EndTxn, default=None)
     end_txn_response: transactions.EndTxnResponse | None = field(

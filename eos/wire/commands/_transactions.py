@@ -44,6 +44,28 @@ class AddPartitionToTxnResponse(WireMessage):
     message: str = field(5, "string", default="")
 
 
+class Subscription(WireMessage):
+    """A subscription of one exact topic, in which messages are acknowledged."""
+
+    topic: str = field(1, "string")
+    subscription: str = field(2, "string")
+
+
+class AddSubscriptionToTxn(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    subscriptions: tuple[Subscription, ...] = field(4, Subscription, default=())
+
+
+class AddSubscriptionToTxnResponse(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int = field(2, "uint64", default=0)
+    txnid_most: int = field(3, "uint64", default=0)
+    error: int | None = field(4, "int32", default=None)
+    message: str = field(5, "string", default="")
+
+
 class EndTxn(WireMessage):
     request_id: int = field(1, "uint64")
     txnid_least: int | None = field(2, "uint64", default=None)

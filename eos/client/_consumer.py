@@ -1,0 +1,393 @@
+"""A consumer on one exact topic: messages of a durable subscription, and their acknowledgement."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from eos.client._acknowledging import AckedInTransaction
+from eos.client._lookup import Lookup
+from eos.client._subscriptions import closing, subscribe
+from eos.client._transaction import Transaction, poisoning
+from eos.client._unacknowledged import AckStep, ReceivedMessage, Unacknowledged, messages_of
+from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, broker_error
+from eos.ids import EntryPlace, MessageId
+from eos.transport.connection import Connection
+from eos.wire import commands
+from eos.wire.batch import Entry
+from eos.wire.commands import AckType, MessageIdData, SubscriptionType
+from eos.wire.frames import Delivery
+
+PERMITS: Final = 1000
+"""How many messages the broker may have under way to us."""
+
+_ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+Acknowledged = ReceivedMessage | MessageId
+
+
+class Consumer:
+    """Made by ``PulsarClient.consumer``. One thread at a time receives; any may acknowledge.
+
+    When its topic moves or its connection is lost it subscribes again by itself, at the next
+    ``receive``. What was received before and is not acknowledged comes again then; its old copies
+    can't be acknowledged any more, which is an error and poisons the transaction.
+
+    After ``redeliver``, and after an aborted transaction, a consumer that has its subscription to
+    itself gets everything again that is not acknowledged.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        topic: str,
+        subscription: str,
+        kind: SubscriptionType,
+        start: commands.InitialPosition,
+        consumer_id: int,
+        timeout_s: float,
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self._lookup = lookup
+        self._kind = kind
+        self._start = start
+        self._id = consumer_id
+        self._timeout_s = timeout_s
+        self._sending = threading.Lock()
+        self._transactions: dict[Transaction, AckedInTransaction] = {}
+        self._changed = threading.Condition()
+        # Under the condition:
+        self._connection: Connection | None = None
+        self._queue: deque[Delivery] = deque()
+        self._ready: deque[ReceivedMessage] = deque()
+        self._stale = 0  # how many at the queue's front come again
+        self._epoch = 0
+        self._owed = 0
+        self._given = Unacknowledged()
+        self._closed = False
+
+    def open(self) -> None:
+        """SUBSCRIBE, and let the broker deliver.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            ConsumerBusy: another consumer has the subscription to itself.
+            EosError: the broker refuses, or does not answer.
+        """
+        connection = self._lookup.broker_of(self.topic)
+        connection.listen_to_consumer(self._id, self)
+        with self._changed:
+            self._connection, self._owed = connection, 0
+        try:
+            subscribe(
+                connection,
+                self._subscribe_command,
+                timeout_s=self._timeout_s,
+                doing=f"Subscribing {self.subscription} to {self.topic}",
+            )
+        except BaseException:
+            connection.forget_consumer(self._id)
+            self._lose()
+            raise
+        connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=PERMITS))
+
+    def _subscribe_command(self, request_id: int) -> commands.Subscribe:
+        is_keyed = self._kind is SubscriptionType.KEY_SHARED
+        meta = commands.KeySharedMeta(mode=commands.KeySharedMode.AUTO_SPLIT)
+        return commands.Subscribe(
+            topic=self.topic,
+            subscription=self.subscription,
+            subscription_type=self._kind,
+            consumer_id=self._id,
+            request_id=request_id,
+            durable=True,
+            initial_position=self._start,
+            force_topic_creation=False,
+            key_shared_meta=meta if is_keyed else None,
+            consumer_epoch=self._epoch if self._kind in _ORDERED else None,
+        )
+
+    # --- receiving --------------------------------------------------------------------------
+
+    def receive(self, timeout_s: float) -> ReceivedMessage | None:
+        """The next message; None when none comes for ``timeout_s``.
+
+        Subscribing again, where that is needed, may take the client's ``timeout_s`` besides.
+
+        Raises:
+            ProtocolError: an entry can't be read. The next call goes on behind it, and
+                ``acknowledge`` with its id passes over it for good.
+            EosError: the topic can't be read any more.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._changed:
+                if self._closed:
+                    raise Fatal(f"The consumer of {self.subscription} on {self.topic} is closed.")
+                if self._ready:
+                    return self._ready.popleft()
+                is_lost = self._connection is None
+                if not is_lost and not self._take() and not self._ready:
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
+                        return None
+                    self._changed.wait(left_s)
+            if is_lost:
+                self._open_again()
+
+    def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
+        """Up to ``max_messages`` that are there, once the first is; [] when none comes.
+
+        The rest of the last one's entry is always given too, so that all of it can be acknowledged
+        in one transaction.
+
+        Raises:
+            EosError: as ``receive``.
+        """
+        first = self.receive(timeout_s)
+        messages = [] if first is None else [first]
+        with self._changed:
+            while messages and self._connection is not None:
+                if self._ready:  # of the entry that was begun
+                    messages += self._ready
+                    self._ready.clear()
+                elif len(messages) >= max_messages or not self._take():
+                    break
+        return messages
+
+    def _take(self) -> bool:
+        """Decode the next entry that waits; whether there was one."""
+        if not self._queue:
+            return False
+        delivery = self._queue.popleft()
+        is_stale = self._stale > 0
+        self._stale = max(0, self._stale - 1)
+        place = delivery.command.message_id.message_id().place
+        if not is_stale:
+            self._given.add(place, (-1,))  # one that can't be read can be acknowledged
+        entry = Entry.of(delivery)
+        self._permit(entry.num_messages)
+        if not is_stale:
+            messages = messages_of(entry, delivery)
+            self._given.add(place, [message.id.batch_index for message in messages])
+            self._ready.extend(messages)
+        return True
+
+    def _permit(self, count: int) -> None:
+        self._owed += count
+        if self._owed >= PERMITS // 2 and self._connection is not None:
+            owed, self._owed = self._owed, 0
+            self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=owed))
+
+    def _open_again(self) -> None:
+        from eos.retry import attempts  # late: executors have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                self.open()
+
+    # --- acknowledging ----------------------------------------------------------------------
+
+    def acknowledge(
+        self, messages: Acknowledged | Sequence[Acknowledged], txn: Transaction | None = None
+    ) -> None:
+        """Acknowledge; with ``txn`` it holds when that is committed. An entry's messages are
+        acknowledged at the broker when the last of them is.
+
+        Raises:
+            Retriable: one of them was acknowledged before, or will be delivered again.
+            InputError: an entry's messages are acknowledged in different transactions.
+            EosError: the broker refuses, or does not answer. ``txn`` is poisoned.
+        """
+        if isinstance(messages, ReceivedMessage | MessageId):
+            messages = [messages]
+        ids = [one.id if isinstance(one, ReceivedMessage) else one for one in messages]
+        self._acknowledge(ids, AckType.INDIVIDUAL, txn)
+
+    def acknowledge_cumulative(self, message: Acknowledged, txn: Transaction | None = None) -> None:
+        """Acknowledge ``message`` and all before it; otherwise as ``acknowledge``.
+
+        Raises:
+            ConfigurationError: several consumers share the subscription.
+        """
+        if self._kind not in _ORDERED:
+            raise ConfigurationError(
+                f"A subscription of the type {self._kind.name.lower()} has no order: "
+                "acknowledge its messages one by one."
+            )
+        self._acknowledge([_id_of(message)], AckType.CUMULATIVE, txn)
+
+    def _acknowledge(self, ids: list[MessageId], how: AckType, txn: Transaction | None) -> None:
+        owner = None if txn is None else txn.id
+        with self._sending, poisoning(txn):
+            acked = None if txn is None else self._enlist(txn)
+            with self._changed:
+                if how is AckType.CUMULATIVE:
+                    steps = self._given.steps_up_to(ids[0], owner)
+                else:
+                    steps = self._given.steps(ids, owner)
+                connection = self._connection
+            places = sorted(entry.place for entry, left in steps if not left)
+            if places:
+                named = places[-1:] if how is AckType.CUMULATIVE else places
+                try:
+                    self._send_ack(connection, named, how, txn)
+                except EosError as error:
+                    if acked is not None:
+                        acked.failure = error
+                    raise
+            self._hold(steps, acked, txn)
+
+    def _hold(
+        self, steps: list[AckStep], acked: AckedInTransaction | None, txn: Transaction | None
+    ) -> None:
+        with self._changed:
+            self._given.take(steps, None if txn is None else txn.id)
+        if acked is not None:
+            acked.begun |= {entry.place for entry, left in steps if left}
+            acked.begun -= {entry.place for entry, left in steps if not left}
+
+    def _enlist(self, txn: Transaction) -> AckedInTransaction:
+        acked = self._transactions.get(txn)
+        if acked is None:
+            acked = AckedInTransaction(
+                txn, self.topic, self._sending, self._redeliver_places, self._close_failed
+            )
+            txn.enlist_subscription(acked, self.subscription)
+            self._transactions = {  # those that have ended say so
+                known: one for known, one in self._transactions.items() if not one.has_ended
+            }
+            self._transactions[txn] = acked
+        txn.check()
+        return acked
+
+    def _send_ack(
+        self,
+        connection: Connection | None,
+        places: list[EntryPlace],
+        how: AckType,
+        txn: Transaction | None,
+    ) -> None:
+        doing = f"Acknowledging in {self.subscription} of {self.topic}"
+        if connection is None:
+            raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
+        answer = connection.request(
+            lambda request_id: commands.Ack(
+                consumer_id=self._id,
+                ack_type=how,
+                message_ids=_ids(places),
+                txnid_least=None if txn is None else txn.id.least,
+                txnid_most=None if txn is None else txn.id.most,
+                request_id=request_id,
+            ),
+            commands.AckResponse,
+            timeout_s=self._timeout_s,
+            doing=doing,
+        )
+        if answer.error is not None:
+            raise broker_error(answer.error, answer.message, doing=doing)
+
+    # --- again, and the end -----------------------------------------------------------------
+
+    def redeliver(self, messages: Iterable[Acknowledged] | None = None) -> None:
+        """Have ``messages``, or all that was received, delivered again unless acknowledged.
+
+        A consumer that has its subscription to itself gets all again in either case.
+        """
+        with self._changed:
+            places = self._given.places if messages is None else None
+        self._redeliver_places(places or {_id_of(one).place for one in messages or ()})
+
+    def _redeliver_places(self, places: Iterable[EntryPlace]) -> None:
+        with self._changed:
+            connection, again = self._connection, sorted(places)
+            is_ordered = self._kind in _ORDERED
+            self._ready = deque(
+                one for one in self._ready if not is_ordered and one.id.place not in again
+            )
+            if is_ordered:
+                self._epoch += 1
+                self._stale = len(self._queue)
+                self._given.clear()
+            self._given.forget(again)
+            epoch = self._epoch if is_ordered else None
+        if connection is not None and (again or is_ordered):
+            ids = () if is_ordered else _ids(again)
+            connection.notify(
+                lambda _: commands.RedeliverUnacknowledged(
+                    consumer_id=self._id, message_ids=ids, consumer_epoch=epoch
+                )
+            )
+
+    def _close_failed(self, deadline: float) -> None:
+        connection = self._connection
+        if connection is not None:
+            self._lose()
+            connection.forget_consumer(self._id)
+            with contextlib.suppress(EosError):
+                connection.request(
+                    closing(self._id),
+                    commands.Success,
+                    timeout_s=max(0.0, min(self._timeout_s, deadline - time.monotonic())),
+                    doing=f"Closing the consumer of {self.subscription} on {self.topic}",
+                )
+
+    def close(self) -> None:
+        """End it; what is not acknowledged goes to another consumer. Twice does nothing."""
+        with self._changed:
+            self._closed = True
+        self._close_failed(time.monotonic() + self._timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _lose(self) -> None:
+        with self._changed:
+            self._connection, self._stale = None, 0
+            self._queue.clear()
+            self._ready.clear()
+            self._given.clear()
+            self._changed.notify_all()
+
+    # --- ConsumerListener: called by the connection's reading thread ------------------------
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """Keep the entry until it is received."""
+        with self._changed:
+            command, waiting = delivery.command, self._queue
+            is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
+            place = command.message_id.message_id().place
+            if self._kind in _ORDERED and waiting and place <= _place(waiting[-1]):
+                self._stale = len(waiting)  # the broker begins again, after an aborted transaction
+            waiting.append(delivery)
+            self._stale = len(waiting) if is_old else self._stale
+            self._changed.notify_all()
+
+    def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
+        """The consumer or its connection ended without our doing."""
+        self._lose()
+
+
+def _place(delivery: Delivery) -> EntryPlace:
+    return delivery.command.message_id.message_id().place
+
+
+def _id_of(one: Acknowledged) -> MessageId:
+    return one.id if isinstance(one, ReceivedMessage) else one
+
+
+def _ids(places: Iterable[EntryPlace]) -> tuple[MessageIdData, ...]:
+    return tuple(MessageIdData(ledger=ledger, entry=entry) for ledger, entry in places)

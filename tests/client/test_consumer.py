@@ -1,0 +1,132 @@
+"""The consumer on a real broker: what it gets, acknowledges, and gets again."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.client import Consumer, PulsarClient
+from eos.errors import ConfigurationError, Retriable, TransactionPoisoned
+from eos.wire.batch import Message, encode_batches, rows_from_messages
+from tests.support.admin import call
+from tests.support.judge import drain
+
+
+def send(client: PulsarClient, topic: str, count: int) -> None:
+    """One entry for each of the numbers."""
+    producer = client.producer(topic, create=True)
+    messages = [Message(b"%d" % n, key=f"k{n % 5}") for n in range(count)]
+    for message in messages:
+        for batch in encode_batches(rows_from_messages([message]), by_key=True):
+            producer.send_batch(batch)
+    producer.close()
+
+
+def rest(consumer: Consumer, idle_s: float = 1) -> list[int]:
+    """The values that come until nothing comes for a while."""
+    values = []
+    while (message := consumer.receive(idle_s)) is not None:
+        values.append(int(message.value or b"-1"))
+    return values
+
+
+def test_a_committed_transaction_moves_messages_and_an_aborted_one_does_not(
+    client, name, pulsar_standalone
+):
+    send(client, name, 4)
+    output = client.producer(f"{name}-out", create=True)
+    with client.consumer(name, "s") as consumer:
+        messages = consumer.receive_batch(2, timeout_s=20)
+        aborted = client.transaction()
+        for message in messages:
+            output.send(message.value, txn=aborted)
+        consumer.acknowledge(messages, txn=aborted)
+        aborted.abort()
+        assert rest(consumer)[-4:] == [0, 1, 2, 3]
+    with client.consumer(name, "s") as consumer:
+        first = [consumer.receive(20) for _ in range(3)]
+        with client.transaction() as txn:
+            for message in first:
+                output.send(message.value, txn=txn)
+            consumer.acknowledge(first, txn=txn)
+    with client.consumer(name, "s") as consumer:
+        assert rest(consumer) == [3]
+    topic = f"persistent://public/default/{name}-out"
+    seen = [one.value for one in drain(pulsar_standalone.service_url, topic)]
+    assert seen == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
+def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(client, name, kind):
+    send(client, name, 6)
+    with client.consumer(name, "s", type=kind) as consumer:
+        messages = [consumer.receive(20) for _ in range(6)]
+        consumer.acknowledge(messages[:3])
+        consumer.redeliver()
+        assert sorted(rest(consumer)) == [3, 4, 5]
+    with client.consumer(name, "s", type=kind) as consumer:
+        assert sorted(rest(consumer, 3)) == [3, 4, 5]  # failover: the broker waits for a second
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_consumers_that_share_get_each_message_once(client, name, kind):
+    client.create_unpartitioned(name)
+    with (
+        client.consumer(name, "s", type=kind) as one,
+        client.consumer(name, "s", type=kind) as two,
+    ):
+        send(client, name, 40)
+        got = rest(one), rest(two)
+    assert sorted(got[0] + got[1]) == list(range(40))
+    if kind == "key_shared":
+        assert not {n % 5 for n in got[0]} & {n % 5 for n in got[1]}
+
+
+def test_it_goes_on_after_an_unload_and_old_copies_cannot_be_acknowledged(
+    client, name, pulsar_standalone
+):
+    send(client, name, 3)
+    with client.consumer(name, "s") as consumer:
+        old = consumer.receive(20)
+        call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
+        txn = client.transaction()
+        with pytest.raises(Retriable):
+            consumer.acknowledge(old, txn=txn)
+        with pytest.raises(TransactionPoisoned):
+            txn.commit()
+        assert rest(consumer, 3)[-3:] == [0, 1, 2]
+
+
+def test_a_part_of_an_entry_is_not_committed(client, name):
+    producer = client.producer(name, create=True)
+    producer.send_many([Message(b"%d" % n) for n in range(3)])
+    producer.flush()
+    with client.consumer(name, "s") as consumer:
+        messages = consumer.receive_batch(1, timeout_s=20)
+        assert len(messages) == 3
+        txn = client.transaction()
+        consumer.acknowledge(messages[:2], txn=txn)
+        with pytest.raises(TransactionPoisoned, match="Only some messages"):
+            txn.commit()
+        assert rest(consumer) == [0, 1, 2]
+
+
+def test_an_open_transaction_outlives_its_consumer_until_it_is_aborted(client, name):
+    send(client, name, 2)
+    txn = client.transaction()
+    with client.consumer(name, "s") as consumer:
+        consumer.acknowledge(consumer.receive(20), txn=txn)
+    with client.consumer(name, "s") as consumer:
+        txn.abort()
+        assert set(rest(consumer, 3)) == {0, 1}
+
+
+def test_all_up_to_a_message_is_acknowledged_at_once(client, name):
+    send(client, name, 4)
+    with client.consumer(name, "s") as consumer:
+        messages = [consumer.receive(20) for _ in range(4)]
+        with client.transaction() as txn:
+            consumer.acknowledge_cumulative(messages[2], txn=txn)
+    with client.consumer(name, "s", type="shared") as consumer:
+        assert rest(consumer) == [3]
+        with pytest.raises(ConfigurationError, match="one by one"):
+            consumer.acknowledge_cumulative(messages[3])
