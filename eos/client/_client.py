@@ -297,9 +297,14 @@ class PulsarClient:
                 f"type={type!r}, start={start!r}: choose a type of {', '.join(types)} and a start "
                 f"of {', '.join(starts)}."
             )
-        name, number = str(TopicName.parse(topic)), next(self._consumer_ids)
         consumer = Consumer(
-            self.lookup, name, subscription, types[type], starts[start], number, self._timeout_s
+            self.lookup,
+            str(TopicName.parse(topic)),
+            subscription,
+            types[type],
+            starts[start],
+            self._consumer_ids,
+            self._timeout_s,
         )
         consumer.open()
         return consumer

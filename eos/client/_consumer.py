@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -48,7 +48,7 @@ class Consumer:
         subscription: str,
         kind: SubscriptionType,
         start: commands.InitialPosition,
-        consumer_id: int,
+        consumer_ids: Iterator[int],
         timeout_s: float,
     ) -> None:
         self.topic = topic
@@ -56,7 +56,8 @@ class Consumer:
         self._lookup = lookup
         self._kind = kind
         self._start = start
-        self._id = consumer_id
+        self._consumer_ids = consumer_ids
+        self._id = -1
         self._timeout_s = timeout_s
         self._sending = threading.Lock()
         self._transactions: dict[Transaction, AckedInTransaction] = {}
@@ -80,10 +81,12 @@ class Consumer:
             EosError: the broker refuses, or does not answer.
         """
         connection = self._lookup.broker_of(self.topic)
-        connection.listen_to_consumer(self._id, self)
         with self._changed:
+            # Never one that was used before: what is still under way to that one is dropped.
+            self._id = next(self._consumer_ids)
             self._connection, self._owed = connection, 0
         try:
+            connection.listen_to_consumer(self._id, self)
             subscribe(
                 connection,
                 self._subscribe_command,
@@ -368,6 +371,8 @@ class Consumer:
         """Keep the entry until it is received."""
         with self._changed:
             command, waiting = delivery.command, self._queue
+            if command.consumer_id != self._id:
+                return
             is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
             place = command.message_id.message_id().place
             if self._kind in _ORDERED and waiting and place <= _place(waiting[-1]):
