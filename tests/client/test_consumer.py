@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.client import Consumer, PulsarClient
-from eos.errors import ConfigurationError, Retriable, TransactionPoisoned
+from eos.errors import ConfigurationError, InputError, Retriable, TransactionPoisoned
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support.admin import call
 from tests.support.judge import drain
@@ -108,6 +108,21 @@ def test_a_part_of_an_entry_is_not_committed(client, name):
         with pytest.raises(TransactionPoisoned, match="Only some messages"):
             txn.commit()
         assert rest(consumer) == [0, 1, 2]
+
+
+def test_one_entry_is_not_acknowledged_in_two_transactions(client, name):
+    producer = client.producer(name, create=True)
+    for receipt in producer.send_many([Message(b"a"), Message(b"b")]):
+        receipt.result(timeout=20)
+    with client.consumer(name, "s") as consumer:
+        first, second = consumer.receive_batch(10, timeout_s=20)
+        one, other = client.transaction(), client.transaction()
+        consumer.acknowledge(first, txn=one)
+        with pytest.raises(InputError):
+            consumer.acknowledge(second, txn=other)
+        with pytest.raises(TransactionPoisoned):
+            other.commit()
+        one.abort()
 
 
 def test_an_open_transaction_outlives_its_consumer_until_it_is_aborted(client, name):
