@@ -7,12 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from eos.at_once import at_once
 from eos.client import Producer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas import Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
-from sinks._at_once import at_once
 
 _NO_SCHEMA: Final = (
     "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "

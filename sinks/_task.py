@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from eos import failpoints
+from eos.at_once import at_once
 from eos.client import Producer, Transaction
 from eos.client.kept import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
@@ -38,7 +39,6 @@ from eos.wire.batch import (
     split_by_partition,
     with_chosen,
 )
-from sinks._at_once import at_once
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.at_once import at_once
 from eos.client import PulsarClient
 from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
-from sinks._at_once import at_once
 from sinks._creation import TopicCreation
 
 _OURS = "__"

@@ -7,9 +7,8 @@ read from its end offset alone, and a replayed one reads exactly the same.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -20,6 +19,7 @@ VERSION: Final = 1
 EARLIEST: Final = "earliest"
 
 _PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18}):(0|[1-9][0-9]{0,18})")
+_MAX_LONG: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -54,44 +54,72 @@ def behind(last: MessageId | None) -> EntryPlace | None:
     return None if last is None else (last.ledger, last.entry + 1)
 
 
+def place_text(place: EntryPlace | None) -> str:
+    """A place as users and checkpoints write it; the inverse of ``parse_place``."""
+    return EARLIEST if place is None else f"{place[0]}:{place[1]}"
+
+
+def parse_place(text: str) -> EntryPlace | None:
+    """``earliest`` or ``ledger:entry``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text == EARLIEST:
+        return None
+    match = _PLACE.fullmatch(text)
+    if match is None or max(place := (int(match[1]), int(match[2]))) > _MAX_LONG:
+        raise ValueError(text)
+    return place
+
+
 @dataclass(frozen=True)
 class Offset:
-    """The spans of one epoch, by the exact names of partitions.
+    """The spans of one epoch, by the exact names of partitions, and the query's subscription.
 
     ``to_json`` and ``from_json`` are inverse. Equal offsets are equal texts, as Spark compares
     them so: names are sorted.
     """
 
     spans: Mapping[str, Span]
+    subscription: str | None = None
 
     @classmethod
-    def starting(cls, places: Mapping[str, EntryPlace | None]) -> Self:
+    def starting(
+        cls, places: Mapping[str, EntryPlace | None], subscription: str | None = None
+    ) -> Self:
         """Of an epoch without entries, that ends where the first one begins."""
-        return cls({name: Span(place, place) for name, place in places.items()})
+        return cls({name: Span(place, place) for name, place in places.items()}, subscription)
 
-    def followed_by(self, ends: Mapping[str, EntryPlace | None]) -> Offset:
-        """The offset of the next epoch, up to ``ends``; itself if that would have no entries.
+    @property
+    def ends(self) -> dict[str, EntryPlace | None]:
+        """Where each partition stands at the end of the epoch."""
+        return {name: span.end for name, span in self.spans.items()}
 
-        A partition that is new here begins with its first entry; one that is not in ``ends`` stays
-        where it is. Nothing goes back.
+    def followed_by(
+        self, starts: Mapping[str, EntryPlace | None], ends: Mapping[str, EntryPlace | None]
+    ) -> Offset:
+        """The offset of an epoch from ``starts`` up to ``ends``; itself if nothing is between.
+
+        It has the partitions of ``starts``. Nothing goes back: one that has no end, or an earlier
+        one, stays at its start.
         """
         spans = {}
-        for name in sorted(self.spans.keys() | ends.keys()):
-            start = self.spans[name].end if name in self.spans else None
+        for name, start in sorted(starts.items()):
             end = ends.get(name)
             is_ahead = end is not None and (start is None or end > start)
             spans[name] = Span(start, end if is_ahead else start)
-        following = Offset(spans)
         is_new = any(not span.is_empty for span in spans.values())
-        return following if is_new else self
+        return Offset(spans, self.subscription) if is_new else self
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
         spans = {
-            name: {"from": _text(span.start), "to": _text(span.end)}
+            name: {"from": place_text(span.start), "to": place_text(span.end)}
             for name, span in sorted(self.spans.items())
         }
-        return {"partitions": spans, "version": VERSION}
+        named = {} if self.subscription is None else {"subscription": self.subscription}
+        return {"partitions": spans, **named, "version": VERSION}
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -103,8 +131,10 @@ class Offset:
         try:
             assert isinstance(value, dict)
             assert value["version"] == VERSION
+            subscription = value.get("subscription")
+            assert isinstance(subscription, str | None)
             spans = {
-                str(name): Span(_place(span["from"]), _place(span["to"]))
+                str(name): Span(parse_place(span["from"]), parse_place(span["to"]))
                 for name, span in value["partitions"].items()
             }
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
@@ -112,54 +142,4 @@ class Offset:
                 f"The checkpoint holds an offset that is none of this source: {str(value)[:200]}",
                 hint="Was the checkpoint made by another source, or by a newer version of eos?",
             ) from None
-        return cls(spans)
-
-
-def _text(place: EntryPlace | None) -> str:
-    return EARLIEST if place is None else f"{place[0]}:{place[1]}"
-
-
-def _place(text: str) -> EntryPlace | None:
-    if text == EARLIEST:
-        return None
-    match = _PLACE.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]), int(match[2])
-
-
-def json_object(text: str, option: str) -> object:
-    """The JSON in an option.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ConfigurationError(
-            f'{option} is neither "earliest" nor "latest" nor JSON: {text[:100]!r}.'
-        ) from None
-
-
-def places_of(value: object, names: Iterable[str], option: str) -> dict[str, EntryPlace | None]:
-    """Places that a user gave for partitions, by their exact names: ``earliest`` or
-    ``ledger:entry``.
-
-    Raises:
-        ConfigurationError: it is something else, or names other partitions than ``names``.
-    """
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{option}: a JSON object was expected.")
-    known = set(names)
-    if unknown := sorted(str(name) for name in value.keys() - known):
-        raise ConfigurationError(
-            f"{option} names {unknown[0]!r}, which is not read here.",
-            hint=f"Name exact partitions: {', '.join(sorted(known)[:5])}.",
-        )
-    try:
-        return {str(name): _place(text) for name, text in value.items()}
-    except (TypeError, ValueError):
-        raise ConfigurationError(
-            f'{option}: each place is "earliest" or "ledger:entry", "17:0" for example.'
-        ) from None
+        return cls(spans, subscription)

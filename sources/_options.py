@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -24,7 +24,10 @@ from eos.transport.security import Security
 
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
+_Count = Annotated[int, Field(ge=1, lt=2**63)]
+
 _SECRETS: Final = {"token", "basic_password"}
+LIMITS: Final = ("max_entries_per_trigger", "max_bytes_per_trigger", "max_rows_per_trigger")
 _PENDING_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -36,13 +39,32 @@ class SourceOptions(BaseModel):
 
     Attributes:
         service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
+        admin_url: of the admin API, which knows how many entries there are: needed for limits and
+            for ``min_partitions``.
         topic: one topic; all of its partitions are read.
         topics: several, by comma.
-        starting_offsets: earliest, latest, or a JSON object ``{"exact partition": "ledger:entry"}``
-            (inclusive; partitions that it does not name begin with their first entry). Streams
-            begin there once; then the checkpoint says where they are. Latest by default for
-            streams, earliest for batch reads.
-        ending_offsets: of batch reads: latest, or a JSON object (not included).
+        topics_pattern: all topics of one namespace whose name matches the regular expression behind
+            it, ``public/default/orders-.*``; also those that come later.
+        starting_offsets: earliest, latest, or a JSON object that says earliest, latest or
+            ``ledger:entry`` (inclusive) by topics and exact partitions; those that it does not name
+            begin with their first entry. Streams begin there once; then the checkpoint says where
+            they are. Latest by default for streams, earliest for batch reads.
+        starting_time: instead of it: begin with the first entry that was published then or later;
+            milliseconds since 1970, or ``2026-11-22T10:00:00Z``; or a JSON object of such.
+        ending_offsets: of batch reads, the same (not included); latest by default.
+        ending_time: instead of it: up to before the first entry that was published then or later.
+        max_entries_per_trigger: at most about so many entries in an epoch, over all partitions, but
+            at least one of each that has any. An entry is what a producer sent as one batch.
+        max_bytes_per_trigger: the same in bytes of the broker's storage.
+        max_rows_per_trigger: the same in messages, by how many the next entry of each partition
+            has.
+        min_partitions: at least so many tasks, when there is enough to read: partitions are split.
+        split_by: ``entries``: tasks read a partition's ranges of entries; ``keys``: each reads
+            all entries and keeps its part of the keys, so that the messages of a key stay in order
+            in one task (those without a key in the first).
+        fail_on_data_loss: whether a query ends when what it has still to read was deleted.
+        durable_subscription: whether a stream has a subscription that keeps what it has to read.
+        subscription: its name; one of its own by default, which the checkpoint keeps.
         metadata: adds the columns that begin with ``__``.
         request_timeout_s: deadline of each request, and for how long a task waits for an entry
             that the broker has promised.
@@ -52,10 +74,22 @@ class SourceOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     service_url: _Text
+    admin_url: _Text | None = None
     topic: _Text | None = None
     topics: _Text | None = None
+    topics_pattern: _Text | None = None
     starting_offsets: _Text | None = None
-    ending_offsets: _Text = "latest"
+    starting_time: _Text | None = None
+    ending_offsets: _Text | None = None
+    ending_time: _Text | None = None
+    max_entries_per_trigger: _Count | None = None
+    max_bytes_per_trigger: _Count | None = None
+    max_rows_per_trigger: _Count | None = None
+    min_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    split_by: Literal["entries", "keys"] = "entries"
+    fail_on_data_loss: bool = True
+    durable_subscription: bool = True
+    subscription: _Text | None = None
     metadata: bool = False
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     token: str | None = Field(default=None, repr=False)
@@ -95,20 +129,72 @@ class SourceOptions(BaseModel):
             raise ConfigurationError(f"{wrong}.") from None
         parse_service_url(options.service_url)
         options.security  # noqa: B018 - half a key pair is refused here, not in a task
-        options.topic_names  # noqa: B018 - nor a malformed name
+        options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
         return options
 
     @model_validator(mode="after")
     def _names_its_topics(self) -> Self:
-        if (self.topic is None) == (self.topics is None):
-            raise ValueError("set topic, or topics with several names by comma")
+        if [self.topic, self.topics, self.topics_pattern].count(None) != 2:
+            raise ValueError("set one of topic, topics (several names by comma) and topics_pattern")
+        return self
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for offsets, time in (
+            ("starting_offsets", "starting_time"),
+            ("ending_offsets", "ending_time"),
+        ):
+            if getattr(self, offsets) is not None and getattr(self, time) is not None:
+                raise ValueError(f"set {offsets} or {time}, not both")
+        if self.admin_url is None:
+            for name in (*LIMITS, "min_partitions"):
+                if getattr(self, name) is not None and not (
+                    name == "min_partitions" and self.split_by == "keys"
+                ):
+                    raise ValueError(
+                        f"{name} needs admin_url, which says how many entries there are"
+                    )
+        if self.subscription is not None and not self.durable_subscription:
+            raise ValueError(
+                "subscription names a durable subscription, and durable_subscription is false"
+            )
         return self
 
     @property
     def topic_names(self) -> tuple[TopicName, ...]:
-        """The topics, each once, in the order that they were given."""
+        """The topics, each once, in the order that they were given; none with a pattern."""
+        if self.topics_pattern is not None:
+            return ()
         names = (self.topic or self.topics or "").split(",")
         return tuple(dict.fromkeys(TopicName.parse(name.strip()) for name in names))
+
+    @property
+    def pattern(self) -> tuple[str, re.Pattern[str]] | None:
+        """A namespace, and what the names of topics in it have to match.
+
+        Raises:
+            ConfigurationError: it is no regular expression, or names no namespace.
+        """
+        if self.topics_pattern is None:
+            return None
+        *namespace, local = self.topics_pattern.removeprefix("persistent://").split("/", 2)
+        if len(namespace) == 1:
+            raise ConfigurationError(
+                f"topics_pattern {self.topics_pattern[:200]!r}: expected tenant/namespace/pattern, "
+                "or a pattern without '/' for topics in public/default."
+            )
+        try:
+            pattern = re.compile(local)
+        except re.error as error:
+            raise ConfigurationError(
+                f"topics_pattern {local[:200]!r} is no regular expression: {error}."
+            ) from None
+        return "/".join(namespace) or "public/default", pattern
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether an epoch may have only so much."""
+        return any(getattr(self, name) is not None for name in LIMITS)
 
     @property
     def security(self) -> Security:

@@ -1,18 +1,23 @@
-"""On the driver: which partitions there are, and where they end now."""
+"""On the driver: which partitions there are, and where they begin and end now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from eos.client import PulsarClient, Tail
-from eos.ids import EntryPlace, TopicName
-from sources._offsets import EARLIEST, behind, json_object, places_of
+from eos.admin import AdminClient, Ledger
+from eos.at_once import at_once
+from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
+from eos.errors import TopicNotFound
+from eos.ids import EntryPlace, MessageId, TopicName
+from eos.transport.address import parse_service_url
+from sources._offsets import behind
 from sources._options import SourceOptions
+from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
 
-LATEST: Final = "latest"
-_ASKED_AT_ONCE: Final = 32
+T = TypeVar("T")
 
 
 class Planner:
@@ -20,7 +25,7 @@ class Planner:
     a partition costs one round trip, and no connection of its own."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._topics = options.topic_names
+        self._options = options
         self._client: PulsarClient = options.client.make()
         self._tails: dict[str, Tail] = {}
 
@@ -30,45 +35,152 @@ class Planner:
         Raises:
             TopicNotFound: a topic is not there.
         """
-        names: list[TopicName] = []
-        for topic in self._topics:
-            if topic.partition_index is not None:
-                names.append(topic)
-            else:
-                names += topic.partitions(self._client.partition_count(str(topic)))
-        return [str(name) for name in names]
+        pattern = self._options.pattern
+        if pattern is not None:
+            return self._matching(pattern)
+        counted = at_once(self._partitions_of, self._options.topic_names)
+        return [str(name) for names in counted for name in names]
 
-    def ends(self, names: Iterable[str]) -> dict[str, EntryPlace | None]:
-        """Behind the last entry of each partition that is readable now.
+    def _partitions_of(self, topic: TopicName) -> Sequence[TopicName]:
+        if topic.partition_index is not None:
+            return [topic]
+        return topic.partitions(self._client.partition_count(str(topic)))
+
+    def _matching(self, pattern: tuple[str, re.Pattern[str]]) -> list[str]:
+        namespace, local = pattern
+        names = [TopicName.parse(name) for name in self._client.topics(namespace)]
+        return [
+            str(name)
+            for name in names
+            if local.fullmatch(name.base.local) and not name.local.startswith("__")
+        ]
+
+    def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
+        """Where each partition begins and ends now; one that was deleted meanwhile is left out.
 
         Raises:
             EosError: one can't be asked.
         """
+        found = self._each(names, _bounds_or_none)
+        return {name: bounds for name, bounds in found.items() if bounds is not None}
+
+    def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
+        """Whether each partition is so long that the entry is in it, or was.
+
+        Raises:
+            EosError: one can't be asked.
+        """
+        return self._each(entries, lambda tail: tail.reaches(entries[tail.topic]))
+
+    def reopen(self, names: Iterable[str]) -> dict[str, Bounds]:
+        """``bounds`` as somebody sees them who comes now.
+
+        Raises:
+            EosError: one can't be asked.
+        """
+        names = list(names)
+        for name in names:
+            self._tail(name).close()
+        return self.bounds(names)
+
+    def _each(self, names: Iterable[str], ask: Callable[[Tail], T]) -> dict[str, T]:
         tails = [self._tail(name) for name in names]
-        if not tails:
-            return {}
-        with ThreadPoolExecutor(min(len(tails), _ASKED_AT_ONCE)) as pool:
-            last_ids = pool.map(Tail.last_id, tails)
-            return {tail.topic: behind(last) for tail, last in zip(tails, last_ids, strict=True)}
+        return {tail.topic: one for tail, one in zip(tails, at_once(ask, tails), strict=True)}
 
     def _tail(self, name: str) -> Tail:
         if name not in self._tails:
             self._tails[name] = self._client.tail(name)
         return self._tails[name]
 
-    def places(self, text: str, option: str) -> dict[str, EntryPlace | None]:
-        """The places that an option's text says: earliest, latest or JSON; for all partitions.
+    def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:
+        """The places at which the options start, for all partitions; None: the first entry.
+
+        Args:
+            otherwise: ``earliest`` or ``latest``, when the options don't say.
 
         Raises:
-            ConfigurationError: it says something else.
+            ConfigurationError: they say something that is no place.
         """
         names = self.partitions()
-        if text == EARLIEST:
-            return dict.fromkeys(names)
-        if text == LATEST:
-            return self.ends(names)
-        return dict.fromkeys(names) | places_of(json_object(text, option), names, option)
+        options = self._options
+        if options.starting_time is not None:
+            return self._found(names, asked_times(options.starting_time, names, "starting_time"))
+        text = options.starting_offsets or otherwise
+        return self._found(names, asked_places(text, names, "starting_offsets"))
+
+    def stops(self, names: list[str]) -> dict[str, EntryPlace | None]:
+        """The same of places at which the options end; partitions that they don't name end where
+        they end now."""
+        options = self._options
+        if options.ending_time is not None:
+            asked = asked_times(options.ending_time, names, "ending_time")
+        else:
+            asked = asked_places(options.ending_offsets or LATEST, names, "ending_offsets")
+        return self._found(names, dict.fromkeys(names, LATEST) | asked)
+
+    def _found(
+        self, names: Iterable[str], asked: Mapping[str, Asked]
+    ) -> dict[str, EntryPlace | None]:
+        latest = self.bounds(name for name, one in asked.items() if one == LATEST)
+        times = {name: one for name, one in asked.items() if isinstance(one, int)}
+        at_times = self._each(times, lambda tail: tail.place_at(times[tail.topic]))
+        ends = {name: _end(bounds) for name, bounds in latest.items()}
+        known: dict[str, EntryPlace | None] = {**at_times, **ends}
+        return {
+            name: known[name] if name in known else starting_place(asked.get(name))
+            for name in names
+        }
+
+    def ledgers(self, names: Iterable[str]) -> dict[str, list[Ledger]]:
+        """What partitions are made of; by the admin API.
+
+        Raises:
+            EosError: it can't be asked.
+        """
+        options = self._options
+        assert options.admin_url is not None
+        admin = AdminClient(
+            options.admin_url,
+            options.security,
+            timeout_s=options.request_timeout_s,
+            service=parse_service_url(options.service_url),
+        )
+        topics = [TopicName.parse(name) for name in names]
+        return {
+            str(topic): found
+            for topic, found in zip(topics, at_once(admin.ledgers, topics), strict=True)
+        }
+
+    def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
+        """The durable subscription of one partition."""
+        return self._client.cursor(name, subscription)
+
+    def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
+        """How many messages the next entry of each partition has; its next entry is readable.
+
+        Raises:
+            EosError: one can't be read.
+        """
+        return dict(at_once(self._messages_of, list(starts.items())))
+
+    def _messages_of(self, place: tuple[str, EntryPlace]) -> tuple[str, int]:
+        name, start = place
+        with self._client.entry_reader(name, MessageId(*start)) as reader:
+            entry = next(reader.read(time.monotonic() + self._options.request_timeout_s), None)
+        return name, 1 if entry is None else max(1, entry.num_messages)
 
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
+
+
+def _bounds_or_none(tail: Tail) -> Bounds | None:
+    try:
+        return tail.bounds()
+    except TopicNotFound:
+        return None
+
+
+def _end(bounds: Bounds) -> EntryPlace:
+    """Behind the last readable entry; the topic's first place when there is none."""
+    return behind(bounds.last_id) or bounds.first

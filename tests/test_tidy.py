@@ -31,6 +31,7 @@ MAX_FUNCTION_LINES = 60
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "steps": set(),
+    "at_once": set(),
     "hidden": {"errors"},
     "ids": {"errors"},
     "summary": {"ids"},

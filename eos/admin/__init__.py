@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.admin._creation import create_topic
-from eos.admin._facts import CoordinatorState, OpenTransaction, ReadPosition
+from eos.admin._facts import CoordinatorState, Ledger, OpenTransaction, ReadPosition
 from eos.admin._transport import Transport
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminClient",
     "CoordinatorState",
+    "Ledger",
     "OpenTransaction",
     "ReadPosition",
     "Transport",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from eos.admin import _shapes as shapes
 from eos.admin._creation import create_topic, path_of
-from eos.admin._facts import CoordinatorState, OpenTransaction, ReadPosition
+from eos.admin._facts import CoordinatorState, Ledger, OpenTransaction, ReadPosition
 from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
 from eos.ids import TopicName, TxnId
@@ -85,6 +86,22 @@ class AdminClient:
             open_transactions=buffer.ongoingTxnSize,
             is_ready=buffer.state in ("Ready", "NoSnapshot"),
         )
+
+    def ledgers(self, topic: TopicName) -> list[Ledger]:
+        """What an exact topic is made of, in its order.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        path = f"/admin/v2/persistent/{path_of(topic)}/internalStats"
+        stats = self._read(path, shapes.ledgers)
+        found = [
+            Ledger(one.ledgerId, one.entries, one.size, one.offloaded) for one in stats.ledgers
+        ]
+        if found:  # the one that is written to is counted apart
+            entries, size = stats.currentLedgerEntries, stats.currentLedgerSize
+            found[-1] = replace(found[-1], entries=entries, bytes=size)
+        return sorted(found, key=lambda ledger: ledger.id)
 
     def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
         """Whether the transaction buffer of ``topic`` counts ``txn`` as open, with messages.

@@ -53,3 +53,14 @@ class ReadPosition:
     def holds_back(self) -> bool:
         """Whether there are entries that readers can't get to."""
         return self.max_read < self.last_entry
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A part of a topic that is stored as one: its entries are numbered from 0, markers of
+    transactions among them."""
+
+    id: int
+    entries: int
+    bytes: int
+    is_offloaded: bool

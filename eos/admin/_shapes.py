@@ -23,6 +23,7 @@ T = TypeVar("T")
 JsonText = Annotated[str, AfterValidator(printable)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Size = Annotated[int, Field(ge=0, lt=2**63)]
 Millis = Annotated[int, Field(ge=0, lt=2**42)]
 """A time or a duration of Java's, up to the year 2109: two of them added up are still a date."""
 
@@ -84,9 +85,12 @@ class BufferShape(JsonShape):
 
 
 class LedgerShape(JsonShape):
-    """One ledger of a topic."""
+    """One ledger of a topic. The last one, which is written to, says 0 entries."""
 
     ledgerId: Long  # noqa: N815
+    entries: Count = 0
+    size: Size = 0
+    offloaded: bool = False
 
 
 class LedgersShape(JsonShape):
@@ -94,6 +98,8 @@ class LedgersShape(JsonShape):
 
     lastConfirmedEntry: PositionText  # noqa: N815
     ledgers: list[LedgerShape] = []
+    currentLedgerEntries: Count = 0  # noqa: N815
+    currentLedgerSize: Size = 0  # noqa: N815
 
 
 class PartitionsShape(JsonShape):

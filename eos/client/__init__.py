@@ -2,15 +2,17 @@
 
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
+from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_reader import EntryReader
 from eos.client._reader import Reader
-from eos.client._tail import Tail
+from eos.client._tail import Bounds, Tail
 from eos.client._transaction import Transaction
 from eos.client._unacknowledged import ReceivedMessage
 from eos.client.producer import Producer
 from eos.wire.batch import Entry
 
 __all__ = [
+    "Bounds",
     "Consumer",
     "Entry",
     "EntryReader",
@@ -18,6 +20,7 @@ __all__ = [
     "PulsarClient",
     "Reader",
     "ReceivedMessage",
+    "SubscriptionCursor",
     "Tail",
     "Transaction",
 ]

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from eos.client._consumer import Consumer
+from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_reader import EntryReader
 from eos.client._lookup import Lookup
 from eos.client._reader import Reader
@@ -257,9 +258,14 @@ class PulsarClient:
         return reader
 
     def tail(self, topic: str) -> Tail:
-        """The end of ``topic``, exactly that; nothing is connected before it is asked."""
+        """Where ``topic``, exactly that, begins and ends; it connects when it is asked."""
         name = str(TopicName.parse(topic))
         return Tail(self.lookup, name, self._consumer_ids, timeout_s=self._timeout_s)
+
+    def cursor(self, topic: str, subscription: str) -> SubscriptionCursor:
+        """The durable ``subscription`` of ``topic``, to be moved; made when it is first used."""
+        name, ids = str(TopicName.parse(topic)), self._consumer_ids
+        return SubscriptionCursor(self.lookup, name, subscription, ids, timeout_s=self._timeout_s)
 
     def consumer(
         self,

@@ -1,25 +1,33 @@
-"""Asks for a topic's last entry, again and again, on connections that others use as well.
-
-A consumer without FLOW gets nothing, and may still ask.
-"""
+"""Where a topic begins and ends, asked again and again on connections that others use as well."""
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from eos.client._idle import IdleConsumer
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import closing, subscribe
-from eos.errors import EosError
-from eos.ids import MessageId
-from eos.transport.connection import Connection
+from eos.errors import RequestTimeout
+from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
-from eos.wire.frames import Delivery
+
+
+class Bounds(NamedTuple):
+    """What is there of a topic.
+
+    ``first``: behind everything that has been deleted; the place of an entry, or before one. While
+    nothing is left it is that of the last ledger that there was (measured).
+    ``last_id``: the last entry that is readable now; None when there is none. Never a marker, never
+    an aborted entry, below every open transaction (measured).
+    """
+
+    first: EntryPlace
+    last_id: MessageId | None
 
 
 class Tail:
-    """The end of one exact topic; made by ``PulsarClient.tail``. For one thread at a time.
+    """The bounds of one exact topic; made by ``PulsarClient.tail``. For one thread at a time.
 
     The first question costs a look-up and a subscription, later ones a round trip.
     """
@@ -31,14 +39,24 @@ class Tail:
         self._lookup = lookup
         self._consumer_ids = consumer_ids
         self._timeout_s = timeout_s
-        self._connection: Connection | None = None
-        self._id = 0
-        self._closed = threading.Event()
+        self._consumer = self._idle_consumer()
 
-    def last_id(self) -> MessageId | None:
-        """The last entry that is readable now; None when there is none.
+    def _idle_consumer(self, start: EntryPlace | None = None) -> IdleConsumer:
+        return IdleConsumer(
+            self._lookup,
+            self.topic,
+            f"eos-tail-{uuid.uuid4().hex}",
+            self._consumer_ids,
+            durable=False,
+            start=start,
+            timeout_s=self._timeout_s,
+        )
 
-        Never a marker, never an aborted entry, below every open transaction (measured).
+    def bounds(self) -> Bounds:
+        """Where the topic begins and ends.
+
+        ``first`` is exact as long as the broker keeps the subscription: when a topic has been
+        loaded anew it is the first place of the first ledger (measured).
 
         Raises:
             TopicNotFound: there is no such topic, or not any more.
@@ -48,68 +66,65 @@ class Tail:
 
         for attempt in attempts(self._timeout_s):
             with attempt:
-                return self._ask()
+                return Bounds(*self._consumer.ask())
         raise AssertionError  # the last attempt's error passes
 
-    def _ask(self) -> MessageId | None:
-        connection = self._connection
-        if connection is None or self._closed.is_set() or not connection.is_alive:
-            connection = self._open()
-        try:
-            answer = connection.request(
-                lambda request_id: commands.GetLastMessageId(
-                    consumer_id=self._id, request_id=request_id
-                ),
-                commands.GetLastMessageIdResponse,
-                timeout_s=self._timeout_s,
-                doing=f"Asking for the last entry of {self.topic}",
-            )
-        except EosError:
-            self.close()  # whatever it was, the next question begins anew
-            raise
-        last = answer.last_message_id.message_id()
-        return None if last.ledger < 0 else last._replace(batch_index=-1)
+    def last_id(self) -> MessageId | None:
+        """``bounds().last_id``; the same errors."""
+        return self.bounds().last_id
 
-    def _open(self) -> Connection:
-        self.close()
-        connection = self._lookup.broker_of(self.topic)
-        self._id = next(self._consumer_ids)
-        self._closed.clear()
-        connection.listen_to_consumer(self._id, self)
+    def reaches(self, entry: EntryPlace) -> bool:
+        """Whether the topic is so long that ``entry`` is in it, or was.
+
+        By where the broker lets a subscription begin: for an entry behind all that was ever written
+        it takes the topic's first one (measured).
+
+        Raises:
+            TopicNotFound: there is no such topic, or not any more.
+            EosError: the broker refuses, or does not answer.
+        """
+        from eos.retry import attempts  # executors that only write have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                there = self._idle_consumer(entry)
+                try:
+                    return there.ask()[0] >= entry
+                finally:
+                    there.close()
+        raise AssertionError  # the last attempt's error passes
+
+    def place_at(self, publish_time_ms: int) -> EntryPlace:
+        """The place of the first entry that was published at ``publish_time_ms`` or later, or
+        behind the last entry.
+
+        By the broker's search (SEEK), which takes it that times never go back in a topic.
+
+        Raises:
+            TopicNotFound: there is no such topic, or not any more.
+            EosError: the broker refuses, or does not answer.
+        """
+        from eos.retry import attempts  # executors that only write have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                return self._seek(publish_time_ms)
+        raise AssertionError  # the last attempt's error passes
+
+    def _seek(self, publish_time_ms: int) -> EntryPlace:
+        doing = f"Looking for the entry of {publish_time_ms} ms in {self.topic}"
+        seeking = self._idle_consumer()
         try:
-            subscribe(
-                connection,
-                lambda request_id: commands.Subscribe(
-                    topic=self.topic,
-                    subscription=f"eos-tail-{uuid.uuid4().hex}",
-                    subscription_type=commands.SubscriptionType.EXCLUSIVE,
-                    consumer_id=self._id,
-                    request_id=request_id,
-                    durable=False,
-                    initial_position=commands.InitialPosition.LATEST,
-                    force_topic_creation=False,
-                ),
-                timeout_s=self._timeout_s,
-                doing=f"Looking at the end of {self.topic}",
+            seeking.request(
+                commands.Seek, commands.Success, doing, message_publish_time=publish_time_ms
             )
-        except BaseException:
-            connection.forget_consumer(self._id)
-            raise
-        self._connection = connection
-        return connection
+            # The broker closes the consumer, and keeps its subscription there for the next one.
+            if not seeking.wait_until_closed():
+                raise RequestTimeout(f"{doing}: the broker did not close the consumer.")
+            return seeking.ask()[0]
+        finally:
+            seeking.close()
 
     def close(self) -> None:
         """Free what the broker keeps for it; it may be asked again."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.forget_consumer(self._id)
-            connection.notify(closing(self._id))
-
-    # --- ConsumerListener: called by the connection's reading thread ------------------------
-
-    def on_delivery(self, delivery: Delivery) -> None:
-        """Nothing was asked for."""
-
-    def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
-        """The consumer or its connection ended without our doing."""
-        self._closed.set()
+        self._consumer.close()

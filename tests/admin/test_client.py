@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.admin import AdminClient
+from eos.admin import AdminClient, Ledger
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.transport.security import Security
@@ -34,6 +34,15 @@ POLICIES = {
     "autoTopicCreationOverride": {"allowAutoTopicCreation": False, "topicType": "partitioned"},
 }
 # What is asked, and an answer as Pulsar gives it.
+LEDGERS = {
+    "lastConfirmedEntry": "9:2",
+    "ledgers": [
+        {"ledgerId": 7, "entries": 5, "size": 500, "offloaded": True},
+        {"ledgerId": 9, "entries": 0, "size": 0, "offloaded": False},
+    ],
+    "currentLedgerEntries": 3,
+    "currentLedgerSize": 240,
+}
 QUESTIONS = {
     "open transactions": (lambda admin: admin.open_transactions(), {"(0,7)": TRANSACTION}),
     "transaction": (lambda admin: admin.transaction(TxnId(0, 7)), TRANSACTION),
@@ -57,6 +66,7 @@ QUESTIONS = {
     ),
     "partitions": (lambda admin: admin.partitions(TOPIC), {"partitions": 3}),
     "subscriptions": (lambda admin: admin.subscriptions(TOPIC), ["a"]),
+    "ledgers": (lambda admin: admin.ledgers(TOPIC), LEDGERS),
     "quotas": (lambda admin: admin.backlog_quotas(TOPIC), POLICIES["backlog_quota_map"]),
     "policies": (lambda admin: admin.policies("t/n"), POLICIES),
     "settings": (lambda admin: admin.broker_settings(), {"a": "b"}),
@@ -84,6 +94,14 @@ def test_an_answer_as_pulsar_gives_it_is_understood(server, question):
     ask, good = QUESTIONS[question]
     server.give(200, json.dumps(good).encode())
     ask(AdminClient(server.url(), Security(), timeout_s=10))
+
+
+def test_the_ledger_that_is_written_to_has_its_entries(server):
+    server.give(200, json.dumps(LEDGERS).encode())
+    assert AdminClient(server.url(), Security(), timeout_s=10).ledgers(TOPIC) == [
+        Ledger(id=7, entries=5, bytes=500, is_offloaded=True),
+        Ledger(id=9, entries=3, bytes=240, is_offloaded=False),
+    ]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from eos.client import PulsarClient
@@ -72,3 +74,63 @@ def test_the_broker_keeps_one_subscription_for_it_until_it_is_closed(
     tail.close()
     tail.close()
     assert tail.last_id() is not None
+
+
+def unload_and_trim(broker: PulsarStandalone, name: str) -> None:
+    path = f"/v2/persistent/public/default/{name}"
+    call(broker.admin_url, "PUT", f"{path}/unload")
+    call(broker.admin_url, "POST", f"{path}/trim")
+
+
+def test_it_says_where_the_topic_begins_also_when_entries_are_deleted(
+    client, name, pulsar_standalone
+):
+    first = send(client, name, b"0")
+    tail = client.tail(name)
+    assert tail.bounds().first == (first.ledger, 0)
+    unload_and_trim(pulsar_standalone, name)
+    assert tail.bounds().last_id is None
+    second = send(client, name, b"1")
+    assert client.tail(name).bounds() == ((second.ledger, 0), second)
+    assert second.ledger > first.ledger
+
+
+def test_one_that_was_there_sees_exactly_what_was_deleted(client, name, pulsar_standalone):
+    first = send(client, name, b"0")
+    admin = f"/v2/persistent/public/default/{name}"
+    call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")
+    send(client, name, b"1")
+    call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")
+    tail = client.tail(name)
+    assert tail.bounds().first == (first.ledger, 0)
+    call(pulsar_standalone.admin_url, "POST", f"{admin}/trim")
+    deadline = time.monotonic() + 10
+    while tail.bounds().first <= first.place and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert tail.bounds().first > first.place
+
+
+def test_the_place_of_a_time_is_found_and_leaves_nothing_behind(client, name, pulsar_standalone):
+    ids, times = [], []
+    for value in (b"0", b"1", b"2"):
+        times.append(int(time.time() * 1000))
+        ids.append(send(client, name, value))
+        time.sleep(0.05)
+    tail = client.tail(name)
+    before = tail.bounds()
+    assert [tail.place_at(one) for one in times] == [one.place for one in ids]
+    assert tail.place_at(0) == ids[0].place
+    assert tail.place_at(times[2] + 1000) == (ids[2].ledger, ids[2].entry + 1)
+    assert tail.bounds() == before
+    admin = f"/v2/persistent/public/default/{name}/stats"
+    assert len(call(pulsar_standalone.admin_url, "GET", admin)["subscriptions"]) == 1
+
+
+def test_an_entry_behind_all_that_was_written_is_not_reached(client, name, pulsar_standalone):
+    ids = [send(client, name, value) for value in (b"0", b"1", b"2")]
+    tail = client.tail(name)
+    assert all(tail.reaches(one.place) for one in ids)
+    assert not tail.reaches((ids[2].ledger, 7))
+    assert not tail.reaches((ids[2].ledger + 10_000, 0))
+    unload_and_trim(pulsar_standalone, name)
+    assert all(tail.reaches(one.place) for one in ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from eos.client import PulsarClient
 from eos.ids import MessageId
 from eos.standalone import PulsarStandalone
+from tests.support.admin import call
 
 Load = Callable[..., DataFrame]
 
@@ -21,12 +23,17 @@ def options(pulsar_standalone: PulsarStandalone, name: str) -> dict[str, Any]:
     return {"serviceUrl": pulsar_standalone.service_url, "topic": name}
 
 
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Without those that a test takes away: Spark fails at a None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 @pytest.fixture
 def load(spark: SparkSession, options: dict[str, Any]) -> Load:
     """Batch reads of this test's topic; ``schema`` and further options."""
 
     def read(schema: str | None = None, **more: Any) -> DataFrame:
-        reader = spark.read.format("pulsar").options(**(options | more))
+        reader = spark.read.format("pulsar").options(**_given(options | more))
         return (reader.schema(schema) if schema else reader).load()
 
     return read
@@ -43,3 +50,47 @@ def send(client: PulsarClient, name: str) -> Callable[..., list[MessageId]]:
         return ids
 
     return send
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, options: dict[str, Any], tmp_path: Path
+) -> Callable[..., dict[int, list[bytes]]]:
+    """Runs the query until it has read what is there; the values of each epoch that ran."""
+
+    def run(fail_in: int | None = None, **more: Any) -> dict[int, list[bytes]]:
+        epochs: dict[int, list[bytes]] = {}
+
+        def note(df: DataFrame, epoch: int) -> None:
+            epochs[epoch] = [bytes(row["value"]) for row in df.collect()]
+            if epoch == fail_in:
+                raise RuntimeError("after the epoch was read")
+
+        chosen = {**options, "startingOffsets": "earliest", **more}
+        query = (
+            spark.readStream.format("pulsar")
+            .options(**_given(chosen))
+            .load()
+            .writeStream.foreachBatch(note)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination(120)
+        finally:
+            query.stop()
+        return epochs
+
+    return run
+
+
+@pytest.fixture
+def topic_admin(pulsar_standalone: PulsarStandalone, name: str) -> Callable[..., Any]:
+    """One admin call on a topic, this test's unless another is named: ``("PUT", "/unload")``."""
+
+    def ask(method: str, path: str = "", body: object = None, *, topic: str = name) -> Any:
+        whole = f"/v2/persistent/public/default/{topic}{path}"
+        return call(pulsar_standalone.admin_url, method, whole, body)
+
+    return ask

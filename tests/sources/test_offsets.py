@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
-from sources._offsets import Offset, Span, behind, json_object, places_of
+from sources._offsets import Offset, Span, behind, parse_place, place_text
 
 places = st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 5)))
 by_name = st.dictionaries(st.sampled_from("abcdef"), places, max_size=6)
@@ -22,55 +23,64 @@ def text(offset: Offset) -> str:
 
 @given(by_name, st.lists(by_name, max_size=6))
 def test_epochs_cover_each_partition_without_a_gap_and_never_go_back(
-    starts: dict[str, EntryPlace | None], ends: list[dict[str, EntryPlace | None]]
+    places: dict[str, EntryPlace | None], ends: list[dict[str, EntryPlace | None]]
 ) -> None:
-    offset = Offset.starting(starts)
-    before = offset
+    offset = Offset.starting(places, "s")
     for end in ends:
-        following = offset.followed_by(end)
+        starts = offset.ends
+        following = offset.followed_by(starts, end)
+        if following is offset:
+            assert not any(_is_ahead(starts[name], end.get(name)) for name in starts)
+            continue
+        assert following.subscription == "s"
         for name, span in following.spans.items():
-            begins = offset.spans[name].end if name in offset.spans else None
-            if following is not offset:
-                assert span.start == begins
-            assert span.end is None or begins is None or span.end >= begins
-            assert span.end in (begins, end.get(name))
-        is_same = all(span.is_empty for span in following.spans.values())
-        if following is not offset:
-            assert not is_same
-        before, offset = offset, following
-    assert before.spans.keys() <= offset.spans.keys()
+            assert span.start == starts[name]
+            assert span.end == (end[name] if _is_ahead(span.start, end.get(name)) else span.start)
+        assert not all(span.is_empty for span in following.spans.values())
+        offset = following
 
 
-@given(by_name, by_name)
+def _is_ahead(start: EntryPlace | None, end: EntryPlace | None) -> bool:
+    return end is not None and (start is None or end > start)
+
+
+@given(by_name, by_name, st.none() | st.text(max_size=3))
 def test_an_offset_survives_the_checkpoint(
-    starts: dict[str, EntryPlace | None], ends: dict[str, EntryPlace | None]
+    starts: dict[str, EntryPlace | None],
+    ends: dict[str, EntryPlace | None],
+    subscription: str | None,
 ) -> None:
-    offset = Offset.starting(starts).followed_by(ends)
+    offset = Offset.starting(starts, subscription).followed_by(starts, ends)
     again = Offset.from_json(json.loads(text(offset)))
-    assert again.spans == offset.spans
+    assert again == offset
     assert text(again) == text(offset)
 
 
 def test_what_gives_nothing_new_is_the_same_text_whatever_the_order_of_names() -> None:
-    offset = Offset.starting({"b": (1, 1), "a": None}).followed_by({"b": (1, 3), "a": (0, 1)})
-    ends = {"a": (0, 1), "b": (1, 3)}
-    assert text(offset.followed_by(ends)) == text(offset)
-    assert text(offset.followed_by({})) == text(offset)
-    assert text(offset.followed_by({"a": None, "b": (0, 9)})) == text(offset)
+    begun = Offset.starting({"b": (1, 1), "a": None})
+    offset = begun.followed_by(begun.ends, {"b": (1, 3), "a": (0, 1)})
+    starts = offset.ends
+    assert text(offset.followed_by(starts, {"a": (0, 1), "b": (1, 3)})) == text(offset)
+    assert text(offset.followed_by(starts, {})) == text(offset)
+    assert text(offset.followed_by(starts, {"a": None, "b": (0, 9)})) == text(offset)
     mixed = Offset(dict(reversed(list(offset.spans.items()))))
     assert text(mixed) == text(offset)
 
 
-def test_a_partition_that_comes_later_is_read_from_its_beginning() -> None:
-    offset = Offset.starting({"a": (1, 1)}).followed_by({"a": (1, 1), "b": (2, 5)})
-    assert offset.spans == {"a": Span((1, 1), (1, 1)), "b": Span(None, (2, 5))}
-    assert offset.spans["a"].is_empty
-    assert offset.spans["b"].last == MessageId(2, 4)
+def test_an_epoch_has_the_partitions_that_there_are_now_from_where_it_is_told() -> None:
+    offset = Offset.starting({"a": (1, 1), "gone": (9, 9)})
+    following = offset.followed_by({"a": (4, 0), "new": (2, 0)}, {"a": (4, 3), "new": (2, 5)})
+    assert following.spans == {"a": Span((4, 0), (4, 3)), "new": Span((2, 0), (2, 5))}
+    assert following.spans["new"].last == MessageId(2, 4)
 
 
-def test_a_partition_that_goes_away_stays_where_it_was() -> None:
-    offset = Offset.starting({"a": (1, 1), "b": (2, 2)}).followed_by({"a": (1, 5)})
-    assert offset.spans["b"] == Span((2, 2), (2, 2))
+def test_a_place_is_text() -> None:
+    for place, expected in (((17, 0), "17:0"), (None, "earliest")):
+        assert place_text(place) == expected
+        assert parse_place(expected) == place
+    for wrong in ("latest", "1:-1", "1", "01:2", "1:9223372036854775808", "1:2:3", ""):
+        with pytest.raises(ValueError, match=re.escape(wrong)):
+            parse_place(wrong)
 
 
 def test_behind_an_entry_is_the_next_place() -> None:
@@ -90,25 +100,10 @@ def test_behind_an_entry_is_the_next_place() -> None:
         {"version": 1, "partitions": {"a": {"from": "1:2"}}},
         {"version": 1, "partitions": {"a": {"from": "1:2", "to": "-1:3"}}},
         {"version": 1, "partitions": {"a": {"from": "1:2", "to": 3}}},
+        {"version": 1, "partitions": {}, "subscription": 5},
         {"orders": "CAEQAQ=="},
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(value: object) -> None:
     with pytest.raises(ConfigurationError, match="none of this source"):
         Offset.from_json(value)
-
-
-def test_places_that_a_user_gives_are_checked() -> None:
-    given_places = {"a": "17:0", "b": "earliest"}
-    assert places_of(given_places, ["a", "b", "c"], "starting_offsets") == {"a": (17, 0), "b": None}
-    for value, complaint in (
-        ([], "a JSON object"),
-        ({"x": "1:2"}, "'x', which is not read here"),
-        ({"a": "latest"}, "ledger:entry"),
-        ({"a": None}, "ledger:entry"),
-        ({"a": "1:-1"}, "ledger:entry"),
-    ):
-        with pytest.raises(ConfigurationError, match=complaint):
-            places_of(value, ["a", "b", "c"], "starting_offsets")
-    with pytest.raises(ConfigurationError, match="nor JSON: 'soon'"):
-        json_object("soon", "starting_offsets")

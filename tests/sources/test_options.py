@@ -24,13 +24,26 @@ def test_several_topics_are_read_each_once():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"service_url": "pulsar://h:1"}, "set topic, or topics"),
-        (GOOD | {"topics": "a"}, "set topic, or topics"),
+        ({"service_url": "pulsar://h:1"}, "set one of topic, topics"),
+        (GOOD | {"topics": "a"}, "set one of topic, topics"),
         ({"topic": "t"}, "'service_url' is required"),
         (GOOD | {"service_url": "http://h"}, "service_url must begin with"),
         (GOOD | {"topic": "non-persistent://a/b/c"}, "persistent"),
         (GOOD | {"topic": "a,,b"}, "expected persistent"),
-        (GOOD | {"topik": "t"}, "there is no option 'topik'; options are: service_url, topic"),
+        (GOOD | {"topicsPattern": "a.*"}, "set one of topic, topics"),
+        ({"service_url": "pulsar://h:1", "topicsPattern": "a("}, "is no regular expression"),
+        ({"service_url": "pulsar://h:1", "topicsPattern": "a/b"}, "expected tenant/namespace/"),
+        (GOOD | {"startingTime": "5", "startingOffsets": "latest"}, "or starting_time, not both"),
+        (GOOD | {"endingTime": "5", "endingOffsets": "latest"}, "or ending_time, not both"),
+        (GOOD | {"maxBytesPerTrigger": "5"}, "max_bytes_per_trigger needs admin_url"),
+        (GOOD | {"maxRowsPerTrigger": "0"}, "option 'max_rows_per_trigger'"),
+        (GOOD | {"minPartitions": "4"}, "min_partitions needs admin_url"),
+        (GOOD | {"splitBy": "rows"}, "option 'split_by'"),
+        (GOOD | {"subscription": "s", "durableSubscription": "false"}, "is false"),
+        (
+            GOOD | {"topik": "t"},
+            "there is no option 'topik'; options are: service_url, admin_url, topic",
+        ),
         (GOOD | {"metadata": "perhaps"}, "option 'metadata'"),
         (GOOD | {"requestTimeoutS": "0"}, "option 'request_timeout_s'"),
         (GOOD | {"token": "a", "tokenFile": "b"}, "one way to log in"),
@@ -40,6 +53,21 @@ def test_several_topics_are_read_each_once():
 def test_a_wrong_option_is_named(options, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
         SourceOptions.parse(options)
+
+
+def test_a_pattern_has_a_namespace():
+    for text, namespace, local in (
+        ("orders-.*", "public/default", "orders-.*"),
+        ("persistent://a/b/orders-.*", "a/b", "orders-.*"),
+        ("a/b/c/d.*", "a/b", "c/d.*"),
+    ):
+        options = SourceOptions.parse({"service_url": "pulsar://h:1", "topicsPattern": text})
+        assert (options.pattern[0], options.pattern[1].pattern) == (namespace, local)
+        assert options.topic_names == ()
+
+
+def test_splitting_by_keys_needs_no_admin_url():
+    assert SourceOptions.parse(GOOD | {"minPartitions": "4", "splitBy": "keys"}).min_partitions == 4
 
 
 def test_secrets_show_nowhere():

@@ -4,41 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.admin import call, create_partitioned
-
-
-@pytest.fixture
-def run(spark, options, tmp_path):
-    """Runs the query until it has read what is there; the values of each epoch that ran."""
-
-    def run(fail_in: int | None = None, **more: Any) -> dict[int, list[bytes]]:
-        epochs: dict[int, list[bytes]] = {}
-
-        def note(df, epoch):
-            epochs[epoch] = [bytes(row["value"]) for row in df.collect()]
-            if epoch == fail_in:
-                raise RuntimeError("after the epoch was read")
-
-        query = (
-            spark.readStream.format("pulsar")
-            .options(**(options | {"startingOffsets": "earliest"} | more))
-            .load()
-            .writeStream.foreachBatch(note)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination(120)
-        finally:
-            query.stop()
-        return epochs
-
-    return run
 
 
 def test_a_restart_goes_on_where_the_query_was(run, send):

@@ -8,6 +8,7 @@ from eos.wire.batch._grouping import StickyKey, longest_key_bytes
 from eos.wire.batch._reader import DecodedMessage, decode_batch
 from eos.wire.batch._routing import (
     Hashing,
+    key_slices,
     partitions_for_keys,
     split_by_partition,
     with_chosen,
@@ -27,6 +28,7 @@ __all__ = [
     "decode_batch",
     "decompress",
     "encode_batches",
+    "key_slices",
     "longest_key_bytes",
     "partitions_for_keys",
     "rows_from_messages",

@@ -63,6 +63,16 @@ def partitions_for_keys(
     return partitions
 
 
+def key_slices(keys: pa.Array, count: int) -> Int32s:
+    """Which of ``count`` slices each of the keys (bytes) belongs to; those that are null to 0.
+
+    A slice is a range of hashes: their remainders say to which partition a key was sent, and so are
+    much the same within one.
+    """
+    hashes = (murmur3(BinaryColumn.of(keys)) & np.uint32(_INT_MAX)).astype(np.int64)
+    return (hashes * count >> 31).astype(np.int32)
+
+
 def with_chosen(partitions: Int32s, chosen: pa.Array, partition_count: int) -> Int32s:
     """``partitions``, but where ``chosen`` (int64) is not null: there its number counts.
 

@@ -30,6 +30,7 @@ from eos.wire.commands._consuming import (
     KeySharedMode,
     ReachedEndOfTopic,
     RedeliverUnacknowledged,
+    Seek,
     Subscribe,
     SubscriptionType,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "RedeliverUnacknowledged",
     "SchemaInfo",
     "SchemaType",
+    "Seek",
     "Send",
     "SendError",
     "SendReceipt",

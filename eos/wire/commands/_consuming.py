@@ -125,7 +125,21 @@ class GetLastMessageId(WireMessage):
 
 
 class GetLastMessageIdResponse(WireMessage):
-    """The last entry that will be delivered: no marker, below every open transaction."""
+    """The last entry that will be delivered: no marker, below every open transaction.
+
+    ``consumer_mark_delete_position`` is before the next entry that this consumer may get.
+    """
 
     last_message_id: MessageIdData = field(1, MessageIdData)
     request_id: int = field(2, "uint64")
+    consumer_mark_delete_position: MessageIdData | None = field(3, MessageIdData, default=None)
+
+
+class Seek(WireMessage):
+    """Move a subscription: to an entry, or to a publish time. The broker answers SUCCESS and closes
+    the consumer; the next one of the subscription begins there."""
+
+    consumer_id: int = field(1, "uint64")
+    request_id: int = field(2, "uint64")
+    message_id: MessageIdData | None = field(3, MessageIdData, default=None)
+    message_publish_time: int | None = field(4, "uint64", default=None)

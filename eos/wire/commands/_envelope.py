@@ -58,6 +58,7 @@ class BaseCommand(WireMessage):
     reached_end_of_topic: consuming.ReachedEndOfTopic | None = field(
         27, consuming.ReachedEndOfTopic, default=None
     )
+    seek: consuming.Seek | None = field(28, consuming.Seek, default=None)
     get_last_message_id: consuming.GetLastMessageId | None = field(
         29, consuming.GetLastMessageId, default=None
     )

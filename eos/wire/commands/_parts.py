@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from eos.ids import MessageId
+from eos.ids import EntryPlace, MessageId
 from eos.wire.messages import WireMessage, field
 
 
@@ -60,6 +60,11 @@ class MessageIdData(WireMessage):
         if max(self.ledger, self.entry) >= 2**63:
             return MessageId(-1, -1)
         return MessageId(self.ledger, self.entry, self.partition, self.batch_index)
+
+    def signed_place(self) -> EntryPlace:
+        """Ledger and entry, where each may be -1 by itself: before the first entry of a ledger."""
+        ledger, entry = (v - 2**64 if v >= 2**63 else v for v in (self.ledger, self.entry))
+        return ledger, entry
 
     @classmethod
     def of_entry(cls, message_id: MessageId) -> MessageIdData:

@@ -16,6 +16,7 @@ from eos.wire.batch import (
     Hashing,
     Message,
     Rows,
+    key_slices,
     partitions_for_keys,
     rows_from_messages,
     split_by_partition,
@@ -157,3 +158,21 @@ def test_rows_of_one_partition_are_not_copied() -> None:
 def test_splitting_needs_a_partition_for_each_row() -> None:
     with pytest.raises(ValueError, match="1 partitions for 2 rows"):
         list(split_by_partition(Rows(pa.array([b"a", b"b"])), np.array([0], np.int32)))
+
+
+@pytest.mark.parametrize("hashing", list(Hashing))
+def test_slices_of_keys_are_about_as_large_within_each_partition_too(hashing: Hashing) -> None:
+    text = pa.array([f"key-{n}" for n in range(8000)])
+    slices = key_slices(text.cast(pa.binary()), 4)
+    partitions = partitions_for_keys(text, 8, hashing=hashing)
+    for partition in range(8):
+        counts = np.bincount(slices[partitions == partition], minlength=4)
+        assert len(counts) == 4
+        assert counts.min() > 0.7 * counts.mean()
+
+
+def test_equal_keys_are_in_one_slice_and_those_that_are_null_in_the_first() -> None:
+    keys = pa.array([b"a", None, b"b", b"a", b"", None], pa.binary())
+    slices = key_slices(keys, 1000)
+    assert slices[0] == slices[3] != slices[2]
+    assert slices[[1, 4, 5]].tolist() == [0, 0, 0]

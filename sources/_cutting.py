@@ -1,0 +1,95 @@
+"""Cutting spans by entries: how many an epoch may have, and what each task reads.
+
+By the list of a partition's ledgers: entries of one ledger are numbered without a gap, markers of
+transactions and aborted entries among them, so counts of entries are never too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import Self
+
+from eos.admin import Ledger
+from eos.ids import EntryPlace
+from sources._offsets import Span
+
+
+@dataclass(frozen=True)
+class EntryRun:
+    """Entries of one ledger: ``count`` from ``first`` on. ``bytes`` is what they take, about."""
+
+    ledger: int
+    first: int
+    count: int
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The entries of a span, in their order."""
+
+    span: Span
+    runs: tuple[EntryRun, ...]
+
+    @classmethod
+    def of(cls, span: Span, ledgers: Sequence[Ledger]) -> Self:
+        """By the partition's ledgers, as they are now; what is deleted of them is not counted."""
+        assert span.end is not None
+        start = span.start or (0, 0)
+        runs = []
+        for ledger in ledgers:
+            first = start[1] if ledger.id == start[0] else 0
+            end = span.end[1] if ledger.id == span.end[0] else ledger.entries
+            if start[0] <= ledger.id <= span.end[0] and end > first:
+                share = (end - first) / max(ledger.entries, end)
+                runs.append(EntryRun(ledger.id, first, end - first, share * ledger.bytes))
+        return cls(span, tuple(runs))
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return sum(run.count for run in self.runs)
+
+    @property
+    def bytes(self) -> float:
+        """What they take in the broker's storage, about."""
+        return sum(run.bytes for run in self.runs)
+
+    def place_of(self, count: int) -> EntryPlace:
+        """Behind the first ``count`` entries."""
+        for run in self.runs:
+            if count <= run.count:
+                return run.ledger, run.first + count
+            count -= run.count
+        assert self.span.end is not None
+        return self.span.end
+
+    def cut(self, count: int) -> EntryPlace:
+        """The end of a span that has only the first ``count`` entries."""
+        assert self.span.end is not None
+        return self.span.end if count >= self.entries else self.place_of(count)
+
+    def split(self, parts: int) -> list[Span]:
+        """At most ``parts`` spans that cover it, each of about as many entries."""
+        parts = max(1, min(parts, self.entries))
+        inner = [self.place_of(self.entries * part // parts) for part in range(1, parts)]
+        places = [self.span.start, *inner, self.span.end]
+        return [Span(start, end) for start, end in pairwise(places)]
+
+
+def limited(contents: Mapping[str, Contents], fraction: float) -> dict[str, EntryPlace]:
+    """Where each partition's span ends when only ``fraction`` of the entries may be read: at least
+    one entry of each partition that has any, so that none has to wait for ever."""
+    return {name: one.cut(ceil(one.entries * fraction)) for name, one in contents.items()}
+
+
+def shares(contents: Mapping[str, Contents], tasks: int) -> dict[str, int]:
+    """How many of at least ``tasks`` tasks each partition gets, by its bytes; at least one each."""
+    total = sum(one.bytes for one in contents.values())
+    return {
+        name: max(1, ceil(tasks * one.bytes / total)) if total else 1
+        for name, one in contents.items()
+    }

@@ -1,0 +1,98 @@
+"""What was deleted before it was read ends a query; gaps in ids do not."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def trim(topic_admin):
+    """Deletes all ledgers of the topic that nothing keeps, the one that was written to as well."""
+
+    def trim():
+        topic_admin("PUT", "/unload")
+        topic_admin("POST", "/trim")
+
+    return trim
+
+
+UNKEPT = {"durableSubscription": False}
+
+
+def test_entries_that_were_trimmed_before_they_were_read(run, send, trim):
+    send(b"0")
+    run(**UNKEPT)
+    send(b"1")
+    trim()
+    send(b"2")
+    with pytest.raises(Exception, match="are not there any more, and may never have been read"):
+        run(**UNKEPT)
+    assert run(**UNKEPT, failOnDataLoss=False) == {1: [b"2"]}
+    send(b"3")
+    assert run(**UNKEPT) == {2: [b"3"]}
+
+
+def test_an_epoch_that_runs_again_after_its_entries_were_trimmed(run, send, trim):
+    send(b"0")
+    run(**UNKEPT)
+    send(b"1", b"2")
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=1, **UNKEPT)
+    trim()
+    send(b"3")
+    with pytest.raises(Exception, match="were deleted before they were read to the end"):
+        run(**UNKEPT)
+    assert run(**UNKEPT, failOnDataLoss=False) == {1: [], 2: [b"3"]}
+
+
+def test_a_first_epoch_that_runs_again_after_its_entries_were_trimmed(run, send, trim):
+    send(b"0")
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=0, **UNKEPT)
+    trim()
+    send(b"1")
+    with pytest.raises(Exception, match="were deleted before they were read to the end"):
+        run(**UNKEPT)
+
+
+def test_a_subscription_keeps_what_was_not_read(run, send, trim):
+    send(b"0", b"1", b"2")
+    run()
+    run()  # the subscription moves behind the first epoch
+    for _ in range(2):  # nothing new: what was read may go, and nobody may take it for a loss
+        trim()
+    send(b"3")
+    trim()
+    send(b"4")
+    assert run() == {1: [b"3", b"4"]}
+
+
+@pytest.mark.parametrize("count", [1, 6], ids=["shorter", "longer"])
+def test_a_topic_that_was_made_anew_is_another_one(run, send, topic_admin, count):
+    send(*(b"%d" % n for n in range(3)))
+    run()
+    topic_admin("DELETE", "?force=true")
+    with pytest.raises(Exception, match="TopicNotFound"):
+        run()
+    send(*(b"new %d" % n for n in range(count)))
+    with pytest.raises(Exception, match=r"are not there any more|made anew"):
+        run()
+    assert run(failOnDataLoss=False) == {1: [b"new %d" % n for n in range(count)]}
+    send(b"more")
+    assert run() == {2: [b"more"]}
+
+
+def test_a_checkpoint_of_a_longer_topic_does_not_wait_for_ever(
+    run, send, name, tmp_path, topic_admin
+):
+    """As with another cluster, whose ledgers have lower numbers."""
+    (sent,) = send(b"0")
+    run(fail_in=None)
+    (offset,) = [
+        path for path in (tmp_path / "checkpoint" / "offsets").iterdir() if path.name == "0"
+    ]
+    offset.write_text(offset.read_text().replace(f'"to": "{sent.ledger}:1"', '"to": "999999:17"'))
+    (offset.parent / ".0.crc").unlink()
+    with pytest.raises(Exception, match="ends before 999999:17"):
+        run()
+    assert run(failOnDataLoss=False) == {1: [b"0"]}

@@ -1,0 +1,81 @@
+"""How much an epoch reads, and how it is split over tasks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+
+@pytest.fixture
+def admin(pulsar_standalone):
+    return {"adminUrl": pulsar_standalone.admin_url}
+
+
+@pytest.mark.parametrize(
+    "limit", [{"maxEntriesPerTrigger": 4}, {"maxBytesPerTrigger": 200}, {"maxRowsPerTrigger": 4}]
+)
+def test_an_epoch_has_at_most_so_much_and_nothing_is_left_out(run, send, admin, topic_admin, limit):
+    everything = [b"%d" % n for n in range(10)]
+    send(*everything[:5])
+    topic_admin("PUT", "/unload")
+    send(*everything[5:])
+    epochs = run(**admin, **limit)
+    assert [value for _, values in sorted(epochs.items()) for value in values] == everything
+    assert max(map(len, epochs.values())) in (4, 5)
+    assert len(epochs) in (2, 3)
+
+
+def test_markers_and_aborted_entries_are_cut_through(run, send, client, name, admin):
+    expected = []
+    for n in range(6):
+        txn = client.transaction()
+        producer = client.producer(name, create=True)
+        sent = [producer.send(b"%d-%d" % (n, k), txn=txn) for k in range(3)]
+        [one.result(timeout=20) for one in sent]
+        producer.close()
+        if n % 2:
+            txn.abort()
+        else:
+            txn.commit()
+            expected += [b"%d-%d" % (n, k) for k in range(3)]
+    epochs = run(**admin, maxEntriesPerTrigger=2)
+    assert [value for _, values in sorted(epochs.items()) for value in values] == expected
+    assert max(map(len, epochs.values())) == 2
+
+
+def test_a_partition_is_split_into_ranges_over_its_ledgers(load, send, admin, topic_admin):
+    everything = [b"%03d" % n for n in range(40)]
+    for part in range(4):
+        send(*everything[part * 10 : part * 10 + 10])
+        topic_admin("PUT", "/unload")
+    df = load(**admin, minPartitions=6)
+    assert df.rdd.getNumPartitions() == 6
+    parts = df.rdd.glom().collect()
+    assert [bytes(row["value"]) for part in parts for row in part] == everything
+    assert {len(part) for part in parts} == {6, 7}
+
+
+def test_split_by_keys_each_key_is_in_one_task_in_its_order(load, client, name):
+    producer = client.producer(name, create=True)
+    expected = defaultdict(list)
+    for n in range(300):
+        key = None if n % 7 == 0 else "hot" if n % 2 else f"k{n % 23}"
+        producer.send(b"%d" % n, key=key)
+        expected[key and key.encode()].append(b"%d" % n)
+    producer.send(b"last").result(timeout=20)
+    expected[None].append(b"last")
+    df = load("__key binary, value binary", minPartitions=3, splitBy="keys")
+    parts = df.rdd.glom().collect()
+    assert len(parts) == 3
+    assert all(parts)
+    seen = defaultdict(list)
+    where = defaultdict(set)
+    for number, part in enumerate(parts):
+        for row in part:
+            key = None if row["__key"] is None else bytes(row["__key"])
+            seen[key].append(bytes(row["value"]))
+            where[key].add(number)
+    assert seen == expected
+    assert all(len(numbers) == 1 for numbers in where.values())
+    assert where[None] == {0}

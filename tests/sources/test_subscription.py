@@ -1,0 +1,62 @@
+"""The subscription of a stream: it keeps what is not read, shows the backlog, and moves late."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def subscriptions(topic_admin):
+    """Name and backlog of each durable subscription of the topic."""
+
+    def ask():
+        stats = topic_admin("GET", "/stats")["subscriptions"]
+        return {name: one["msgBacklog"] for name, one in stats.items() if one["isDurable"]}
+
+    return ask
+
+
+def test_a_query_has_one_of_its_own_over_restarts(run, send, subscriptions):
+    send(b"0", b"1", b"2")
+    run()
+    ((name, _),) = subscriptions().items()
+    assert name.startswith("eos-source-")
+    send(b"3")
+    run()
+    send(b"4")
+    run()
+    assert subscriptions().keys() == {name}
+
+
+def test_it_moves_behind_what_spark_has_committed_but_for_one_entry(run, send, subscriptions):
+    send(*(b"%d" % n for n in range(5)))
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=0, subscription="mine")
+    assert subscriptions() == {"mine": 5}
+    send(b"5")
+    run(subscription="mine")  # commit is called with the next epoch: of the first one here
+    assert subscriptions() == {"mine": 2}
+
+
+def test_one_that_was_removed_is_made_again(run, send, subscriptions, topic_admin):
+    send(b"0", b"1", b"2")
+    run(subscription="mine")
+    topic_admin("DELETE", "/subscription/mine?force=true")
+    send(b"3")
+    assert run(subscription="mine") == {1: [b"3"]}
+    assert subscriptions() == {"mine": 2}
+
+
+def test_a_batch_read_leaves_nothing_behind_nor_does_a_stream_that_wants_none(
+    load, run, send, subscriptions
+):
+    send(b"0")
+    load().count()
+    run(durableSubscription=False)
+    assert subscriptions() == {}
+
+
+def test_a_stream_from_the_end_keeps_nothing_from_before(run, send, subscriptions):
+    send(*(b"%d" % n for n in range(5)))
+    run(startingOffsets="latest", subscription="mine")
+    assert subscriptions() == {"mine": 1}
