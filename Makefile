@@ -39,7 +39,7 @@ chaos-quick: setup ## Two schedules of random faults, checked
 chaos: setup ## Each fault alone, sixty random schedules, the harness's own long tests; takes hours
 	$(BIN)/eos-chaos run --singles --report build/chaos-singles
 	$(BIN)/eos-chaos run --schedules 60 --seed 1000 --report build/chaos
-	$(BIN)/python -m pytest -m chaos tests/chaos
+	$(BIN)/python -m pytest -m chaos tests/chaos tests/client/test_random_reads.py
 
 chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes
 	$(BIN)/eos-chaos run --soak-minutes 30 --report build/chaos-soak

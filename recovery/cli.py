@@ -24,14 +24,15 @@ from recovery.verbs.repair import repair
 from recovery.verbs.resolve import resolve_verb
 from recovery.verbs.show import show
 from recovery.verbs.status import status
+from recovery.verbs.subscriptions import subscriptions, unsubscribe
 from recovery.verbs.verify import verify
 
 _TYPER_USAGE: Final = 2
 _HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.
 
-Start with `status`. Verbs that change something (resolve, abort, decide, heal, log compact, log
-repair) show a plan; --apply does it. What the log and the witness can't prove is called unknown,
-never guessed: a person may `decide` it.
+Start with `status`. Verbs that change something (resolve, abort, decide, heal, unsubscribe,
+log compact, log repair) show a plan; --apply does it. What the log and the witness can't prove is
+called unknown, never guessed: a person may `decide` it.
 
 Options may come from the environment: EOS_COMMIT_LOG, EOS_SERVICE_URL, EOS_ADMIN_URL,
 EOS_TOKEN_FILE (or EOS_TOKEN), EOS_OAUTH2_ISSUER_URL and EOS_OAUTH2_CREDENTIALS_FILE, EOS_BASIC_USER
@@ -59,6 +60,8 @@ app.command("verify")(verb(verify))
 app.command("orphans")(verb(orphans))
 app.command("heal")(verb(heal))
 app.command("doctor")(verb(doctor))
+app.command("subscriptions")(verb(subscriptions))
+app.command("unsubscribe")(verb(unsubscribe))
 log_verbs.log_app.command("compact")(verb(log_verbs.compact))
 log_verbs.log_app.command("export")(verb(log_verbs.export))
 log_verbs.log_app.command("repair")(verb(repair))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.admin._creation import create_topic
-from eos.admin._facts import CoordinatorState, Ledger, OpenTransaction, ReadPosition
+from eos.admin._facts import CoordinatorState, Ledger, OpenTransaction, ReadPosition, Subscription
 from eos.admin._transport import Transport
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ __all__ = [
     "Ledger",
     "OpenTransaction",
     "ReadPosition",
+    "Subscription",
     "Transport",
     "create_topic",
 ]

@@ -6,6 +6,7 @@ Source: the paths of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 has them.
 from __future__ import annotations
 
 import time
+import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -13,7 +14,13 @@ from typing import Any, Final, TypeVar
 
 from eos.admin import _shapes as shapes
 from eos.admin._creation import create_topic, path_of
-from eos.admin._facts import CoordinatorState, Ledger, OpenTransaction, ReadPosition
+from eos.admin._facts import (
+    CoordinatorState,
+    Ledger,
+    OpenTransaction,
+    ReadPosition,
+    Subscription,
+)
 from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
 from eos.ids import TopicName, TxnId
@@ -132,6 +139,26 @@ class AdminClient:
         """Names of a topic's durable subscriptions."""
         path = f"/admin/v2/persistent/{path_of(topic)}/subscriptions"
         return self._read(path, shapes.names)
+
+    def subscription_stats(self, topic: TopicName) -> list[Subscription]:
+        """The durable subscriptions of an exact topic, in order of their names.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        path = f"/admin/v2/persistent/{path_of(topic)}/stats"
+        return self._read(path, shapes.subscriptions)
+
+    def remove_subscription(self, topic: TopicName, name: str) -> None:
+        """Remove a subscription of an exact topic; what only it kept may be deleted then.
+
+        Raises:
+            TopicNotFound: there is no such topic, or no such subscription.
+            BrokerNotReady: a consumer uses it.
+        """
+        subscription = urllib.parse.quote(name, safe="")
+        path = f"/admin/v2/persistent/{path_of(topic)}/subscription/{subscription}"
+        self._transport.ask("DELETE", path)
 
     def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
         """The backlog quotas that are set on a topic itself, by their kind."""

@@ -64,3 +64,17 @@ class Ledger:
     entries: int
     bytes: int
     is_offloaded: bool
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A durable subscription of one exact topic.
+
+    ``backlog``: messages that it keeps from deletion, about. ``acknowledged_at``: None when nothing
+    was, since the topic was loaded.
+    """
+
+    name: str
+    backlog: int
+    consumers: int
+    acknowledged_at: datetime | None

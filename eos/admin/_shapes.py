@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from eos.admin._facts import CoordinatorState, OpenTransaction
+from eos.admin._facts import CoordinatorState, OpenTransaction, Subscription
 from eos.errors import ConfigurationError, printable
 from eos.ids import MAX_PARTITIONS, MessageId, TopicName, TxnId
 
@@ -102,6 +102,21 @@ class LedgersShape(JsonShape):
     currentLedgerSize: Size = 0  # noqa: N815
 
 
+class SubscriptionShape(JsonShape):
+    """One subscription of a topic."""
+
+    msgBacklog: Long = 0  # noqa: N815
+    isDurable: bool = True  # noqa: N815
+    consumers: list[Any] = []
+    lastAckedTimestamp: Millis = 0  # noqa: N815
+
+
+class StatsShape(JsonShape):
+    """What the broker counts of a topic that it serves."""
+
+    subscriptions: dict[JsonText, SubscriptionShape] = {}
+
+
 class PartitionsShape(JsonShape):
     """How many partitions a name has."""
 
@@ -133,6 +148,7 @@ _PIN: Final = TypeAdapter(PinShape)
 _BUFFER: Final = TypeAdapter(BufferShape)
 _LEDGERS: Final = TypeAdapter(LedgersShape)
 _PARTITIONS: Final = TypeAdapter(PartitionsShape)
+_STATS: Final = TypeAdapter(StatsShape)
 _QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
 _POLICIES: Final = TypeAdapter(PoliciesShape)
 _NAMES: Final = TypeAdapter(list[JsonText])
@@ -181,6 +197,24 @@ def buffer(answer: Any) -> BufferShape:
 def ledgers(answer: Any) -> LedgersShape:
     """Of ``internalStats``."""
     return _checked(_LEDGERS, answer)
+
+
+def subscriptions(answer: Any) -> list[Subscription]:
+    """Of ``stats``: the durable ones."""
+    return [
+        Subscription(
+            name=name,
+            backlog=one.msgBacklog,
+            consumers=len(one.consumers),
+            acknowledged_at=_time(one.lastAckedTimestamp),
+        )
+        for name, one in sorted(_checked(_STATS, answer).subscriptions.items())
+        if one.isDurable
+    ]
+
+
+def _time(millis: int) -> datetime | None:
+    return datetime.fromtimestamp(millis / 1000, UTC) if millis else None
 
 
 def position(text: str) -> MessageId:

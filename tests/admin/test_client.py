@@ -66,6 +66,10 @@ QUESTIONS = {
     ),
     "partitions": (lambda admin: admin.partitions(TOPIC), {"partitions": 3}),
     "subscriptions": (lambda admin: admin.subscriptions(TOPIC), ["a"]),
+    "subscription_stats": (
+        lambda admin: admin.subscription_stats(TOPIC),
+        {"subscriptions": {"s": {"msgBacklog": 5, "isDurable": True, "consumers": [{}]}}},
+    ),
     "ledgers": (lambda admin: admin.ledgers(TOPIC), LEDGERS),
     "quotas": (lambda admin: admin.backlog_quotas(TOPIC), POLICIES["backlog_quota_map"]),
     "policies": (lambda admin: admin.policies("t/n"), POLICIES),

@@ -1,0 +1,78 @@
+"""What keeps a topic's entries, and how it is removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.admin import call, create_partitioned
+
+
+@pytest.fixture
+def admin(pulsar_standalone):
+    return ("--admin-url", pulsar_standalone.admin_url)
+
+
+@pytest.fixture
+def topic(pulsar_standalone, client, name):
+    """Two partitions; the subscription ``gone`` on both, ``busy`` on one."""
+    create_partitioned(pulsar_standalone.admin_url, name, 2)
+    for number in range(2):
+        partition = f"{name}-partition-{number}"
+        producer = client.producer(partition)
+        sent = [producer.send(b"x").result(timeout=20) for _ in range(3)]
+        gone = client.cursor(partition, "gone")
+        gone.acknowledge(sent[number])
+        gone.close()
+    busy = client.cursor(partition, "busy")
+    busy.place()
+    yield name
+    busy.close()
+
+
+def test_each_is_shown_with_what_it_keeps(recovery, admin, topic):
+    shown = recovery("subscriptions", topic, *admin, "--json")
+    assert shown.code == 0
+    found = {one["name"]: one for one in shown.json["subscriptions"]}
+    assert {name: (one["partitions"], one["backlog"]) for name, one in found.items()} == {
+        "busy": (1, 3),
+        "gone": (2, 3),
+    }
+    assert found["busy"]["consumers"] == 1
+    told = recovery("subscriptions", topic, *admin)
+    assert "gone │ 2 of 2" in told.out
+    assert f"unsubscribe {topic} NAME" in told.out
+
+
+def test_one_that_nobody_needs_is_removed_from_all_partitions(
+    recovery, admin, topic, pulsar_standalone
+):
+    plan = recovery("unsubscribe", topic, "gone", *admin)
+    assert plan.code == 1
+    assert "It keeps 2 messages, which may be deleted then." in plan.out
+    assert len(subscriptions(pulsar_standalone, topic)) == 3
+    done = recovery("unsubscribe", topic, "gone", *admin, "--apply", "--yes")
+    assert done.code == 0, done.out
+    assert subscriptions(pulsar_standalone, topic) == ["busy"]
+    assert recovery("unsubscribe", topic, "gone", *admin).code == 0
+
+
+def test_one_that_is_in_use_is_left_alone(recovery, admin, topic, pulsar_standalone):
+    refused = recovery("unsubscribe", topic, "busy", *admin, "--apply", "--yes")
+    assert "a consumer uses it. Stop its query first." in refused.out
+    assert refused.code == 1
+    assert "busy" in subscriptions(pulsar_standalone, topic)
+
+
+def test_a_topic_that_is_not_there_is_wrong(recovery, admin, name):
+    for verb in (("subscriptions", name), ("unsubscribe", name, "s")):
+        ended = recovery(*verb, *admin)
+        assert ended.code == 64
+        assert f"There is no topic {name}" in ended.err
+
+
+def subscriptions(broker, topic):
+    found = []
+    for number in range(2):
+        path = f"/v2/persistent/public/default/{topic}-partition-{number}/subscriptions"
+        found += call(broker.admin_url, "GET", path)
+    return sorted(found)
