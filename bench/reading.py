@@ -1,0 +1,354 @@
+"""Reading: rows per second outside of Spark and in it, and what planning an epoch costs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import pulsar
+import pyarrow as pa
+import typer
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+from rich.console import Console
+
+from bench.results import machine, put_between
+from bench.setting import CORES, Setting, setting, timed_s
+from bench.spread import Spread
+from eos.client import PulsarClient
+from eos.wire import commands
+from eos.wire.batch import EncodedBatch, Rows, encode_batches
+from sources import PulsarDataSource
+from sources._columns import schema_of_source, to_spark
+from sources._options import SourceOptions
+from sources._planning import Planner
+
+_MARKER: Final = "bench-reading"
+_VALUE_BYTES: Final = 100
+_ENTRY_BYTES: Final = 1 << 20
+_SMALL_ENTRY_MESSAGES: Final = 10
+_PARTITIONS: Final = 4
+_SLOW_ROWS: Final = 200_000
+_PARTITION_COUNTS: Final = (1, 8, 64, 512)
+_TOPIC_COUNTS: Final = (1, 10, 100, 1000)
+_RECEIVE_BYTES: Final = 1 << 20
+
+Encode = Callable[[Rows], Iterator[EncodedBatch]]
+_in_large_entries: Final[Encode] = partial(encode_batches, max_batch_bytes=_ENTRY_BYTES)
+_in_small_entries: Final[Encode] = partial(encode_batches, max_batch_messages=_SMALL_ENTRY_MESSAGES)
+
+OUTSIDE: Final = {
+    "eos": "**eos**, `client.reader`, Arrow batches",
+    "raw_socket": "raw socket: bytes that come, nothing decoded",
+    "batch_receive": "`pulsar-client`, `batch_receive`",
+    "read_next": "`pulsar-client`, `read_next`",
+}
+INSIDE: Final = {
+    "ceiling_value": "Spark's ceiling, ready-made batches: value",
+    "eos_value": '**eos**, `format("pulsar")`: value',
+    "ceiling_metadata": "Spark's ceiling, ready-made batches: all columns",
+    "eos_metadata": '**eos**, `format("pulsar")`: all columns',
+}
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class ReadyBatches(DataSource):
+    """Batches that are there before the clock runs: what Spark itself takes from a source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "ready"
+
+    def schema(self) -> StructType:
+        """As the source's."""
+        return schema_of_source(metadata=self.options["metadata"] == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of ``rows`` in ``tasks``."""
+        return _ReadyReader(schema.names, int(self.options["rows"]), int(self.options["tasks"]))
+
+
+class _ReadyReader(DataSourceReader):
+    def __init__(self, names: Sequence[str], rows: int, tasks: int) -> None:
+        self._names, self._rows, self._tasks = tuple(names), rows, tasks
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(index) for index in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        from eos.ids import TopicName
+
+        count = _ENTRY_BYTES // _VALUE_BYTES
+        column = pa.array(np.zeros(count, "datetime64[ms]"), pa.timestamp("ms", "UTC"))
+        ready = {
+            "value": pa.array([bytes(_VALUE_BYTES)] * count),
+            "key": pa.array([b"k"] * count),
+            "publish_time": column,
+            "event_time": column,
+            "properties": pa.array([[]] * count, pa.map_(pa.string(), pa.string())),
+            "schema_version": pa.nulls(count, pa.binary()),
+            **{
+                name: pa.array(np.arange(count))
+                for name in ("ledger", "entry", "batch_index", "sequence_id")
+            },
+        }
+        batch = to_spark(pa.RecordBatch.from_pydict(ready), TopicName.parse("t"), self._names)
+        left = self._rows // self._tasks
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= count
+
+
+def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:
+    """``rows`` values of 100 bytes, without a transaction."""
+    producer = client.producer(topic)
+    count = min(rows, 1_000_000)
+    values = Rows(value=pa.array([b"." * _VALUE_BYTES] * count))
+    for _ in range(rows // count):
+        for encoded in encode(values):
+            producer.send_batch(encoded)
+    producer.close()
+
+
+def _eos(url: str, topic: str, rows: int) -> float:
+    with PulsarClient(url) as client, client.reader(topic) as reader:
+        found: int = sum(batch.num_rows for batch in reader.read_to(reader.last_id))
+    assert found == rows
+    return found
+
+
+def _raw_socket(url: str, topic: str, rows: int) -> float:
+    """Until as many bytes have come as the values alone have."""
+    room = memoryview(bytearray(_RECEIVE_BYTES))
+    with PulsarClient(url) as client:
+        connection = client.lookup.own_connection(topic)
+        try:
+            connection.request(
+                lambda request_id: commands.Subscribe(
+                    topic=topic,
+                    subscription="raw",
+                    subscription_type=commands.SubscriptionType.EXCLUSIVE,
+                    consumer_id=0,
+                    request_id=request_id,
+                    durable=False,
+                    initial_position=commands.InitialPosition.EARLIEST,
+                ),
+                commands.Success,
+                timeout_s=30,
+                doing="raw",
+            )
+            connection.send(commands.Flow(consumer_id=0, permits=2**30))
+            left = rows * _VALUE_BYTES
+            while left > 0:
+                left -= connection._stream.recv_into(room, 30)
+        finally:
+            connection.close()
+    return rows
+
+
+def _batch_receive(url: str, topic: str, rows: int) -> float:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        consumer = client.subscribe(
+            topic,
+            "bench",
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=10_000,
+            batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(10_000, 10 << 20, 1_000),
+        )
+        found = 0
+        while found < rows:
+            found += len([message.data() for message in consumer.batch_receive()])
+        consumer.unsubscribe()
+    finally:
+        client.close()
+    return found
+
+
+def _read_next(url: str, topic: str, rows: int) -> float:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
+        for _ in range(rows):
+            reader.read_next(30_000).data()
+    finally:
+        client.close()
+    return rows
+
+
+def outside(
+    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None], encode: Encode
+) -> dict[str, dict[str, float]]:
+    """Path -> rows per second, as a spread; one partition."""
+    url = stage.broker.service_url
+    paths = {"eos": _eos, "raw_socket": _raw_socket}
+    slow = {"batch_receive": _batch_receive, "read_next": _read_next}
+    with stage.topic(1) as large, stage.topic(1) as small:
+        large, small = f"{large}-partition-0", f"{small}-partition-0"
+        with PulsarClient(url) as client:
+            fill(client, large, rows, encode)
+            fill(client, small, min(rows, _SLOW_ROWS), encode)
+        ways = {
+            **{name: partial(way, url, large, rows) for name, way in paths.items()},
+            **{name: partial(way, url, small, min(rows, _SLOW_ROWS)) for name, way in slow.items()},
+        }
+        return _by_turns(stage, ways, rounds, tell)
+
+
+def inside(
+    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """The same in Spark, from four partitions into a sink that does nothing."""
+    for source in (PulsarDataSource, ReadyBatches):
+        stage.spark.dataSource.register(source)
+    with stage.topic(_PARTITIONS) as topic:
+        with PulsarClient(stage.broker.service_url) as client:
+            for index in range(_PARTITIONS):
+                partition = f"{topic}-partition-{index}"
+                fill(client, partition, rows // _PARTITIONS, _in_large_entries)
+
+        def read(format_: str, metadata: str) -> float:
+            known: dict[str, dict[str, Any]] = {
+                "pulsar": {"serviceUrl": stage.broker.service_url, "topic": topic},
+                "ready": {"rows": rows, "tasks": _PARTITIONS},
+            }
+            reader = stage.spark.read.format(format_).options(metadata=metadata, **known[format_])
+            reader.load().write.format("noop").mode("overwrite").save()
+            return rows
+
+        ways = {
+            f"{way}_{columns}": partial(read, format_, metadata)
+            for columns, metadata in (("value", "false"), ("metadata", "true"))
+            for way, format_ in (("ceiling", "ready"), ("eos", "pulsar"))
+        }
+        return _by_turns(stage, ways, rounds, tell)
+
+
+def _by_turns(
+    stage: Setting,
+    ways: Mapping[str, Callable[[], float]],
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[str, dict[str, float]]:
+    order = np.random.default_rng(0)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(-2, rounds):
+        tell(f"reading: {'warm-up' if number < 0 else f'round {number + 1}'}")
+        for name in order.permutation(list(ways)):
+            stage.settle()
+            began = time.perf_counter()
+            rows = ways[name]()
+            if number >= 0:
+                found[name].append(rows / (time.perf_counter() - began))
+    return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
+
+
+def planning(stage: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Milliseconds to plan an epoch, the second time and later, and connections that are open."""
+    curves: dict[str, list[dict[str, Any]]] = {"partitions": [], "topics": []}
+    for count in _PARTITION_COUNTS:
+        tell(f"planning: {count} partitions")
+        with stage.topic(count) as topic:
+            curves["partitions"].append({"x": count, **_planning_ms(stage, [topic], rounds)})
+    tell("planning: topics")
+    names = [f"persistent://public/default/bench-plan-{n}" for n in range(max(_TOPIC_COUNTS))]
+    with PulsarClient(stage.broker.service_url) as client:
+        for name in names:
+            client.create_unpartitioned(name)
+    for count in _TOPIC_COUNTS:
+        tell(f"planning: {count} topics")
+        curves["topics"].append({"x": count, **_planning_ms(stage, names[:count], rounds)})
+    return curves
+
+
+def _planning_ms(stage: Setting, topics: Sequence[str], rounds: int) -> dict[str, Any]:
+    options = SourceOptions(service_url=stage.broker.service_url, topics=",".join(topics))
+    planner = Planner(options)
+    try:
+        first_s = timed_s(lambda: planner.bounds(planner.partitions()))
+        seconds = [timed_s(lambda: planner.bounds(planner.partitions())) for _ in range(rounds)]
+    finally:
+        planner.close()
+    spread = Spread.of([1000 * second for second in seconds])
+    return {"first_ms": round(1000 * first_s, 1), "ms": vars(spread)}
+
+
+def tables(results: dict[str, Any]) -> str:
+    """The figures as Markdown."""
+    rows = results["rows"]
+    lines = [
+        f"One partition of {rows:,} values of {_VALUE_BYTES} bytes; {min(rows, _SLOW_ROWS):,} for "
+        "`pulsar-client`.",
+        "",
+        "| outside of Spark | entries of 1 MiB, rows/s | MB/s | entries of "
+        f"{_SMALL_ENTRY_MESSAGES} messages, rows/s |",
+        "|---|---:|---:|---:|",
+    ]
+    large, small = results["outside"], results["outside_small"]
+    for name, text in OUTSIDE.items():
+        rate = large[name]["median"]
+        lines.append(
+            f"| {text} | {rate:,.0f} | {rate * _VALUE_BYTES / 1e6:,.0f} | "
+            f"{small[name]['median']:,.0f} |"
+        )
+    lines += [
+        "",
+        f"| in Spark, `local[{CORES}]`, {_PARTITIONS} partitions | rows/s | of its ceiling |",
+    ]
+    lines.append("|---|---:|---:|")
+    for name, text in INSIDE.items():
+        rate = results["inside"][name]["median"]
+        ceiling = results["inside"][f"ceiling_{name.rpartition('_')[2]}"]["median"]
+        lines.append(f"| {text} | {rate:,.0f} | {rate / ceiling:.2f} |")
+    lines += ["", "| planning an epoch | first, ms | later, ms |", "|---|---:|---:|"]
+    for curve, points in results["planning"].items():
+        for point in points:
+            what = curve[:-1] if point["x"] == 1 else curve
+            later = point["ms"]["median"]
+            lines.append(f"| {point['x']:,} {what} | {point['first_ms']:,.0f} | {later:,.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+@app.command()
+def run(
+    rows: Annotated[int, typer.Option(help="Of a run.")] = 2_000_000,
+    rounds: Annotated[int, typer.Option(help="That count.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
+    readme: Annotated[
+        Path | None, typer.Option(help="Put the tables between the marks in this file.")
+    ] = None,
+) -> None:
+    """Read the same rows in each way, and leave reading.json."""
+    console = Console(highlight=False, soft_wrap=True)
+    logging.getLogger("eos").setLevel(logging.ERROR)
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{text}[/]")
+
+    with setting() as stage:
+        results = {
+            "machine": machine(),
+            "rows": rows,
+            "outside": outside(stage, rows, rounds, tell, _in_large_entries),
+            "outside_small": outside(stage, rows, rounds, tell, _in_small_entries),
+            "inside": inside(stage, rows, rounds, tell),
+            "planning": planning(stage, rounds, tell),
+        }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "reading.json").write_text(json.dumps(results, indent=2) + "\n")
+    text = tables(results)
+    if readme is not None:
+        put_between(readme, text, _MARKER)
+    console.print(text)
+
+
+if __name__ == "__main__":
+    app()
