@@ -1,7 +1,7 @@
 """Arrow columns <-> Avro's binary encoding, without a loop over rows."""
 
 from eos.wire.avro._arrow_types import arrow_type
-from eos.wire.avro._decoder import AvroDecoder, Failures
+from eos.wire.avro._decoder import AvroDecoder
 from eos.wire.avro._defaults import check_defaults
 from eos.wire.avro._encoder import encode_avro
 from eos.wire.avro._fits import check_fits, describe_type
@@ -24,7 +24,6 @@ __all__ = [
     "AvroType",
     "Decimal",
     "Enum",
-    "Failures",
     "Field",
     "Fixed",
     "ListOf",

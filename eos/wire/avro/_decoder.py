@@ -7,8 +7,6 @@ bits, a number of eleven bytes, bytes behind the datum), the row is malformed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -16,25 +14,10 @@ from eos.wire.avro._arrow_types import arrow_type
 from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._resolution import resolve
 from eos.wire.avro._types import AvroType
-from eos.wire.columns import BinaryColumn, Int64s, valid_rows
+from eos.wire.columns import BinaryColumn, valid_rows
+from eos.wire.failures import Failures
 
 _CHUNK_BYTES = 8 << 20  # the items of lists take many times their bytes while they are searched
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Rows that can't be read: their numbers, in order, and why, in a sentence without data."""
-
-    rows: Int64s
-    reasons: list[str]
-
-    @classmethod
-    def none(cls) -> Failures:
-        """No row."""
-        return cls(np.zeros(0, np.int64), [])
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 class AvroDecoder:
@@ -63,12 +46,8 @@ class AvroDecoder:
             column, found = self._decode(values.slice(start, rows))
             columns.append(column)
             failures.append(Failures(found.rows + start, found.reasons))
-        if len(columns) == 1:
-            return columns[0], failures[0]
-        numbers = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in failures)])
-        reasons = [reason for one in failures for reason in one.reasons]
         every = pa.concat_arrays(columns) if columns else pa.array([], self.type)
-        return every, Failures(numbers, reasons)
+        return every, Failures.merged(failures)
 
     def _decode(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         cursor, where = Cursor.over(BinaryColumn.of(values)), valid_rows(values)

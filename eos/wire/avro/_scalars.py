@@ -12,8 +12,8 @@ import pyarrow as pa
 from eos.wire.avro._cursor import Cursor
 from eos.wire.columns import Int64s, Mask
 from eos.wire.decoding import Spans, gather
+from eos.wire.texts import as_texts
 
-NO_TEXT: Final = "is no UTF-8 text"
 _INT32: Final = np.iinfo(np.int32)
 _MAX_MILLIS: Final = np.iinfo(np.int64).max // 1000
 
@@ -116,10 +116,13 @@ class BlobNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
-        spans = take_blob(cursor, self.size, self.path, where)
+        found = gather(cursor.buffer, take_blob(cursor, self.size, self.path, where))
         if pa.types.is_binary(self.type):
-            return gather(cursor.buffer, spans)
-        return text_of(cursor, spans, self.path)
+            return found
+        texts, bad = as_texts(found)
+        if bad is not None:
+            cursor.fail(bad, self.path, "is no UTF-8 text")
+        return texts
 
 
 @dataclass(frozen=True)
@@ -146,24 +149,3 @@ def take_blob(cursor: Cursor, size: int | None, path: str, where: Mask | None) -
     """``size`` bytes of each row, or as many as stand before them."""
     sizes: Int64s | int = cursor.long(path, where) if size is None else size
     return cursor.take(sizes, path, where)
-
-
-def text_of(cursor: Cursor, spans: Spans, path: str) -> pa.StringArray:
-    """The text in ``spans``; rows fail where it is no UTF-8."""
-    found = gather(cursor.buffer, spans)
-    try:
-        return found.cast(pa.string())
-    except pa.ArrowInvalid:
-        pass
-    bad = np.fromiter((not is_text(one) for one in found.to_pylist()), np.bool_, len(found))
-    cursor.fail(bad, path, NO_TEXT)
-    sizes = np.where(bad, -1, spans.size)
-    return gather(cursor.buffer, Spans(spans.at, sizes)).cast(pa.string())
-
-
-def is_text(data: bytes | None) -> bool:
-    """Whether it is UTF-8, or null."""
-    try:
-        return data is None or data.decode() is not None
-    except UnicodeDecodeError:
-        return False

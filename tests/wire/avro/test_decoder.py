@@ -12,11 +12,12 @@ from unittest import mock
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eos.errors import ConfigurationError, IncompatibleSchema
-from eos.wire.avro import AvroDecoder, Failures, encode_avro, parse_definition
+from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
+from eos.wire.failures import Failures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
 
 # What fastavro lets pass: see eos/wire/avro/_decoder.py; it counts branches and symbols from the
@@ -98,7 +99,9 @@ def without_pairs(value: Any) -> Any:
 
 
 def blank(value: Any) -> Any:
-    """Empty maps and lists look the same in a column's rows; so does 0, which is compared too."""
+    """Empty maps and lists look the same in a column's rows; NaN is not equal to itself."""
+    if value != value:
+        return "NaN"
     if isinstance(value, dict):
         return {key: blank(one) for key, one in value.items()} or None
     if isinstance(value, list):
@@ -119,7 +122,6 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     return data[:at] + data[at + 1 :]
 
 
-@settings(max_examples=300)
 @given(st.data(), st.sampled_from([0, 48]))
 def test_a_damaged_row_fails_where_fastavro_fails_and_harms_no_other(data, few_rows):
     kind = data.draw(KINDS)
