@@ -17,23 +17,30 @@ _MAX_LINES: Final = 40
 _MAX_DEPTH: Final = 5
 
 
-def side_by_side(registered: SchemaInfo | None, wanted: SchemaInfo) -> str:
-    """What the topic has and what the rows need: a line for each field, differences marked."""
+def side_by_side(
+    registered: SchemaInfo | None,
+    wanted: SchemaInfo,
+    titles: tuple[str, str] = ("the topic has", "the rows need"),
+) -> str:
+    """What the topic has and what the rows need: a line for each field, differences marked.
+
+    ``titles``: of both, when they are something else.
+    """
     has, needs = _fields(registered), _fields(wanted)
     names = list(dict.fromkeys([*has, *needs]))
     rows = [(name, has.get(name, ""), needs.get(name, "")) for name in names]
     if len(rows) > _MAX_LINES:
         rows = [row for row in rows if row[1] != row[2]][:_MAX_LINES]
-    head = ("", f"the topic has {_kind(registered)}", f"the rows need {_kind(wanted)}")
+    head = ("", f"{titles[0]} {_kind(registered)}", f"{titles[1]} {_kind(wanted)}")
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(2)]
     return "\n" + "\n".join(
-        f"  {name:<{widths[0]}}  {left:<{widths[1]}}  {right}{_mark(left, right)}".rstrip()
+        f"  {name:<{widths[0]}}  {left:<{widths[1]}}  {right}{_mark(name, left, right)}".rstrip()
         for name, left, right in [head, *rows]
     )
 
 
-def _mark(left: str, right: str) -> str:
-    return "  <-" if left != right and not left.startswith("the topic") else ""
+def _mark(name: str, left: str, right: str) -> str:
+    return "  <-" if name and left != right else ""
 
 
 def _kind(info: SchemaInfo | None) -> str:

@@ -25,6 +25,7 @@ from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
 _ENCODINGS: Final = ("separated", "inline")
 # How Java's SchemaType spells what SchemaType of the wire has in another way.
 _JAVA_NAMES: Final = {SchemaType.NONE: "BYTES"}
+_TYPES: Final = {**SchemaType.__members__, "BYTES": SchemaType.NONE}
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,7 @@ class KeyValueSchema(Schema):
         known_key, known_value = parts(registered)
         key = _writer(self.key, column.field("key").type, known_key)
         value = _writer(self.value, column.field("value").type, known_value)
-        info = SchemaInfo(
-            name="KeyValue",
-            type=SchemaType.KEY_VALUE,
-            data=_sized(key.info.data) + _sized(value.info.data),
-            properties=(
-                *_described("key", key.info),
-                *_described("value", value.info),
-                KeyValue(key="kv.encoding.type", value=self.encoding.upper()),
-            ),
-        )
+        info = pair_info(key.info, value.info, self.encoding)
 
         def encode(pairs: pa.StructArray) -> pa.Array:
             keys, values = pairs.flatten()
@@ -115,6 +107,20 @@ class KeyValueSchema(Schema):
             return pa.StructArray.from_arrays(binary, names=["key", "value"])
 
         return SchemaWriter(info, encode)
+
+
+def pair_info(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
+    """The schema of pairs, as the registry has it."""
+    return SchemaInfo(
+        name="KeyValue",
+        type=SchemaType.KEY_VALUE,
+        data=_sized(key.data) + _sized(value.data),
+        properties=(
+            *_described("key", key),
+            *_described("value", value),
+            KeyValue(key="kv.encoding.type", value=encoding.upper()),
+        ),
+    )
 
 
 def _writer(
@@ -183,6 +189,6 @@ def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo 
         size = int.from_bytes(data[:4], "big", signed=True)
         body, data = data[4 : 4 + max(0, size)], data[4 + max(0, size) :]
         name = properties.get(f"{which}.schema.type", "")
-        kind = SchemaType.__members__.get(name)
+        kind = _TYPES.get(name)
         found.append(None if kind is None else SchemaInfo(type=kind, data=body))
     return found[0], found[1]

@@ -60,6 +60,11 @@ class PrimitiveSchema(Schema):
 
     name: str
 
+    @property
+    def info(self) -> SchemaInfo:
+        """As the registry has it."""
+        return SchemaInfo(name=self.name, type=_PRIMITIVES[self.name].type)
+
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:  # noqa: ARG002
         """See ``Schema``; what is registered does not matter."""
         primitive = _PRIMITIVES[self.name]
@@ -68,8 +73,7 @@ class PrimitiveSchema(Schema):
                 f"The value is {sql_name(column)}: schema {self.name!r} does not take it.",
                 hint=f"Cast it, or choose the schema {name_for(column)!r}.",
             )
-        info = SchemaInfo(name=self.name, type=primitive.type)
-        return SchemaWriter(info, lambda values: _encode(values, primitive.dtype))
+        return SchemaWriter(self.info, lambda values: _encode(values, primitive.dtype))
 
 
 def name_for(column: pa.DataType) -> str:

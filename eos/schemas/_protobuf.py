@@ -73,9 +73,12 @@ class ProtobufSchema(Schema):
             )
         if why:
             raise InputError(why)
-        file = found.DESCRIPTOR.file.name
-        info = SchemaInfo(data=_data(files, message, file), type=SchemaType.PROTOBUF_NATIVE)
-        return SchemaWriter(info, lambda values: _encode(found, values))
+        return SchemaWriter(_info(files, found), lambda values: _encode(found, values))
+
+    @property
+    def info(self) -> SchemaInfo:
+        """A class of your own, as the registry has it."""
+        return _info(self.files, message_class(self.files, self.message))
 
     def _files(self, column: pa.DataType, registered: SchemaInfo | None) -> tuple[bytes, str]:
         if self.message:
@@ -87,14 +90,13 @@ class ProtobufSchema(Schema):
         return derived_file(column, _FILE)
 
 
-def _data(files: bytes, message: str, file: str) -> bytes:
-    return json.dumps(
-        {
-            "fileDescriptorSet": base64.b64encode(files).decode(),
-            "rootMessageTypeName": message,
-            "rootFileDescriptorName": file,
-        }
-    ).encode()
+def _info(files: bytes, message: Any) -> SchemaInfo:
+    data = {
+        "fileDescriptorSet": base64.b64encode(files).decode(),
+        "rootMessageTypeName": message.DESCRIPTOR.full_name,
+        "rootFileDescriptorName": message.DESCRIPTOR.file.name,
+    }
+    return SchemaInfo(data=json.dumps(data).encode(), type=SchemaType.PROTOBUF_NATIVE)
 
 
 def parsed_data(data: bytes) -> tuple[bytes, str] | None:

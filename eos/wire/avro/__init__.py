@@ -1,5 +1,7 @@
-"""Arrow columns -> Avro's binary encoding, without a loop over rows."""
+"""Arrow columns <-> Avro's binary encoding, without a loop over rows."""
 
+from eos.wire.avro._arrow_types import arrow_type
+from eos.wire.avro._decoder import AvroDecoder
 from eos.wire.avro._defaults import check_defaults
 from eos.wire.avro._encoder import encode_avro
 from eos.wire.avro._fits import check_fits, describe_type
@@ -18,6 +20,7 @@ from eos.wire.avro._types import (
 )
 
 __all__ = [
+    "AvroDecoder",
     "AvroType",
     "Decimal",
     "Enum",
@@ -28,6 +31,7 @@ __all__ = [
     "Primitive",
     "RecordOf",
     "Union",
+    "arrow_type",
     "check_defaults",
     "check_fits",
     "describe_type",

@@ -6,7 +6,7 @@ Source: the Avro 1.12 specification, "Schema Declaration".
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from eos.errors import ConfigurationError
@@ -45,10 +45,11 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Enum:
-    """One of ``symbols``."""
+    """One of ``symbols``; readers take ``default`` for one that they don't know."""
 
     name: str
     symbols: tuple[str, ...]
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,13 @@ class Union:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record; ``default`` is what its JSON says, or ``NO_DEFAULT``."""
+    """A field of a record; ``default`` is what its JSON says, or ``NO_DEFAULT``; by one of
+    ``aliases`` readers know it in what others wrote."""
 
     name: str
     type: AvroType
     default: Any = NO_DEFAULT
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -139,7 +142,9 @@ class _Parser:
             case {"type": "map", "values": values}:
                 return MapOf(self.type(values, namespace, path + "{}"))
             case {"type": "enum", "symbols": list() as symbols} if _are_names(symbols):
-                return self._define(declared, namespace, path, Enum("", tuple(symbols)))
+                default = declared.get("default")
+                known = default if default in symbols else None
+                return self._define(declared, namespace, path, Enum("", tuple(symbols), known))
             case {"type": "fixed", "size": int() as size} if size >= 0:
                 decimal = _decimal(declared, size)
                 return self._define(declared, namespace, path, decimal or Fixed("", size))
@@ -172,13 +177,11 @@ class _Parser:
             if not (isinstance(one, dict) and isinstance(one.get("name"), str) and "type" in one):
                 raise _wrong(path, "a field without name or type")
             where = f"{path}.{one['name']}".lstrip(".")
-            found.append(
-                Field(
-                    one["name"],
-                    self.type(one["type"], inside, where),
-                    one.get("default", NO_DEFAULT),
-                )
-            )
+            kind = self.type(one["type"], inside, where)
+            default, aliases = one.get("default", NO_DEFAULT), one.get("aliases", [])
+            if not isinstance(aliases, list):
+                raise _wrong(where, "aliases that are no list")
+            found.append(Field(one["name"], kind, default, tuple(map(str, aliases))))
         if len({one.name for one in found}) < len(found):
             raise _wrong(path, "a record with two fields of one name")
         record.fields = tuple(found)
@@ -192,8 +195,8 @@ class _Parser:
         if full in self._named:
             raise _wrong(path, f"{full!r}, which is defined before")
         match made:
-            case Enum(symbols=symbols):
-                made = Enum(name, symbols)
+            case Enum():
+                made = replace(made, name=name)
             case Fixed(size=size):
                 made = Fixed(name, size)
         self._named[full] = made

@@ -7,13 +7,22 @@ from eos.wire.decoding._decoder import (
     checked_columns,
     decode_entries,
 )
-from eos.wire.decoding._heads import PADDING_BYTES
+from eos.wire.decoding._gather import from_base64, gather
+from eos.wire.decoding._heads import PADDING_BYTES, Irregular, Spans
+from eos.wire.decoding._varints import WORD_BYTES, decode_long_varints, words_of
 
 __all__ = [
     "COLUMNS",
     "PADDING_BYTES",
+    "WORD_BYTES",
     "DecodedEntries",
     "DeliveredEntry",
+    "Irregular",
+    "Spans",
     "checked_columns",
     "decode_entries",
+    "decode_long_varints",
+    "from_base64",
+    "gather",
+    "words_of",
 ]

@@ -51,3 +51,20 @@ def decode_varints(words: Words) -> tuple[Int64s, Int64s]:
     for bits in range(8, largest.bit_length(), 8):
         widths += first_end >= np.uint64(1 << bits)
     return values.view(np.int64), widths
+
+
+def decode_long_varints(words: Words, at: Int64s) -> tuple[npt.NDArray[np.uint64], Int64s]:
+    """The varints at ``at``, and their widths in bytes: 1 to 10, of 64 bits.
+
+    Width 0 where none ends within ten bytes, or where it has more bits; the value is of no use
+    then. ``words`` goes on for eight words behind the last place.
+    """
+    low, widths = decode_varints(words[at])
+    values = low.view(np.uint64)
+    if widths.all():
+        return values, widths
+    rows = np.flatnonzero(widths == 0)  # their eight bytes have 56 bits in ``values``
+    high, more = decode_varints(words[at[rows] + WORD_BYTES])
+    values[rows] |= high.view(np.uint64) << np.uint64(56)
+    widths[rows] = np.where((more > 0) & (more <= 2) & (high < 256), WORD_BYTES + more, 0)
+    return values, widths

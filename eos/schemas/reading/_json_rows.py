@@ -1,0 +1,143 @@
+"""JSON row by row, in Python: what Arrow's parser does not take, and which rows are malformed.
+
+It takes what Java's Jackson writes too: numbers for days and moments, in the unit that their
+logical type has.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from eos.schemas.reading._columns import as_column
+from eos.schemas.reading._json_types import sole
+from eos.wire.avro import AvroType, Decimal, Fixed, ListOf, MapOf, Primitive, RecordOf
+from eos.wire.failures import Failures
+
+_LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
+_NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
+_ALL_DIGITS: Final = decimal.Context(prec=100)
+
+
+class _Wrong(Exception):
+    """The field at a path is not of its type."""
+
+
+class JsonRows:
+    """Reads texts as values of ``kind``, into a column of ``column``."""
+
+    def __init__(self, kind: AvroType, column: pa.DataType) -> None:
+        self._kind = kind
+        self._column = column
+
+    def read(self, texts: pa.StringArray) -> tuple[pa.Array, Failures]:
+        """The column, null where a text is malformed; and those."""
+        rows: list[Any] = []
+        reasons: dict[int, str] = {}
+        for number, text in enumerate(texts.to_pylist()):
+            try:
+                rows.append(_value(self._kind, _parsed(text), ""))
+            except _Wrong as error:
+                rows.append(None)
+                reasons[number] = str(error)
+        column, bad = as_column(rows, self._column)
+        reasons |= dict.fromkeys(bad, "The value does not fit its schema.")
+        found = sorted(reasons)
+        return column, Failures(np.array(found, np.int64), [reasons[one] for one in found])
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=decimal.Decimal)
+    except (ValueError, RecursionError, decimal.InvalidOperation):
+        raise _Wrong("The value is not JSON.") from None
+
+
+def _value(kind: AvroType, found: Any, path: str) -> Any:
+    """``found``, as ``json`` has it, as Arrow takes it."""
+    if found is None:
+        return None
+    kind = sole(kind, path)
+    match kind, found:
+        case RecordOf(fields=fields), dict():
+            return {
+                field.name: _value(field.type, found.get(field.name), f"{path}.{field.name}")
+                for field in fields
+            }
+        case ListOf(items), list():
+            return [_value(items, one, f"{path}[]") for one in found]
+        case MapOf(values), dict():
+            return [(key, _value(values, one, f"{path}{{}}")) for key, one in found.items()]
+    try:
+        return _scalar(kind, found)
+    except (ValueError, TypeError, OverflowError, decimal.InvalidOperation):
+        named = f"The field {path.lstrip('.')!r}" if path else "The value"
+        raise _Wrong(f"{named} is not of its type.") from None
+
+
+def _scalar(kind: AvroType, found: Any) -> Any:
+    match kind:
+        case Primitive("boolean") if isinstance(found, bool):
+            return found
+        case Primitive("int" | "long" as name, logical):
+            if logical == "date" and name == "int" and isinstance(found, str):
+                return datetime.date.fromisoformat(found)
+            if name == "long" and "timestamp-" in (logical or "") and isinstance(found, str):
+                return _moment(found, is_local=str(logical).startswith("local"))
+            return _whole(name, logical or "", found)
+        case Primitive("float" | "double"):
+            return _float(found)
+        case Primitive("bytes") | Fixed() if isinstance(found, str):
+            return base64.b64decode(found.encode("ascii"), validate=True)
+        case Decimal(precision, scale):
+            return _decimal(precision, scale, found)
+        case Primitive("string") if isinstance(found, str):
+            found.encode()  # half of a pair of surrogates is no text
+            return found
+        case Primitive():
+            raise ValueError
+    return _scalar(Primitive("string"), found)  # a symbol
+
+
+def _whole(name: str, logical: str, found: Any) -> Any:
+    limit = _LIMITS[name]
+    if type(found) is not int or not -limit <= found < limit:
+        raise ValueError
+    if name == "long" and logical.endswith("timestamp-millis"):
+        return found * 1000
+    return found
+
+
+def _moment(found: str, *, is_local: bool) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(found)
+    if (moment.tzinfo is None) != is_local:
+        raise ValueError
+    return moment
+
+
+def _float(found: Any) -> float:
+    if isinstance(found, bool) or (isinstance(found, str) and found not in _NOT_FINITE):
+        raise ValueError
+    value = float(found)
+    if math.isinf(value) and isinstance(found, int | decimal.Decimal):
+        raise ValueError  # a number, but none of this size
+    return value
+
+
+def _decimal(precision: int, scale: int, found: Any) -> decimal.Decimal:
+    if isinstance(found, bool | float):
+        raise ValueError
+    value = decimal.Decimal(found)
+    if not value.is_finite() or (value.adjusted() >= precision - scale and value):
+        raise ValueError
+    exact = value.quantize(decimal.Decimal(1).scaleb(-scale), context=_ALL_DIGITS)
+    if exact != value:
+        raise ValueError
+    return exact

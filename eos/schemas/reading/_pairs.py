@@ -1,0 +1,89 @@
+"""Keys and values with a schema each. See ``eos/schemas/_key_value.py`` for what is registered."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eos.errors import IncompatibleSchema
+from eos.schemas._key_value import parts
+from eos.schemas.reading._base import ColumnReader
+from eos.wire.columns import BinaryColumn, Int64s, Mask
+from eos.wire.commands import SchemaInfo
+from eos.wire.decoding import Spans, gather
+from eos.wire.failures import Failures
+
+
+class PairReader:
+    """Reads pairs: from a struct of ``key`` and ``value``, both binary, of which with the encoding
+    ``inline`` the value has both. See ``ColumnReader``."""
+
+    is_record = True
+
+    def __init__(self, key: ColumnReader, value: ColumnReader) -> None:
+        self._readers = (key, value)
+        self.type: pa.DataType = pa.struct([("key", key.type), ("value", value.type)])
+
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:
+        """See ``ColumnReader``."""
+        keys, data = values.flatten()
+        failures: list[Failures] = []
+        if is_inline(writer):
+            keys, data, found = _split(data)
+            failures.append(found)
+        columns: list[pa.Array] = []
+        named = zip(("key", "value"), self._readers, pair_of(writer), (keys, data), strict=True)
+        for name, reader, one, part in named:
+            column, found = reader.read(part, one)
+            reasons = [f"Of the {name}: {reason}" for reason in found.reasons]
+            columns.append(column)
+            failures.append(Failures(found.rows, reasons))
+        merged = Failures.merged(failures)
+        null = np.zeros(len(values), np.bool_)
+        null[merged.rows] = True
+        mask = pa.array(null) if len(merged) else None
+        return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=mask), merged
+
+
+def pair_of(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo]:
+    """The schemas of key and value.
+
+    Raises:
+        IncompatibleSchema: the registered data are none that we understand.
+    """
+    key, value = parts(info)
+    if key is None or value is None:
+        raise IncompatibleSchema(
+            "The registered schema of keys and values is not understood.",
+            hint="Read the values as bytes.",
+        )
+    return key, value
+
+
+def is_inline(info: SchemaInfo) -> bool:
+    """Whether the key stands in the value; as in Java, unless it is said to be separated."""
+    properties = {pair.key: pair.value for pair in info.properties}
+    return properties.get("kv.encoding.type", "INLINE").upper() == "INLINE"
+
+
+def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, Failures]:
+    """``[size i32][key][size i32][value]``, each null where its size is -1."""
+    column = BinaryColumn.of(values)
+    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    buffer = np.concatenate([np.frombuffer(column.data, np.uint8), np.zeros(4, np.uint8)])
+    at, limit = column.offsets[:-1], column.offsets[1:]
+    key, bad = _sized(buffer, at, limit)
+    value, bad_value = _sized(buffer, key.at + np.maximum(key.size, 0), limit)
+    bad |= bad_value | (value.at + np.maximum(value.size, 0) != limit)
+    good = valid & ~bad
+    parts = [gather(buffer, one, good) for one in (key, value)]
+    return *parts, Failures.of(valid & bad, "The value is no pair of a key and a value.")
+
+
+def _sized(buffer: npt.NDArray[np.uint8], at: Int64s, limit: Int64s) -> tuple[Spans, Mask]:
+    """What stands behind its size at ``at``, and which ones do not end before ``limit``."""
+    places = np.minimum(at, len(buffer) - 4)[:, None] + np.arange(4)
+    size = np.ascontiguousarray(buffer[places]).view(">i4")[:, 0].astype(np.int64)
+    bad: Mask = (limit - at < 4) | (size < -1) | (size > limit - at - 4)
+    return Spans(np.where(bad, at, at + 4), np.where(bad, -1, size)), bad

@@ -1,0 +1,250 @@
+"""From the values of messages to columns, by the schemas of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from eos.errors import ConfigurationError, IncompatibleSchema
+from eos.schemas._avro import AvroSchema
+from eos.schemas._base import Schema
+from eos.schemas._describe import side_by_side
+from eos.schemas._key_value import KeyValueSchema, pair_info
+from eos.schemas._primitives import PrimitiveSchema
+from eos.schemas._protobuf import ProtobufSchema
+from eos.schemas.reading._avro import AvroReader
+from eos.schemas.reading._base import ColumnReader
+from eos.schemas.reading._json import JsonReader
+from eos.schemas.reading._pairs import PairReader, is_inline, pair_of
+from eos.schemas.reading._primitives import PrimitiveReader
+from eos.schemas.reading._protobuf import ProtobufReader
+from eos.wire.commands import SchemaInfo, SchemaType
+from eos.wire.failures import Failures
+
+_BYTES: Final = SchemaInfo(type=SchemaType.NONE)
+_READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
+    SchemaType.AVRO: AvroReader,
+    SchemaType.JSON: JsonReader,
+    SchemaType.PROTOBUF_NATIVE: ProtobufReader,
+}
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """A schema of a topic; ``number``: its version in the registry, if that is known."""
+
+    info: SchemaInfo
+    number: int | None = None
+
+    def __str__(self) -> str:
+        return "a schema of your own" if self.number is None else f"version {self.number}"
+
+
+@dataclass(frozen=True)
+class DecodedValues:
+    """Values as columns.
+
+    Attributes:
+        columns: a row for each value; all of its columns are null where the value was null, and
+            where it is malformed.
+        failures: the malformed rows, and why.
+    """
+
+    columns: pa.RecordBatch
+    failures: Failures
+
+
+class ValueReader:
+    """Reads the values of a topic by one schema, whatever version of it each was written by.
+
+    Attributes:
+        schema: of the columns: a record's fields; ``key`` and ``value`` of pairs; else ``value``.
+    """
+
+    def __init__(self, reader: SchemaVersion, written: SchemaVersion) -> None:
+        """``written``: what values are taken for that name no version."""
+        self._reader = reader
+        self._written = written
+        self._column = _column_reader(reader.info)
+        self._is_pair = reader.info.type == SchemaType.KEY_VALUE
+        fields = list(self._column.type) if self._column.is_record else []
+        self.schema = pa.schema(
+            fields if self._column.is_record else [("value", self._column.type)]
+        )
+
+    def decode(
+        self,
+        values: pa.Array,
+        keys: pa.Array | None = None,
+        *,
+        writer: SchemaVersion | None = None,
+    ) -> DecodedValues:
+        """Read values that were written by one version of the schema.
+
+        Args:
+            values: binary; a null is a message without a value.
+            keys: of the messages, binary or text; pairs with the encoding ``separated`` need them.
+            writer: the version that the messages name; None when they name none.
+
+        Raises:
+            IncompatibleSchema: nothing that was written by ``writer`` can be read; shows both.
+        """
+        writer = writer or self._written
+        data = values.cast(pa.binary())
+        if self._is_pair:
+            data = _pairs(data, keys, writer.info)
+        try:
+            _check_kind(writer.info, self._reader.info)
+            column, failures = self._column.read(data, writer.info)
+        except IncompatibleSchema as error:
+            titles = ("written:", "read:")
+            both = side_by_side(writer.info, self._reader.info, titles)
+            raise IncompatibleSchema(
+                f"Messages of schema {writer} can't be read by {self._reader}: {error.message}"
+                f"{both}\n",
+                hint=error.hint or "Give a schema of your own that can read both versions.",
+            ) from error
+        columns = column.flatten() if self._column.is_record else [column]
+        if not columns:  # of a record without fields; a batch knows its rows by its columns
+            batch = pa.RecordBatch.from_struct_array(column)
+        else:
+            batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return DecodedValues(batch, failures)
+
+    def decode_versions(
+        self,
+        values: pa.Array,
+        keys: pa.Array | None,
+        versions: pa.Array,
+        find: Callable[[bytes], SchemaVersion],
+    ) -> DecodedValues:
+        """Read values that name different versions.
+
+        Args:
+            values, keys: as for ``decode``.
+            versions: binary: the version that each message names; null for none.
+            find: the schema of a version; asked once for each one in ``versions``.
+
+        Raises:
+            IncompatibleSchema: as ``decode``.
+        """
+        encoded = versions.dictionary_encode()
+        numbers = encoded.indices.fill_null(-1).to_numpy()
+        order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        batches: list[pa.RecordBatch] = []
+        failures: list[Failures] = []
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            writer = None if number < 0 else find(encoded.dictionary[number].as_py())
+            taken = pa.array(rows)
+            some_keys = None if keys is None else keys.take(taken)
+            found = self.decode(values.take(taken), some_keys, writer=writer)
+            order.append(rows)
+            batches.append(found.columns)
+            failures.append(found.failures.moved(rows))
+        if len(batches) == 1:
+            return DecodedValues(batches[0], failures[0])
+        if not batches:
+            return self.decode(values, keys)
+        table = pa.Table.from_batches(batches).combine_chunks()
+        back = np.argsort(np.concatenate(order))
+        (batch,) = table.take(pa.array(back)).combine_chunks().to_batches()
+        return DecodedValues(batch, Failures.merged(failures))
+
+
+def value_reader(
+    registered: SchemaVersion | None, *, as_schema: Schema | None = None
+) -> ValueReader:
+    """What reads the values of a topic.
+
+    Args:
+        registered: the topic's schema; by default its columns are read. None: it has none.
+        as_schema: a schema of one's own, which says what is read instead.
+
+    Raises:
+        IncompatibleSchema: no columns can be made of the schema, or ``as_schema`` can't read what
+            is written by ``registered``.
+        ConfigurationError: ``as_schema`` does not say what it is made of.
+    """
+    written = registered or SchemaVersion(_BYTES)
+    if as_schema is None:
+        return ValueReader(written, written)
+    reader = SchemaVersion(declared(as_schema, written.info))
+    if written.info.type == SchemaType.NONE:
+        written = reader  # nobody says what it is: the user does
+    made = ValueReader(reader, written)
+    none = pa.array([], pa.binary())
+    made.decode(none, none)
+    return made
+
+
+def check_readable(as_schema: Schema, registered: SchemaVersion) -> None:
+    """Raise ``IncompatibleSchema`` when ``as_schema`` can't read what is written by ``registered``;
+    shows both."""
+    value_reader(registered, as_schema=as_schema)
+
+
+def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
+    """A schema of one's own as the registry would have it; what it leaves open is as
+    ``registered``.
+
+    Raises:
+        ConfigurationError: it does not say what it is made of.
+    """
+    match schema:
+        case AvroSchema(definition=str() as definition):
+            return SchemaInfo(data=definition.encode(), type=schema.type)
+        case PrimitiveSchema():
+            return schema.info
+        case ProtobufSchema(message=message) if message:
+            return schema.info
+        case KeyValueSchema(key=Schema() as key, value=Schema() as value):
+            parts = [_BYTES, _BYTES]
+            if registered.type == SchemaType.KEY_VALUE:
+                parts = list(pair_of(registered))
+            infos = [declared(one, part) for one, part in zip((key, value), parts, strict=True)]
+            encoding = schema.encoding
+            if registered.type == SchemaType.KEY_VALUE:
+                encoding = "inline" if is_inline(registered) else "separated"
+            return pair_info(infos[0], infos[1], encoding)
+    raise ConfigurationError(
+        f"{type(schema).__name__}() does not say what values are made of.",
+        hint="For reading, give it a definition, or leave it out: then the registry's is taken.",
+    )
+
+
+def _column_reader(info: SchemaInfo) -> ColumnReader:
+    if PrimitiveReader.knows(info.type):
+        return PrimitiveReader(SchemaType(info.type))
+    if info.type == SchemaType.KEY_VALUE:
+        key, value = pair_of(info)
+        return PairReader(_column_reader(key), _column_reader(value))
+    make = _READERS.get(info.type)
+    if make is not None:
+        return make(info)
+    kind = next((one.name for one in SchemaType if one == info.type), str(info.type))
+    raise IncompatibleSchema(
+        f"Values of schema type {kind} can't be read as columns.",
+        hint="Read them as bytes: PrimitiveSchema('bytes'). For PROTOBUF, whose registered "
+        "definition lacks the numbers of fields, give ProtobufSchema.of(MyMessage).",
+    )
+
+
+def _check_kind(writer: SchemaInfo, reader: SchemaInfo) -> None:
+    """Raise ``IncompatibleSchema`` when values of another kind are to be read."""
+    if reader.type == SchemaType.NONE or writer.type == reader.type:
+        return
+    if (writer.type, reader.type) == (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE):
+        return
+    raise IncompatibleSchema("They are of another kind.")
+
+
+def _pairs(values: pa.Array, keys: pa.Array | None, writer: SchemaInfo) -> pa.StructArray:
+    if keys is None and writer.type == SchemaType.KEY_VALUE and not is_inline(writer):
+        raise AssertionError("Pairs whose keys are separated are read with the messages' keys.")
+    keys = pa.nulls(len(values), pa.binary()) if keys is None else keys.cast(pa.binary())
+    return pa.StructArray.from_arrays([keys, values], names=["key", "value"])

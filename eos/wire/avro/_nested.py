@@ -1,0 +1,184 @@
+"""Reading what is made of other types: records, lists, maps and unions, of many rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from eos.wire.avro._cursor import Cursor
+from eos.wire.avro._scalars import Node
+from eos.wire.avro._skipping import find_items, skip
+from eos.wire.avro._types import AvroType
+from eos.wire.avro._walking import NO_BRANCH
+from eos.wire.columns import Int64s, Mask
+
+NULL_MEMBER: Final = -1
+_NOT_READ: Final = "is of a type that the reader's schema does not have there"
+
+
+@dataclass(frozen=True)
+class DefaultNode:
+    """What the writer does not have: nothing is read. ``one``: the default, as a column of one."""
+
+    one: pa.Array
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        zeros = np.zeros(len(cursor), np.int32)
+        return self.one.take(pa.array(zeros, mask=None if where is None else ~where))
+
+
+@dataclass(frozen=True)
+class SkipNode:
+    """What the reader does not have."""
+
+    kind: AvroType
+    path: str
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``; the column is of no use."""
+        skip(self.kind, cursor, where, self.path)
+        return pa.nulls(0)
+
+
+@dataclass(frozen=True)
+class KeyNode:
+    """A map's keys: never null in Arrow, which ends the process; so those of rows that fail are
+    empty."""
+
+    text: Node
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        return self.text.read(cursor, where).fill_null("")
+
+
+@dataclass(frozen=True)
+class RecordNode:
+    """``record``; ``steps``: the reader's field, or None, and how it is read, as they lie."""
+
+    type: pa.StructType
+    steps: tuple[tuple[int | None, Node], ...]
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        columns: dict[int | None, pa.Array] = {}
+        for number, node in self.steps:
+            columns[number] = node.read(cursor, where)
+        children = [columns[number] for number in range(self.type.num_fields)]
+        return _array(self.type, len(cursor), [_validity(where)], children)
+
+
+@dataclass(frozen=True)
+class ListNode:
+    """``array``, and ``map`` as a list of records; ``items``: what is written, ``item``: how it is
+    read."""
+
+    path: str
+    type: pa.DataType
+    items: AvroType
+    item: Node
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        rows, starts = find_items(self.items, cursor, where, self.path)
+        inner = cursor.within(rows, starts)
+        values = self.item.read(inner, None)
+        cursor.fail_with(inner, rows)
+        offsets = np.zeros(len(cursor) + 1, np.int32)
+        np.cumsum(np.bincount(rows, minlength=len(cursor)), out=offsets[1:])
+        buffers = [_validity(where), pa.py_buffer(offsets)]
+        return _array(self.type, len(cursor), buffers, [values])
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch of the writer's union, and which of the reader's members it becomes; or null."""
+
+    member: int
+    node: Node
+
+
+@dataclass(frozen=True)
+class UnionNode:
+    """The writer's ``union``; None for a branch that the reader has no type for.
+
+    ``type`` is a struct of the reader's members where there are several (``many``).
+    """
+
+    path: str
+    type: pa.DataType
+    many: bool
+    branches: tuple[Branch | None, ...]
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        count = len(cursor)
+        index = cursor.long(self.path, where)
+        inside = cursor.reason == 0 if where is None else where & (cursor.reason == 0)
+        cursor.fail(inside & ((index < 0) | (index >= len(self.branches))), self.path, NO_BRANCH)
+        parts: dict[int, list[tuple[Mask, pa.Array]]] = {}
+        valid = np.zeros(count, np.bool_)
+        for number, branch in enumerate(self.branches):
+            mask = inside & (index == number)
+            if not mask.any():
+                continue
+            if branch is None:
+                cursor.fail(mask, self.path, _NOT_READ)
+                continue
+            column = branch.node.read(cursor, None if mask.all() else mask)
+            if branch.member != NULL_MEMBER:
+                parts.setdefault(branch.member, []).append((mask, column))
+                valid |= mask
+        if not self.many:
+            return _merged(parts.get(0, []), count, self.type)
+        children = [
+            _merged(parts.get(number, []), count, field.type)
+            for number, field in enumerate(self.type)
+        ]
+        return _array(self.type, count, [_validity(valid)], children)
+
+
+@dataclass(frozen=True)
+class MemberNode:
+    """What is no union, read as a member of one."""
+
+    type: pa.StructType
+    branch: Branch
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        column = self.branch.node.read(cursor, where)
+        children = [
+            column if number == self.branch.member else pa.nulls(len(cursor), field.type)
+            for number, field in enumerate(self.type)
+        ]
+        return _array(self.type, len(cursor), [_validity(where)], children)
+
+
+def _merged(parts: Sequence[tuple[Mask, pa.Array]], count: int, kind: pa.DataType) -> pa.Array:
+    """One column of several, of which at most one has each row."""
+    if not parts:
+        return pa.nulls(count, kind)
+    if len(parts) == 1:
+        return parts[0][1]
+    source: Int64s = np.full(count, -1, np.int64)
+    for number, (mask, _) in enumerate(parts):
+        source[mask] = np.flatnonzero(mask) + number * count
+    every = pa.concat_arrays([column for _, column in parts])
+    return every.take(pa.array(source, mask=source < 0))
+
+
+def _array(
+    kind: pa.DataType, count: int, buffers: list[pa.Buffer | None], children: list[pa.Array]
+) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, buffers, children=children)
+
+
+def _validity(where: Mask | None) -> pa.Buffer | None:
+    """As Arrow keeps it: a bit for each row."""
+    return None if where is None else pa.array(where).buffers()[1]

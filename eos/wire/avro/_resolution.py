@@ -1,0 +1,241 @@
+"""How data that were written by one schema are read by another one.
+
+Source: the Avro 1.12 specification, "Schema Resolution", with three differences. Names of records,
+enums and fixed types are not compared, but for choosing among a union's branches. Of a union the
+branch of the writer's own type is taken before one that it can be promoted to, as Java does. And
+logical types count: a number that stands for itself is not read as a day or a moment, nor a decimal
+as one of another scale; the other way round a reader may ask for the bare number.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from eos.errors import IncompatibleSchema
+from eos.wire.avro._arrow_types import NULL, arrow_type, is_number, members, moment_of
+from eos.wire.avro._cursor import Cursor
+from eos.wire.avro._decimals import DecimalNode
+from eos.wire.avro._defaults import encode_default
+from eos.wire.avro._fits import describe_type
+from eos.wire.avro._nested import (
+    NULL_MEMBER,
+    Branch,
+    DefaultNode,
+    KeyNode,
+    ListNode,
+    MemberNode,
+    RecordNode,
+    SkipNode,
+    UnionNode,
+)
+from eos.wire.avro._scalars import (
+    BlobNode,
+    BooleanNode,
+    EnumNode,
+    FloatNode,
+    Node,
+    NullNode,
+    WholeNode,
+)
+from eos.wire.avro._types import (
+    NO_DEFAULT,
+    AvroType,
+    Decimal,
+    Enum,
+    Field,
+    Fixed,
+    ListOf,
+    MapOf,
+    Primitive,
+    RecordOf,
+    Union,
+)
+from eos.wire.avro._walking import pair_of, width_of
+from eos.wire.columns import BinaryColumn
+
+_PROMOTIONS: Final = {
+    "null": {"null"},
+    "boolean": {"boolean"},
+    "int": {"int", "long", "float", "double"},
+    "long": {"long", "float", "double"},
+    "float": {"float", "double"},
+    "double": {"double"},
+    "string": {"string", "bytes"},
+    "bytes": {"bytes", "string"},
+}
+_DTYPES: Final = {"float": "<f4", "double": "<f8"}
+
+
+def resolve(writer: AvroType, reader: AvroType, path: str = "") -> Node:
+    """How data of ``writer`` are read as ``reader``, which holds no record in itself.
+
+    Raises:
+        IncompatibleSchema: they can't be; the field is named.
+    """
+    if isinstance(writer, Union):
+        return _from_union(writer, reader, path)
+    if isinstance(reader, Union):
+        if writer == NULL and reader.null_index is not None:
+            return DefaultNode(pa.nulls(1, arrow_type(reader)))
+        if len(members(reader)) < 2:
+            return _branch(writer, reader, path).node
+        return MemberNode(arrow_type(reader), _branch(writer, reader, path))
+    match writer, reader:
+        case RecordOf(), RecordOf():
+            return _record(writer, reader, path)
+        case ListOf(items), ListOf(wanted):
+            item = resolve(items, wanted, f"{path}[]")
+            return ListNode(f"{path}[]", arrow_type(reader), _sized(items, path), item)
+        case MapOf(), MapOf():
+            return _map(writer, reader, path)
+        case Enum(symbols=symbols), Enum(symbols=known, default=default):
+            return EnumNode(path, tuple(one if one in known else default for one in symbols))
+    return _scalar(writer, reader, path)
+
+
+def _record(writer: RecordOf, reader: RecordOf, path: str) -> Node:
+    written = {field.name: field for field in writer.fields}
+    places: dict[str, int] = {}
+    steps: list[tuple[int | None, Node]] = []
+    for number, field in enumerate(reader.fields):
+        known = (name for name in (field.name, *field.aliases) if name in written)
+        name = next((name for name in known if name not in places), None)
+        if name is None:
+            steps.append((number, _default(field, f"{path}.{field.name}")))
+        else:
+            places[name] = number
+    for field in writer.fields:
+        where, place = f"{path}.{field.name}", places.get(field.name)
+        if place is None:
+            steps.append((None, SkipNode(field.type, where)))
+        else:
+            steps.append((place, resolve(field.type, reader.fields[place].type, where)))
+    return RecordNode(arrow_type(reader), tuple(steps))
+
+
+def _default(field: Field, path: str) -> Node:
+    if field.default is NO_DEFAULT:
+        raise IncompatibleSchema(
+            f"The field {path.lstrip('.')!r} is not in what was written, and the reader's schema "
+            "has no default for it."
+        )
+    data = encode_default(field.type, field.default, path)
+    cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
+    return DefaultNode(resolve(field.type, field.type, path).read(cursor, None))
+
+
+def _map(writer: MapOf, reader: MapOf, path: str) -> Node:
+    kind, inner = arrow_type(reader), f"{path}{{}}"
+    key = KeyNode(BlobNode(inner, pa.string()))
+    value = resolve(writer.values, reader.values, inner)
+    pair = RecordNode(pa.struct([kind.key_field, kind.item_field]), ((0, key), (1, value)))
+    return ListNode(inner, kind, pair_of(writer), pair)
+
+
+def _sized(items: AvroType, path: str) -> AvroType:
+    """``items``, which take bytes: what takes none can be claimed in any number."""
+    if width_of(items) == 0:
+        raise IncompatibleSchema(
+            f"The items of {path.lstrip('.')!r} take no bytes: such a list is not read.",
+            hint="Give a schema of your own, without that field.",
+        )
+    return items
+
+
+def _from_union(writer: Union, reader: AvroType, path: str) -> Node:
+    branches: list[Branch | None] = []
+    for one in writer.branches:
+        try:
+            branches.append(_branch(one, reader, path))
+        except IncompatibleSchema:
+            branches.append(None)
+    values = [found for one, found in zip(writer.branches, branches, strict=True) if one != NULL]
+    if all(found is None for found in values or branches):
+        raise _refusal(writer, reader, path)
+    many = isinstance(reader, Union) and len(members(reader)) > 1
+    return UnionNode(path, arrow_type(reader), many, tuple(branches))
+
+
+def _branch(writer: AvroType, reader: AvroType, path: str) -> Branch:
+    """How what is no union is read by ``reader``, which may be one."""
+    if not isinstance(reader, Union):
+        return Branch(0, resolve(writer, reader, path))
+    if writer == NULL and reader.null_index is not None:
+        return Branch(NULL_MEMBER, NullNode(path))
+    found = list(enumerate(members(reader)))
+    reason: IncompatibleSchema | None = None
+    for number, member in sorted(found, key=lambda one: _distance(writer, one[1])):
+        try:
+            return Branch(number, resolve(writer, member, path))
+        except IncompatibleSchema as error:
+            reason = error
+    if len(found) == 1 and reason is not None:
+        raise reason
+    raise _refusal(writer, reader, path)
+
+
+def _distance(writer: AvroType, member: AvroType) -> int:
+    """0 for the writer's own type, 1 for one of its kind and name, 2 for others."""
+    if writer == member:
+        return 0
+    if type(writer) is not type(member):
+        return 2
+    if isinstance(writer, Primitive) and isinstance(member, Primitive):
+        return 1 if writer.name == member.name else 2
+    names = [getattr(one, "name", "").rpartition(".")[2] for one in (writer, member)]
+    return 1 if names[0] == names[1] else 2
+
+
+def _scalar(writer: AvroType, reader: AvroType, path: str) -> Node:
+    kind = arrow_type(reader)
+    match writer, reader:
+        case Decimal(scale=scale, size=size), Decimal(scale=wanted) if scale == wanted:
+            if is_number(reader):
+                return DecimalNode(path, kind, size)
+            return BlobNode(path, kind, size)
+        case Decimal(size=None), Primitive("bytes"):
+            return BlobNode(path, kind)
+        case ((Fixed(size=size) | Decimal(size=int() as size)), Fixed(size=wanted)) if (
+            size == wanted
+        ):
+            return BlobNode(path, kind, size)
+        case Primitive(), Primitive():
+            return _primitive(writer, reader, path)
+    raise _refusal(writer, reader, path)
+
+
+def _primitive(writer: Primitive, reader: Primitive, path: str) -> Node:
+    if reader.name not in _PROMOTIONS[writer.name]:
+        raise _refusal(writer, reader, path)
+    wanted, meaning, kind = moment_of(reader), moment_of(writer), arrow_type(reader)
+    if wanted is not None and _family(wanted) != _family(meaning):
+        raise _refusal(writer, reader, path)
+    is_millis = meaning is not None and meaning.endswith("timestamp-millis")
+    factor = 1000 if wanted is not None and is_millis else 1
+    match writer.name:
+        case "null":
+            return NullNode(path)
+        case "boolean":
+            return BooleanNode(path)
+        case "int" | "long":
+            return WholeNode(path, writer.name == "int", kind, factor)
+        case "float" | "double":
+            return FloatNode(path, _DTYPES[writer.name], kind)
+    return BlobNode(path, kind)
+
+
+def _family(moment: str | None) -> str | None:
+    """Those of one family differ in their unit only, which is known: all become microseconds."""
+    if moment is not None and "timestamp-" in moment:
+        return moment.rpartition("-")[0]
+    return moment
+
+
+def _refusal(writer: AvroType, reader: AvroType, path: str) -> IncompatibleSchema:
+    named = f"The field {path.lstrip('.')!r}" if path else "The value"
+    return IncompatibleSchema(
+        f"{named} was written as {describe_type(writer)}, which can't be read as "
+        f"{describe_type(reader)}."
+    )

@@ -1,0 +1,117 @@
+"""Protobuf: what we write is read, by the numbers of fields."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2
+
+from eos.errors import IncompatibleSchema
+from eos.schemas import ProtobufSchema
+from eos.schemas._protobuf import message_class
+from eos.schemas.reading import SchemaVersion, check_readable
+from eos.wire.commands import SchemaInfo, SchemaType
+from tests.schemas.reading.reads import decode, reasons
+
+UTC = datetime.UTC
+INNER = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.string()))])
+COLUMN = pa.struct(
+    [
+        ("flag", pa.bool_()), ("small", pa.int32()), ("large", pa.int64()), ("f", pa.float32()),
+        ("d", pa.float64()), ("text", pa.string()), ("data", pa.binary()),
+        ("at", pa.timestamp("us", "UTC")), ("many", pa.list_(pa.int64())), ("inner", INNER),
+        ("inners", pa.list_(INNER)), ("by", pa.map_(pa.string(), pa.int64())),
+        ("moments", pa.list_(pa.timestamp("us", "UTC"))), ("of", pa.map_(pa.int32(), INNER)),
+    ]
+)  # fmt: skip
+MOMENT = datetime.datetime(1969, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)
+IN: dict[str, Any] = {"a": 0.5, "b": ["x"]}
+FULL: dict[str, Any] = {
+    "flag": False, "small": -1, "large": 2**40, "f": 0.5, "d": 0.1, "text": "", "data": b"\xff",
+    "at": MOMENT, "many": [1, 2], "inner": IN, "inners": [IN, {"a": None, "b": []}],
+    "by": [("k", 1)], "moments": [MOMENT], "of": [(3, IN)],
+}  # fmt: skip
+EMPTY: dict[str, Any] = {key: [] if isinstance(one, list) else None for key, one in FULL.items()}
+
+
+def test_what_we_write_we_read():
+    rows = [FULL, dict.fromkeys(FULL), None]
+    writer = ProtobufSchema().writer(COLUMN)
+    data = writer.encode(pa.array(rows, COLUMN)).to_pylist()
+    found = decode(SchemaVersion(writer.info, 0), data)
+    assert found.columns.schema == pa.schema(list(COLUMN))
+    # What is a null list or map is an empty one; a message that is null has columns of nulls.
+    assert found.columns.to_pylist() == [FULL, EMPTY, dict.fromkeys(FULL)]
+    assert reasons(found) == {}
+
+
+def message(**fields: tuple[int, int]) -> ProtobufSchema:
+    """proto3, without ``optional``: name -> number and type."""
+    file = descriptor_pb2.FileDescriptorProto(name="mine.proto", syntax="proto3")
+    file.enum_type.add(name="Color").value.add(name="RED", number=0)
+    made = file.message_type.add(name="Mine")
+    for name, (number, kind) in fields.items():
+        field = made.field.add(name=name, number=number, type=kind, label=1)
+        if kind == field.TYPE_ENUM:
+            field.type_name = ".Color"
+        if kind == field.TYPE_MESSAGE:
+            field.type_name = ".Mine"
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    return ProtobufSchema(files.SerializeToString(), "Mine")
+
+
+KIND = descriptor_pb2.FieldDescriptorProto
+MINE = message(n=(1, KIND.TYPE_UINT64), color=(2, KIND.TYPE_ENUM), name=(3, KIND.TYPE_STRING))
+VERSION = SchemaVersion(MINE.info, 0)
+
+
+def test_a_malformed_message_fails_alone():
+    mine = message_class(MINE.files, MINE.message)
+    rows = [
+        mine(n=1, name="x").SerializeToString(),
+        b"\xff",
+        mine(n=2**63).SerializeToString(),
+        b"\x10\x07",  # the color 7
+        b"\x1a\x01\xff",  # a name that is no UTF-8
+        b"",
+        None,
+        mine(n=2).SerializeToString(),
+    ]
+    found = decode(VERSION, rows)
+    none = {"n": None, "color": None, "name": None}
+    assert found.columns.to_pylist() == [
+        {"n": 1, "color": "RED", "name": "x"}, none, none, none, none,
+        {"n": 0, "color": "RED", "name": ""}, none, {"n": 2, "color": "RED", "name": ""},
+    ]  # fmt: skip
+    assert sorted(reasons(found)) == [1, 2, 3, 4]
+    assert reasons(found)[1] == "The value is no message Mine."
+
+
+def test_fields_go_by_their_numbers():
+    mine = message_class(MINE.files, MINE.message)
+    other = message(title=(3, KIND.TYPE_STRING), new=(9, KIND.TYPE_INT32), n=(1, KIND.TYPE_INT64))
+    found = decode(VERSION, [mine(n=5, name="x").SerializeToString()], other)
+    assert found.columns.to_pylist() == [{"title": "x", "new": 0, "n": 5}]
+
+
+def test_a_number_that_stood_for_something_else_is_refused():
+    with pytest.raises(IncompatibleSchema, match="'name' has the number 1") as caught:
+        check_readable(message(name=(1, KIND.TYPE_STRING)), VERSION)
+    assert "uint64 = 1" in str(caught.value)
+
+
+def test_a_message_that_holds_itself_is_refused():
+    with pytest.raises(IncompatibleSchema, match="its own type"):
+        decode(SchemaVersion(message(me=(1, KIND.TYPE_MESSAGE)).info, 0), [])
+
+
+def test_the_older_kind_of_protobuf_is_read_by_a_class_of_ones_own():
+    mine = message_class(MINE.files, MINE.message)
+    registered = SchemaVersion(SchemaInfo(type=SchemaType.PROTOBUF, data=b"{}"), 0)
+    with pytest.raises(IncompatibleSchema, match=r"PROTOBUF.*ProtobufSchema\.of"):
+        decode(registered, [])
+    found = decode(registered, [mine(n=5).SerializeToString()], MINE)
+    assert found.columns["n"].to_pylist() == [5]

@@ -1,0 +1,229 @@
+"""Versions of a schema, schemas of one's own, pairs: what columns a topic's values become."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eos.errors import ConfigurationError, IncompatibleSchema
+from eos.schemas import (
+    AvroSchema,
+    JsonSchema,
+    KeyValueSchema,
+    PrimitiveSchema,
+    ProtobufSchema,
+)
+from eos.schemas.reading import SchemaVersion, check_readable, value_reader
+from eos.wire.commands import SchemaInfo, SchemaType
+from tests.schemas.reading.reads import decode, has, reasons, record, version
+from tests.wire.avro.kinds import oracle
+
+OLD = record(has("id", "int"), has("gone", "string"))
+NEW = record(has("id", "long"), has("name", ["null", "string"], default=None))
+
+
+def test_each_message_is_read_by_the_version_that_it_names():
+    reader = value_reader(version(SchemaType.AVRO, NEW, 1))
+    versions = {b"0": version(SchemaType.AVRO, OLD, 0), b"1": version(SchemaType.AVRO, NEW, 1)}
+    rows = [
+        (b"1", oracle(NEW, {"id": 2**40, "name": "x"})),
+        (b"0", oracle(OLD, {"id": 1, "gone": "y"})),
+        (b"0", b"\x02"),
+        (None, oracle(NEW, {"id": 3, "name": None})),
+        (b"1", None),
+        (b"0", oracle(OLD, {"id": 4, "gone": ""})),
+    ]
+    values = pa.array([data for _, data in rows], pa.binary())
+    named = pa.array([name for name, _ in rows], pa.binary())
+    asked: list[bytes] = []
+
+    def find(name: bytes) -> SchemaVersion:
+        asked.append(name)
+        return versions[name]
+
+    found = reader.decode_versions(values, None, named, find)
+    assert found.columns.to_pylist() == [
+        {"id": 2**40, "name": "x"},
+        {"id": 1, "name": None},
+        {"id": None, "name": None},
+        {"id": 3, "name": None},
+        {"id": None, "name": None},
+        {"id": 4, "name": None},
+    ]
+    assert reasons(found) == {2: "The field 'gone' is cut off."}
+    assert sorted(asked) == [b"0", b"1"]
+    one = reader.decode_versions(values[1:3], None, named[1:3], find)
+    assert reasons(one) == {1: "The field 'gone' is cut off."}
+    none = reader.decode_versions(values[:0], None, named[:0], find)
+    assert none.columns.num_rows == 0
+
+
+def test_a_version_that_can_not_be_read_is_shown_beside_the_readers():
+    reader = value_reader(version(SchemaType.AVRO, record(has("id", "int")), 7))
+    writer = version(SchemaType.AVRO, record(has("id", "string"), has("more", "int")), 3)
+    with pytest.raises(IncompatibleSchema) as caught:
+        reader.decode(pa.array([b"\x00"]), writer=writer)
+    text = [" ".join(line.split()) for line in str(caught.value).splitlines()]
+    assert text[0] == (
+        "Messages of schema version 3 can't be read by version 7: The field 'id' was written as "
+        "string, which can't be read as int."
+    )
+    assert text[1:4] == ["written: avro read: avro", "id string int <-", "more int <-"]
+
+
+DEFINITION = json.dumps(record(has("id", "long"), has("new", "string", default="none")))
+
+
+def test_a_schema_of_ones_own_says_what_is_read():
+    registered = version(SchemaType.AVRO, OLD)
+    data = oracle(OLD, {"id": 1, "gone": "y"})
+    found = decode(registered, [data], AvroSchema(DEFINITION))
+    assert found.columns.to_pylist() == [{"id": 1, "new": "none"}]
+    assert decode(registered, [data], PrimitiveSchema("bytes")).columns.to_pylist() == [
+        {"value": data}
+    ]
+    text = b'{"id": 5, "gone": "x"}'
+    assert decode(None, [text], JsonSchema(DEFINITION)).columns.to_pylist() == [
+        {"id": 5, "new": None}
+    ]
+    assert decode(None, [text]).columns.to_pylist() == [{"value": text}]
+
+
+@pytest.mark.parametrize(
+    "as_schema",
+    [
+        AvroSchema(json.dumps(record(has("id", "string")))),
+        AvroSchema(json.dumps(record(has("id", "int"), has("new", "string")))),
+        JsonSchema(DEFINITION),
+        PrimitiveSchema("string"),
+    ],
+)
+def test_a_schema_of_ones_own_that_does_not_fit_is_refused_before_any_message(as_schema):
+    with pytest.raises(IncompatibleSchema, match="version 4 can't be read by a schema of your own"):
+        check_readable(as_schema, version(SchemaType.AVRO, OLD, 4))
+
+
+@pytest.mark.parametrize(
+    "as_schema", [AvroSchema(), JsonSchema(), ProtobufSchema(), KeyValueSchema()]
+)
+def test_a_schema_that_says_nothing_is_refused(as_schema):
+    with pytest.raises(ConfigurationError, match="does not say"):
+        value_reader(version(SchemaType.AVRO, OLD), as_schema=as_schema)
+
+
+@pytest.mark.parametrize(
+    "kind", [SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE]
+)
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
+def test_a_registry_that_answers_oddly_is_told(kind, data):
+    with pytest.raises(IncompatibleSchema):
+        value_reader(SchemaVersion(SchemaInfo(type=kind, data=data), 0))
+
+
+@pytest.mark.parametrize("kind", [3, 99])
+def test_kinds_that_are_not_read_are_named(kind):
+    with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|99"):
+        value_reader(SchemaVersion(SchemaInfo(type=kind), 0))
+
+
+def test_a_record_without_fields_has_rows_without_columns():
+    reader = value_reader(version(SchemaType.AVRO, record()))
+    found = reader.decode(pa.array([b"", None, b"x"]))
+    assert found.columns.num_rows == 3
+    assert reader.schema.names == []
+    assert reasons(found) == {2: "The value is longer than its schema says."}
+
+
+def test_a_union_of_several_types_is_one_column():
+    registered = version(SchemaType.AVRO, ["int", "string"])
+    found = decode(registered, [b"\x00\x02", b"\x02\x02a", None])
+    assert found.columns.to_pylist() == [
+        {"value": {"member0": 1, "member1": None}},
+        {"value": {"member0": None, "member1": "a"}},
+        {"value": None},
+    ]
+
+
+PAIRS = pa.StructArray.from_arrays(
+    [
+        pa.array([{"a": 1}, {"a": 2}, {"a": None}], pa.struct([("a", pa.int64())])),
+        pa.array(["x", "", "z"]),
+    ],
+    names=["key", "value"],
+)
+
+
+@pytest.mark.parametrize("encoding", ["separated", "inline"])
+@pytest.mark.parametrize("key", [AvroSchema(), None])
+def test_pairs_that_we_write_we_read(encoding, key):
+    schema = KeyValueSchema(key, PrimitiveSchema("string"), encoding=encoding)
+    writer = schema.writer(PAIRS.type)
+    encoded = writer.encode(PAIRS)
+    keys, values = encoded.flatten() if encoding == "separated" else (None, encoded)
+    reader = value_reader(SchemaVersion(writer.info, 0))
+    found = reader.decode(values, keys)
+    assert found.columns.to_pylist() == PAIRS.to_pylist()
+    assert reasons(found) == {}
+
+
+def inline(key: bytes | None, value: bytes | None) -> bytes:
+    parts = [struct.pack(">i", -1 if one is None else len(one)) + (one or b"")
+             for one in (key, value)]  # fmt: skip
+    return b"".join(parts)
+
+
+def pair_version(**properties: str) -> SchemaVersion:
+    schema = KeyValueSchema(PrimitiveSchema("string"), PrimitiveSchema("int8"), encoding="inline")
+    kind = pa.struct([("key", pa.string()), ("value", pa.int8())])
+    return SchemaVersion(schema.writer(kind).info, 0)
+
+
+def test_an_inline_pair_that_is_malformed_harms_itself_only():
+    rows: list[Any] = [
+        inline(b"k", b"\x01"),
+        inline(b"k", b"\x01")[:-1],
+        inline(b"k", b"\x01") + b"x",
+        b"\x7f\xff\xff\xff",
+        b"\x00\x00\x00\x09k",
+        b"\xff\xff\xff\xfe" + inline(b"k", b"\x01"),
+        b"",
+        inline(None, None),
+        inline(b"\xff", b"\x01"),
+        inline(b"k", b"12"),
+        None,
+        inline(b"l", b"\x02"),
+    ]
+    found = decode(pair_version(), rows)
+    good = {0: ("k", 1), 7: (None, None), 10: (None, None), 11: ("l", 2)}
+    assert found.columns.to_pylist() == [
+        dict(zip(("key", "value"), good.get(number, (None, None)), strict=True))
+        for number in range(len(rows))
+    ]
+    why = reasons(found)
+    assert sorted(why) == [1, 2, 3, 4, 5, 6, 8, 9]
+    assert why[1] == "The value is no pair of a key and a value."
+    assert why[8] == "Of the key: The value is no UTF-8 text."
+    assert why[9] == "Of the value: The value is not 1 bytes long."
+
+
+def test_pairs_are_read_by_two_schemas_of_ones_own():
+    key = AvroSchema(json.dumps(record(has("a", ["null", "double"]))))
+    writer = KeyValueSchema(value=PrimitiveSchema("string")).writer(PAIRS.type)
+    keys, values = writer.encode(PAIRS).flatten()
+    wanted = KeyValueSchema(key, PrimitiveSchema("bytes"))
+    reader = value_reader(SchemaVersion(writer.info, 0), as_schema=wanted)
+    found = reader.decode(values, keys)
+    assert found.columns.to_pylist()[0] == {"key": {"a": 1.0}, "value": b"x"}
+    with pytest.raises(IncompatibleSchema, match=r"key\.a"):
+        check_readable(
+            KeyValueSchema(
+                AvroSchema(json.dumps(record(has("a", "boolean")))), PrimitiveSchema("string")
+            ),
+            SchemaVersion(writer.info, 0),
+        )
+    with pytest.raises(AssertionError, match="keys"):
+        reader.decode(values)
