@@ -22,12 +22,14 @@ from bench.results import machine, put_between
 from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
 from eos.client import PulsarClient
+from eos.schemas.reading import SchemaVersion
 from eos.wire import commands
 from eos.wire.batch import EncodedBatch, Rows, encode_batches
 from sources import PulsarDataSource
-from sources._columns import schema_of_source, to_spark
+from sources._columns import RowFormat, schema_of_source
 from sources._options import SourceOptions
 from sources._planning import Planner
+from sources._values import Mode, ValueFormat
 
 _MARKER: Final = "bench-reading"
 _VALUE_BYTES: Final = 100
@@ -56,6 +58,8 @@ INSIDE: Final = {
     "eos_metadata": '**eos**, `format("pulsar")`: all columns',
 }
 
+_RAW: Final = ValueFormat(None, None, Mode.FAILFAST)
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -69,7 +73,7 @@ class ReadyBatches(DataSource):
 
     def schema(self) -> StructType:
         """As the source's."""
-        return schema_of_source(metadata=self.options["metadata"] == "true")
+        return schema_of_source(_RAW, metadata=self.options["metadata"] == "true")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of ``rows`` in ``tasks``."""
@@ -100,11 +104,16 @@ class _ReadyReader(DataSourceReader):
                 for name in ("ledger", "entry", "batch_index", "sequence_id")
             },
         }
-        batch = to_spark(pa.RecordBatch.from_pydict(ready), TopicName.parse("t"), self._names)
+        form = RowFormat(_RAW, self._names)
+        batch = form.rows(pa.RecordBatch.from_pydict(ready), TopicName.parse("t"), _no_version)
         left = self._rows // self._tasks
         while left > 0:
             yield batch.slice(0, left)
             left -= count
+
+
+def _no_version(_: bytes) -> SchemaVersion:
+    raise AssertionError
 
 
 def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -26,7 +29,9 @@ from pyspark.sql.types import (
 
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
+from eos.schemas.reading import SchemaVersion
 from eos.wire.byte_rows import ByteRows
+from sources._values import ValueFormat
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MAX_TIME_MS: Final = 253_402_300_799_999
@@ -93,8 +98,7 @@ def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 _VERSION_BYTES: Final = 8
 
-COLUMNS: Final = {
-    "value": _same("value"),
+METADATA: Final = {
     "__key": _same("key"),
     "__topic": SourceColumn(StringType(), ("entry",), _topic),
     "__messageId": SourceColumn(BinaryType(), ("ledger", "entry", "batch_index"), _message_id),
@@ -107,44 +111,95 @@ COLUMNS: Final = {
     "__schemaVersion": SourceColumn(LongType(), ("schema_version",), _schema_version),
     "__sequenceId": SourceColumn(LongType(), ("sequence_id",), lambda _, c: c["sequence_id"]),
 }
-"""All columns, in their order."""
+"""What is known of each message beside its value, in its order."""
 
 
-def schema_of_source(*, metadata: bool) -> StructType:
-    """The columns that are there unless others are asked for."""
-    names = COLUMNS if metadata else ("value",)
-    return StructType([StructField(name, COLUMNS[name].type) for name in names])
+@dataclass(frozen=True)
+class RowFormat:
+    """The columns that a query gets, ``names``, and how they are made of messages."""
+
+    values: ValueFormat
+    names: tuple[str, ...]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the client has to read for them."""
+        wanted = [METADATA[name].needs for name in self.names if name in METADATA]
+        if self._has_values:
+            wanted.append(self.values.needs)
+        return tuple(dict.fromkeys(need for needs in wanted for need in needs)) or ("entry",)
+
+    @cached_property
+    def _has_values(self) -> bool:
+        return any(name not in METADATA for name in self.names)
+
+    def rows(
+        self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion]
+    ) -> pa.RecordBatch:
+        """Rows of messages that the client read from ``topic``, a partition's name.
+
+        Args:
+            find: the schema of a version that a message names.
+
+        Raises:
+            InputError, IncompatibleSchema: as ``ValueFormat.decode``.
+        """
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        values: dict[str, pa.Array] = {}
+        keep: pa.Array | None = None
+        if self._has_values:
+            values, keep = self.values.decode(topic, columns, find)
+        made = [
+            values[name] if name in values else METADATA[name].make(topic, columns)
+            for name in self.names
+        ]
+        rows = pa.RecordBatch.from_arrays(made, names=list(self.names))
+        return rows if keep is None else rows.filter(keep)
 
 
-def checked_names(schema: StructType) -> tuple[str, ...]:
-    """The names in a schema that a user gave, or ``schema_of_source``.
+def schema_of_source(values: ValueFormat, *, metadata: bool) -> StructType:
+    """The columns that are there unless others are asked for.
+
+    Raises:
+        ConfigurationError: a field of the values has a name that the source uses itself.
+    """
+    fields = list(_value_fields(values))
+    if clash := next((field.name for field in fields if field.name in METADATA), None):
+        raise ConfigurationError(
+            f"The values have a field {clash!r}, which is a column of the source.",
+            hint='Read them as bytes, schema="bytes", and decode them in the query.',
+        )
+    if metadata:
+        fields += [StructField(name, column.type) for name, column in METADATA.items()]
+    return StructType(fields)
+
+
+def _value_fields(values: ValueFormat) -> StructType:
+    try:
+        return from_arrow_schema(values.schema)
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"Spark has no type for what the values are: {error}.",
+            hint='Read them as bytes, schema="bytes", and decode them in the query.',
+        ) from None
+
+
+def row_format(values: ValueFormat, schema: StructType) -> RowFormat:
+    """For a schema that a user gave, or ``schema_of_source``.
 
     Raises:
         ConfigurationError: it has a column that is not there, or another type for one.
     """
+    known = {field.name: field.dataType for field in schema_of_source(values, metadata=True)}
     for field in schema:
-        known = COLUMNS.get(field.name)
-        if known is None:
+        if field.name not in known:
             raise ConfigurationError(
-                f"There is no column {field.name!r}; columns are: {', '.join(COLUMNS)}."
+                f"There is no column {field.name!r}; columns are: {', '.join(known)}."
             )
-        if field.dataType.simpleString() != known.type.simpleString():
+        if field.dataType.simpleString() != known[field.name].simpleString():
             raise ConfigurationError(
-                f"Column {field.name!r} is of type {known.type.simpleString()}, not "
-                f"{field.dataType.simpleString()}."
+                f"Column {field.name!r} is of type {known[field.name].simpleString()}, not "
+                f"{field.dataType.simpleString()}.",
+                hint="If the topic's schema has changed just now, load it again.",
             )
-    return tuple(field.name for field in schema)
-
-
-def needed_columns(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What the client has to read for the columns ``names``."""
-    return tuple(dict.fromkeys(need for name in names for need in COLUMNS[name].needs)) or (
-        "entry",
-    )
-
-
-def to_spark(batch: pa.RecordBatch, topic: TopicName, names: tuple[str, ...]) -> pa.RecordBatch:
-    """The columns ``names`` of messages that the client read from ``topic``, a partition's name."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    made = [COLUMNS[name].make(topic, columns) for name in names]
-    return pa.RecordBatch.from_arrays(made, names=list(names))
+    return RowFormat(values, tuple(field.name for field in schema))

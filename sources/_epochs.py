@@ -14,6 +14,7 @@ from sources._places import LATEST
 from sources._planning import Planner
 from sources._reading import EntryRange, KeySlice
 from sources._subscription import QuerySubscription, new_subscription_name
+from sources._values import BYTES, ValueFormat
 
 Ends = dict[str, EntryPlace | None]
 
@@ -133,6 +134,22 @@ class EpochPlanner:
     def close(self) -> None:
         """Close all connections."""
         self._planner.close()
+
+
+def values_of(options: SourceOptions) -> ValueFormat:
+    """How the values of the topics are read, by what the registry has now.
+
+    Raises:
+        TopicNotFound: a topic is not there, or none matches the pattern.
+        EosError: as ``value_format``.
+    """
+    if options.value_schema == BYTES:
+        return ValueFormat(None, None, options.mode)
+    planner = Planner(options)
+    try:
+        return planner.values()
+    finally:
+        planner.close()
 
 
 def _with_entries(offset: Offset) -> dict[str, Span]:

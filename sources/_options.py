@@ -19,8 +19,10 @@ from pydantic import (
 from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
+from eos.schemas import Schema
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
+from sources._values import BYTES, Mode, own_schema
 
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
@@ -65,6 +67,13 @@ class SourceOptions(BaseModel):
         fail_on_data_loss: whether a query ends when what it has still to read was deleted.
         durable_subscription: whether a stream has a subscription that keeps what it has to read.
         subscription: its name; one of its own by default, which the checkpoint keeps.
+        schema: what values become: bytes; auto, columns as the topic's schema in the registry says,
+            which has to be the same for all topics; one of string, int8 to int64, float, double,
+            boolean, date, timestamp; or avro or json with ``schema_definition``.
+        schema_definition: a record in Avro's language, which the topics' schemas are resolved to.
+        mode: what becomes of values that can't be read: failfast (an error), permissive (null, and
+            the value and the reason in two columns more) or dropmalformed.
+        allow_different_topic_schemas: with ``auto``: values stay bytes, whatever topics have.
         metadata: adds the columns that begin with ``__``.
         request_timeout_s: deadline of each request, and for how long a task waits for an entry
             that the broker has promised.
@@ -90,6 +99,10 @@ class SourceOptions(BaseModel):
     fail_on_data_loss: bool = True
     durable_subscription: bool = True
     subscription: _Text | None = None
+    value_schema: _Text = Field(default=BYTES, alias="schema")
+    schema_definition: _Text | None = None
+    mode: Mode = Mode.FAILFAST
+    allow_different_topic_schemas: bool = False
     metadata: bool = False
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     token: str | None = Field(default=None, repr=False)
@@ -113,15 +126,16 @@ class SourceOptions(BaseModel):
             ConfigurationError: names each wrong option and says what is allowed; never repeats a
                 secret.
         """
-        names = {_plain(name): name for name in cls.model_fields}
+        own = [one.alias or name for name, one in cls.model_fields.items()]
+        names = {_plain(name): name for name in own}
         values: dict[str, Any] = {}
         for name, value in given.items():
             known = names.get(_plain(name))
             if known is None:
                 raise ConfigurationError(
-                    f"there is no option {name!r}; options are: {', '.join(cls.model_fields)}."
+                    f"there is no option {name!r}; options are: {', '.join(own)}."
                 )
-            values[known] = value
+            values[known] = value.lower() if known == "mode" else value
         try:
             options = cls(**values)
         except ValidationError as error:
@@ -130,6 +144,7 @@ class SourceOptions(BaseModel):
         parse_service_url(options.service_url)
         options.security  # noqa: B018 - half a key pair is refused here, not in a task
         options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
+        options.own_schema  # noqa: B018
         return options
 
     @model_validator(mode="after")
@@ -190,6 +205,15 @@ class SourceOptions(BaseModel):
                 f"topics_pattern {local[:200]!r} is no regular expression: {error}."
             ) from None
         return "/".join(namespace) or "public/default", pattern
+
+    @property
+    def own_schema(self) -> Schema | None:
+        """The schema that the user gave; None: bytes, or the registry's.
+
+        Raises:
+            ConfigurationError: there is none of that name, or its definition is wrong.
+        """
+        return own_schema(self.value_schema, self.schema_definition)
 
     @property
     def is_limited(self) -> bool:

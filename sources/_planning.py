@@ -16,6 +16,7 @@ from eos.transport.address import parse_service_url
 from sources._offsets import behind
 from sources._options import SourceOptions
 from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
+from sources._values import ValueFormat, value_format
 
 T = TypeVar("T")
 
@@ -54,6 +55,31 @@ class Planner:
             for name in names
             if local.fullmatch(name.base.local) and not name.local.startswith("__")
         ]
+
+    def values(self) -> ValueFormat:
+        """How the values of the topics are read, by what the registry has now.
+
+        Raises:
+            TopicNotFound: no topic matches the pattern.
+            EosError: as ``value_format``.
+        """
+        options = self._options
+        topics = options.topic_names
+        if options.pattern is not None:
+            names = [TopicName.parse(name).base for name in self.partitions()]
+            topics = tuple(dict.fromkeys(names))
+            if not topics and options.own_schema is None:
+                raise TopicNotFound(
+                    f"No topic matches {options.topics_pattern}: its schema is not known.",
+                    hint='Create one, give a schema of your own, or read bytes: schema="bytes".',
+                )
+        return value_format(
+            self._client,
+            topics,
+            own=options.own_schema,
+            mode=options.mode,
+            allow_different=options.allow_different_topic_schemas,
+        )
 
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Where each partition begins and ends now; one that was deleted meanwhile is left out.

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
 from eos.client.kept import kept_client
-from eos.errors import DataLost
+from eos.errors import DataLost, IncompatibleSchema
 from eos.ids import TopicName
+from eos.schemas.reading import SchemaVersion
 from eos.wire.batch import key_slices
-from sources._columns import needed_columns, to_spark
+from sources._columns import RowFormat
 from sources._loss import LossGuard
 from sources._offsets import Span, place_text
 from sources._options import SourceOptions
+from sources._values import version_of
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,13 @@ class EntryRange(InputPartition):
 
 
 def read_range(
-    options: SourceOptions, names: tuple[str, ...], one: EntryRange
+    options: SourceOptions, form: RowFormat, one: EntryRange
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in their order.
 
     Raises:
         DataLost: some of it was deleted before it was read.
+        InputError, IncompatibleSchema: values can't be read as the query wants them.
         EosError: it can't be read.
     """
     if one.span.is_empty:
@@ -51,23 +55,32 @@ def read_range(
     guard = LossGuard(fail=options.fail_on_data_loss)
     with kept_client(options.client) as client:
         try:
-            yield from _rows(client, names, one)
+            yield from _rows(client, form, one)
         except DataLost as error:
             guard.lost(error.args[0], one.topic)
         _check_it_was_all_there(client, one, guard)
 
 
-def _rows(
-    client: PulsarClient, names: tuple[str, ...], one: EntryRange
-) -> Iterator[pa.RecordBatch]:
+def _rows(client: PulsarClient, form: RowFormat, one: EntryRange) -> Iterator[pa.RecordBatch]:
     topic = TopicName.parse(one.topic)
-    needed = needed_columns(names)
-    columns = needed if one.keys is None else tuple(dict.fromkeys((*needed, "key")))
+    columns = form.needs if one.keys is None else tuple(dict.fromkeys((*form.needs, "key")))
+
+    @lru_cache
+    def find(version: bytes) -> SchemaVersion:
+        found = version_of(client, topic, version)
+        if found is None:
+            raise IncompatibleSchema(
+                f"{topic} has messages of schema version {version.hex()}, which is not in the "
+                "registry any more.",
+                hint='Read them as bytes: schema="bytes".',
+            )
+        return found
+
     with client.reader(one.topic, start=one.span.first, columns=columns) as reader:
         for batch in reader.read_to(one.span.last):
             rows = batch if one.keys is None else _slice(batch, one.keys)
             if rows.num_rows:
-                yield to_spark(rows, topic, names)
+                yield form.rows(rows, topic, find)
 
 
 def _slice(batch: pa.RecordBatch, keys: KeySlice) -> pa.RecordBatch:

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from sources._columns import checked_names, schema_of_source
-from sources._epochs import EpochPlanner
+from sources._columns import RowFormat, row_format, schema_of_source
+from sources._epochs import EpochPlanner, values_of
 from sources._offsets import Offset, Span
 from sources._options import SourceOptions
 from sources._reading import EntryRange, read_range
@@ -33,8 +33,9 @@ class PulsarDataSource(DataSource):
             serviceUrl="pulsar://localhost:6650", topic="orders", metadata=True
         ).load()
 
-    Options: ``SourceOptions``. Columns: ``value``, and with ``metadata`` those that begin with
-    ``__``; or those of them that ``.schema("value binary, __key binary")`` names, which is cheaper.
+    Options: ``SourceOptions``. Columns: what the values become, and with ``metadata`` those that
+    begin with ``__``; or those of them that ``.schema("value binary, __key binary")`` names, which
+    is cheaper.
     """
 
     @classmethod
@@ -44,23 +45,26 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns; see the class."""
-        return schema_of_source(metadata=SourceOptions.parse(self.options).metadata)
+        options = SourceOptions.parse(self.options)
+        return schema_of_source(values_of(options), metadata=options.metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Batch reads."""
-        return PulsarBatchReader(SourceOptions.parse(self.options), checked_names(schema))
+        options = SourceOptions.parse(self.options)
+        return PulsarBatchReader(options, row_format(values_of(options), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Streams."""
-        return PulsarStreamReader(SourceOptions.parse(self.options), checked_names(schema))
+        options = SourceOptions.parse(self.options)
+        return PulsarStreamReader(options, row_format(values_of(options), schema))
 
 
 class PulsarBatchReader(DataSourceReader):
     """Reads from one place to another, in each partition."""
 
-    def __init__(self, options: SourceOptions, names: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
-        self._names = names
+        self._form = form
 
     def partitions(self) -> Sequence[InputPartition]:
         """Tasks for each partition that has anything between the two places."""
@@ -74,15 +78,15 @@ class PulsarBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
         assert isinstance(partition, EntryRange)
-        return read_range(self._options, self._names, partition)
+        return read_range(self._options, self._form, partition)
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Cuts the topics into epochs. One object for a query, on the driver, for all its life."""
 
-    def __init__(self, options: SourceOptions, names: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
-        self._names = names
+        self._form = form
         self._opened: EpochPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,7 +121,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
         assert isinstance(partition, EntryRange)
-        return read_range(self._options, self._names, partition)
+        return read_range(self._options, self._form, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint has the epoch that ends at ``end``: its subscription may move."""

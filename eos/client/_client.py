@@ -87,7 +87,8 @@ class PulsarClient:
 
     def schema(self, topic: str) -> SchemaInfo | None:
         """The newest schema of ``topic`` in the broker's registry; None: it has none."""
-        return self.lookup.schema(TopicName.parse(topic).base)
+        found = self.lookup.schema(TopicName.parse(topic).base)
+        return None if found is None else found[0]
 
     def exists(self, topic: str) -> bool:
         """Whether ``topic``, or one exact ``...-partition-n``, is there. Creates nothing.

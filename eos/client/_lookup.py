@@ -168,21 +168,27 @@ class Lookup:
             raise ProtocolError(f"{topic} has {answer.partitions} partitions, says the broker.")
         return answer.partitions
 
-    def schema(self, topic: TopicName) -> commands.SchemaInfo | None:
-        """The newest schema of ``topic``, of all its partitions; None: it has none.
+    def schema(
+        self, topic: TopicName, version: bytes | None = None
+    ) -> tuple[commands.SchemaInfo, bytes] | None:
+        """The newest schema of ``topic``, of all its partitions, or one version of it, and which
+        version that is; None: it has none.
 
         Raises:
             EosError: the broker refuses, or does not answer.
         """
         doing = f"Asking for the schema of {topic}"
         answer = self.any_broker().request(
-            lambda request_id: commands.GetSchema(request_id=request_id, topic=str(topic)),
+            lambda request_id: commands.GetSchema(
+                request_id=request_id, topic=str(topic), schema_version=version
+            ),
             commands.GetSchemaResponse,
             timeout_s=self._timeout_s,
             doing=doing,
         )
         if answer.error is None:
-            return answer.schema
+            info = answer.schema
+            return None if info is None else (info, answer.schema_version)
         error = broker_error(answer.error, answer.message, doing=doing)
         if isinstance(error, TopicNotFound):  # the broker's word for "no schema", too
             return None

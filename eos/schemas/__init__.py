@@ -5,10 +5,11 @@ from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._describe import side_by_side
 from eos.schemas._key_value import KeyValueSchema
 from eos.schemas._names import SCHEMA_NAMES, schema_of
-from eos.schemas._primitives import PrimitiveSchema
+from eos.schemas._primitives import PRIMITIVE_NAMES, PrimitiveSchema
 from eos.schemas._protobuf import ProtobufSchema
 
 __all__ = [
+    "PRIMITIVE_NAMES",
     "SCHEMA_NAMES",
     "AvroSchema",
     "JsonSchema",

@@ -30,11 +30,11 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def load(spark: SparkSession, options: dict[str, Any]) -> Load:
-    """Batch reads of this test's topic; ``schema`` and further options."""
+    """Batch reads of this test's topic: columns, and further options."""
 
-    def read(schema: str | None = None, **more: Any) -> DataFrame:
+    def read(columns: str | None = None, /, **more: Any) -> DataFrame:
         reader = spark.read.format("pulsar").options(**_given(options | more))
-        return (reader.schema(schema) if schema else reader).load()
+        return (reader.schema(columns) if columns else reader).load()
 
     return read
 
@@ -55,14 +55,15 @@ def send(client: PulsarClient, name: str) -> Callable[..., list[MessageId]]:
 @pytest.fixture
 def run(
     spark: SparkSession, options: dict[str, Any], tmp_path: Path
-) -> Callable[..., dict[int, list[bytes]]]:
+) -> Callable[..., dict[int, list[Any]]]:
     """Runs the query until it has read what is there; the values of each epoch that ran."""
 
-    def run(fail_in: int | None = None, **more: Any) -> dict[int, list[bytes]]:
-        epochs: dict[int, list[bytes]] = {}
+    def run(fail_in: int | None = None, column: str = "value", **more: Any) -> dict[int, list[Any]]:
+        epochs: dict[int, list[Any]] = {}
 
         def note(df: DataFrame, epoch: int) -> None:
-            epochs[epoch] = [bytes(row["value"]) for row in df.collect()]
+            values = [row[column] for row in df.collect()]
+            epochs[epoch] = [bytes(one) if isinstance(one, bytearray) else one for one in values]
             if epoch == fail_in:
                 raise RuntimeError("after the epoch was read")
 

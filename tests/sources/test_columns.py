@@ -6,16 +6,22 @@ import pyarrow as pa
 import pytest
 
 from eos.ids import TopicName
-from sources._columns import needed_columns, to_spark
+from eos.schemas.reading import SchemaVersion
+from sources._columns import RowFormat
+from sources._values import Mode, ValueFormat
 
 TOPIC = TopicName.parse("persistent://public/default/t-partition-3")
 END_OF_9999 = 253_402_300_799_999
 
 
+def no_version(_: bytes) -> SchemaVersion:
+    raise AssertionError
+
+
 def made(name: str, **columns: pa.Array) -> list[object]:
-    arrays = [columns[need] for need in needed_columns((name,))]
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(needed_columns((name,))))
-    return to_spark(batch, TOPIC, (name,)).column(0).cast(pa.int64()).to_pylist()
+    form = RowFormat(ValueFormat(None, None, Mode.FAILFAST), (name,))
+    batch = pa.RecordBatch.from_arrays([columns[need] for need in form.needs], list(form.needs))
+    return form.rows(batch, TOPIC, no_version).column(0).cast(pa.int64()).to_pylist()
 
 
 @pytest.mark.parametrize("sent", [END_OF_9999 + 1, 2**63 - 1])

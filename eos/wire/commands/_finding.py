@@ -67,10 +67,11 @@ class GetTopicsResponse(WireMessage):
 
 
 class GetSchema(WireMessage):
-    """Asks for a topic's newest schema."""
+    """Asks for a topic's newest schema, or for one version of it."""
 
     request_id: int = field(1, "uint64")
     topic: str = field(2, "string")
+    schema_version: bytes | None = field(3, "bytes", default=None)
 
 
 class GetSchemaResponse(WireMessage):
