@@ -17,7 +17,7 @@ from eos.wire.avro._types import AvroType
 from eos.wire.columns import BinaryColumn, valid_rows
 from eos.wire.failures import Failures
 
-_CHUNK_BYTES = 8 << 20  # the items of lists take many times their bytes while they are searched
+_CHUNK_BYTES = 4 << 20  # the items of lists take a hundred times their bytes while they are read
 
 
 class AvroDecoder:

@@ -170,6 +170,31 @@ def test_pairs_that_we_write_we_read(encoding, key):
     assert reasons(found) == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (
+            version(SchemaType.AVRO, OLD),
+            [oracle(OLD, {"id": n, "gone": "x" * n}) for n in range(9)],
+        ),
+        (version(SchemaType.JSON, OLD), [b'{"id":%d,"gone":"x"}' % n for n in range(9)]),
+        (version(SchemaType.INT8), [bytes([n]) for n in range(9)]),
+        (version(SchemaType.STRING), [b"x" * n for n in range(9)]),
+    ],
+    ids=["avro", "json", "int8", "string"],
+)
+def test_a_slice_of_values_is_read_as_its_rows_alone(kind, data):
+    values = pa.array([*data[:4], None, b"\xff\xff", *data[4:]], pa.binary())
+    reader = value_reader(kind)
+    whole = reader.decode(values)
+    assert sorted(reasons(whole)) == [5]
+    for start, count in ((0, 3), (2, 5), (4, 1), (5, 1), (6, 4)):
+        for some in (values, values.cast(pa.large_binary())):
+            part = reader.decode(some.slice(start, count))
+            assert part.columns.to_pylist() == whole.columns.slice(start, count).to_pylist()
+            assert sorted(reasons(part)) == [5 - start] * (start <= 5 < start + count)
+
+
 def inline(key: bytes | None, value: bytes | None) -> bytes:
     parts = [struct.pack(">i", -1 if one is None else len(one)) + (one or b"")
              for one in (key, value)]  # fmt: skip
@@ -215,8 +240,12 @@ def test_pairs_are_read_by_two_schemas_of_ones_own():
     writer = KeyValueSchema(value=PrimitiveSchema("string")).writer(PAIRS.type)
     keys, values = writer.encode(PAIRS).flatten()
     wanted = KeyValueSchema(key, PrimitiveSchema("bytes"))
-    reader = value_reader(SchemaVersion(writer.info, 0), as_schema=wanted)
+    registered = SchemaVersion(writer.info, 0)
+    reader = value_reader(registered, as_schema=wanted)
     found = reader.decode(values, keys)
+    versions = pa.array([b"0", None, b"0"])
+    again = reader.decode_versions(values, keys, versions, lambda _: registered)
+    assert again.columns == found.columns
     assert found.columns.to_pylist()[0] == {"key": {"a": 1.0}, "value": b"x"}
     with pytest.raises(IncompatibleSchema, match=r"key\.a"):
         check_readable(
