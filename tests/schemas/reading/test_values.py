@@ -124,6 +124,23 @@ def test_a_registry_that_answers_oddly_is_told(kind, data):
         value_reader(SchemaVersion(SchemaInfo(type=kind, data=data), 0))
 
 
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+@pytest.mark.parametrize("levels", [90, 150, 200, 300, 400, 600])
+def test_a_definition_of_many_levels_is_read_or_refused(kind, levels):
+    text = '"int"'
+    for level in range(levels):  # json.dumps does not go as deep
+        field = f'{{"name":"f","type":["null",{text}]}}'
+        text = f'{{"type":"record","name":"r{level}","fields":[{field}]}}'
+    registered = SchemaVersion(SchemaInfo(type=kind, data=text.encode()), 0)
+    data = b"\x02" * (levels - 1) + b"\x02\x06" if kind == SchemaType.AVRO else b"{}"
+    try:
+        found = value_reader(registered).decode(pa.array([data]))
+    except IncompatibleSchema:
+        assert levels > 90
+    else:
+        assert len(found.failures) == 0
+
+
 @pytest.mark.parametrize("kind", [3, 99])
 def test_kinds_that_are_not_read_are_named(kind):
     with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|99"):
