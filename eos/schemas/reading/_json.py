@@ -25,7 +25,7 @@ from eos.wire.failures import Failures
 from eos.wire.texts import as_texts
 
 _CHUNK_BYTES: Final = 8 << 20
-_FEW_ROWS: Final = 16
+_FEW_ROWS: Final = 128
 _AS_TEXT: Final = (pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
 
 _Part = tuple[Int64s, pa.Array, Failures]

@@ -57,9 +57,17 @@ def arrow_type(kind: AvroType) -> pa.DataType:
     """The type of the column that data of ``kind`` are read as.
 
     Raises:
-        IncompatibleSchema: there is none: a record holds records of its own type.
+        IncompatibleSchema: there is none: a record holds records of its own type, say.
     """
-    return _Types().of(kind, "")
+    try:
+        return _Types().of(kind, "")
+    except RecursionError:
+        raise too_deep() from None
+
+
+def too_deep() -> IncompatibleSchema:
+    """The error for a schema that Python can't follow to its end."""
+    return IncompatibleSchema("The schema is nested too deeply to be read.")
 
 
 def members(union: Union) -> tuple[AvroType, ...]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from eos.wire.avro._arrow_types import arrow_type
+from eos.wire.avro._arrow_types import arrow_type, too_deep
 from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._resolution import resolve
 from eos.wire.avro._types import AvroType
 from eos.wire.columns import BinaryColumn, valid_rows
 from eos.wire.failures import Failures
 
-_CHUNK_BYTES = 8 << 20  # the items of lists take many times their bytes while they are searched
+_CHUNK_BYTES = 4 << 20  # the items of lists take a hundred times their bytes while they are read
 
 
 class AvroDecoder:
@@ -32,7 +32,10 @@ class AvroDecoder:
 
     def __init__(self, writer: AvroType, reader: AvroType) -> None:
         self.type = arrow_type(reader)
-        self._node = resolve(writer, reader)
+        try:
+            self._node = resolve(writer, reader)
+        except RecursionError:
+            raise too_deep() from None
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         """``values``, binary, each one datum: a column, and the rows that are malformed.

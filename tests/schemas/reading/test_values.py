@@ -124,6 +124,23 @@ def test_a_registry_that_answers_oddly_is_told(kind, data):
         value_reader(SchemaVersion(SchemaInfo(type=kind, data=data), 0))
 
 
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+@pytest.mark.parametrize("levels", [90, 150, 200, 300, 400, 600])
+def test_a_definition_of_many_levels_is_read_or_refused(kind, levels):
+    text = '"int"'
+    for level in range(levels):  # json.dumps does not go as deep
+        field = f'{{"name":"f","type":["null",{text}]}}'
+        text = f'{{"type":"record","name":"r{level}","fields":[{field}]}}'
+    registered = SchemaVersion(SchemaInfo(type=kind, data=text.encode()), 0)
+    data = b"\x02" * (levels - 1) + b"\x02\x06" if kind == SchemaType.AVRO else b"{}"
+    try:
+        found = value_reader(registered).decode(pa.array([data]))
+    except IncompatibleSchema:
+        assert levels > 90
+    else:
+        assert len(found.failures) == 0
+
+
 @pytest.mark.parametrize("kind", [3, 99])
 def test_kinds_that_are_not_read_are_named(kind):
     with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|99"):
@@ -168,6 +185,31 @@ def test_pairs_that_we_write_we_read(encoding, key):
     found = reader.decode(values, keys)
     assert found.columns.to_pylist() == PAIRS.to_pylist()
     assert reasons(found) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (
+            version(SchemaType.AVRO, OLD),
+            [oracle(OLD, {"id": n, "gone": "x" * n}) for n in range(9)],
+        ),
+        (version(SchemaType.JSON, OLD), [b'{"id":%d,"gone":"x"}' % n for n in range(9)]),
+        (version(SchemaType.INT8), [bytes([n]) for n in range(9)]),
+        (version(SchemaType.STRING), [b"x" * n for n in range(9)]),
+    ],
+    ids=["avro", "json", "int8", "string"],
+)
+def test_a_slice_of_values_is_read_as_its_rows_alone(kind, data):
+    values = pa.array([*data[:4], None, b"\xff\xff", *data[4:]], pa.binary())
+    reader = value_reader(kind)
+    whole = reader.decode(values)
+    assert sorted(reasons(whole)) == [5]
+    for start, count in ((0, 3), (2, 5), (4, 1), (5, 1), (6, 4)):
+        for some in (values, values.cast(pa.large_binary())):
+            part = reader.decode(some.slice(start, count))
+            assert part.columns.to_pylist() == whole.columns.slice(start, count).to_pylist()
+            assert sorted(reasons(part)) == [5 - start] * (start <= 5 < start + count)
 
 
 def inline(key: bytes | None, value: bytes | None) -> bytes:
@@ -215,8 +257,12 @@ def test_pairs_are_read_by_two_schemas_of_ones_own():
     writer = KeyValueSchema(value=PrimitiveSchema("string")).writer(PAIRS.type)
     keys, values = writer.encode(PAIRS).flatten()
     wanted = KeyValueSchema(key, PrimitiveSchema("bytes"))
-    reader = value_reader(SchemaVersion(writer.info, 0), as_schema=wanted)
+    registered = SchemaVersion(writer.info, 0)
+    reader = value_reader(registered, as_schema=wanted)
     found = reader.decode(values, keys)
+    versions = pa.array([b"0", None, b"0"])
+    again = reader.decode_versions(values, keys, versions, lambda _: registered)
+    assert again.columns == found.columns
     assert found.columns.to_pylist()[0] == {"key": {"a": 1.0}, "value": b"x"}
     with pytest.raises(IncompatibleSchema, match=r"key\.a"):
         check_readable(

@@ -377,6 +377,15 @@ def test_a_row_never_reads_the_bytes_of_the_next_one(size):
     found, failures = decoded("string", [size + b"ab", b"\x04cd", b"\x04e", b"\x04fg"])
     assert found == [None, "cd", None, "fg"]
     assert failures.rows.tolist() == [0, 2]
+    assert set(failures.reasons) == {"The value is cut off."}
+
+
+def test_a_number_does_not_go_on_in_the_next_row():
+    long = oracle("long", 2**40)
+    found, failures = decoded("long", [long[:3], long, long[:-1], b"", long])
+    assert found == [None, 2**40, None, None, 2**40]
+    assert failures.rows.tolist() == [0, 2, 3]
+    assert set(failures.reasons) == {"The value is cut off."}
 
 
 @pytest.mark.parametrize("size", [None, 3, 16, 20])
