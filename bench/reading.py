@@ -15,6 +15,8 @@ import pulsar
 import pyarrow as pa
 import typer
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from rich.console import Console
 
@@ -22,14 +24,9 @@ from bench.results import machine, put_between
 from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
 from eos.client import PulsarClient
-from eos.schemas.reading import SchemaVersion
 from eos.wire import commands
 from eos.wire.batch import EncodedBatch, Rows, encode_batches
 from sources import PulsarDataSource
-from sources._columns import RowFormat, schema_of_source
-from sources._options import SourceOptions
-from sources._planning import Planner
-from sources._values import Mode, ValueFormat
 
 _MARKER: Final = "bench-reading"
 _VALUE_BYTES: Final = 100
@@ -58,8 +55,6 @@ INSIDE: Final = {
     "eos_metadata": '**eos**, `format("pulsar")`: all columns',
 }
 
-_RAW: Final = ValueFormat(None, None, Mode.FAILFAST)
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -73,47 +68,38 @@ class ReadyBatches(DataSource):
 
     def schema(self) -> StructType:
         """As the source's."""
-        return schema_of_source(_RAW, metadata=self.options["metadata"] == "true")
+        unused = {"serviceUrl": "pulsar://localhost:6650", "topic": "t"}
+        return PulsarDataSource({**unused, "metadata": self.options["metadata"]}).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of ``rows`` in ``tasks``."""
-        return _ReadyReader(schema.names, int(self.options["rows"]), int(self.options["tasks"]))
+        return _ReadyReader(schema, int(self.options["rows"]), int(self.options["tasks"]))
 
 
 class _ReadyReader(DataSourceReader):
-    def __init__(self, names: Sequence[str], rows: int, tasks: int) -> None:
-        self._names, self._rows, self._tasks = tuple(names), rows, tasks
+    def __init__(self, schema: StructType, rows: int, tasks: int) -> None:
+        self._schema, self._rows, self._tasks = schema, rows, tasks
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(index) for index in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        from eos.ids import TopicName
-
         count = _ENTRY_BYTES // _VALUE_BYTES
-        column = pa.array(np.zeros(count, "datetime64[ms]"), pa.timestamp("ms", "UTC"))
-        ready = {
-            "value": pa.array([bytes(_VALUE_BYTES)] * count),
-            "key": pa.array([b"k"] * count),
-            "publish_time": column,
-            "event_time": column,
-            "properties": pa.array([[]] * count, pa.map_(pa.string(), pa.string())),
-            "schema_version": pa.nulls(count, pa.binary()),
-            **{
-                name: pa.array(np.arange(count))
-                for name in ("ledger", "entry", "batch_index", "sequence_id")
-            },
-        }
-        form = RowFormat(_RAW, self._names)
-        batch = form.rows(pa.RecordBatch.from_pydict(ready), TopicName.parse("t"), _no_version)
+        schema = to_arrow_schema(self._schema)
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([_ready(field)] * count, field.type) for field in schema], schema=schema
+        )
         left = self._rows // self._tasks
         while left > 0:
             yield batch.slice(0, left)
             left -= count
 
 
-def _no_version(_: bytes) -> SchemaVersion:
-    raise AssertionError
+def _ready(field: pa.Field) -> object:
+    if field.name == "value":
+        return bytes(_VALUE_BYTES)
+    kinds = {pa.binary(): b"k", pa.string(): "persistent://public/default/t"}
+    return kinds.get(field.type, [] if pa.types.is_map(field.type) else 0)
 
 
 def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:
@@ -279,13 +265,17 @@ def planning(stage: Setting, rounds: int, tell: Callable[[str], None]) -> dict[s
 
 
 def _planning_ms(stage: Setting, topics: Sequence[str], rounds: int) -> dict[str, Any]:
-    options = SourceOptions(service_url=stage.broker.service_url, topics=",".join(topics))
-    planner = Planner(options)
+    given = {"serviceUrl": stage.broker.service_url, "topics": ",".join(topics)}
+    source = PulsarDataSource(given)
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
     try:
-        first_s = timed_s(lambda: planner.bounds(planner.partitions()))
-        seconds = [timed_s(lambda: planner.bounds(planner.partitions())) for _ in range(rounds)]
+        first_s = timed_s(lambda: reader.latestOffset(start, ReadAllAvailable()))
+        seconds = [
+            timed_s(lambda: reader.latestOffset(start, ReadAllAvailable())) for _ in range(rounds)
+        ]
     finally:
-        planner.close()
+        reader.stop()
     spread = Spread.of([1000 * second for second in seconds])
     return {"first_ms": round(1000 * first_s, 1), "ms": vars(spread)}
 
