@@ -29,10 +29,20 @@ class Checkpoint:
 
     def epochs_of_inputs(self, count: int) -> list[str | None]:
         """The epoch of each of the first ``count`` inputs; None: it is in none."""
-        epochs = self._numbers("offsets")
+        epochs = self.planned()
         ends = [self._end_of(epoch) for epoch in epochs]
         places = (bisect_left(ends, number + 1) for number in range(count))
         return [str(epochs[place]) if place < len(epochs) else None for place in places]
+
+    def planned(self) -> list[int]:
+        """The epochs that Spark has planned, in order; the last one may not be done."""
+        return self._numbers("offsets")
+
+    def sources_of(self, epoch: int) -> list[object]:
+        """Where each source of the query is at the end of an epoch; None: it had nothing yet."""
+        # "v1", Spark's own settings, then a line for each source.
+        _, _, *sources = (self._folder / "offsets" / str(epoch)).read_text().splitlines()
+        return [_parsed(source) for source in sources]
 
     def _numbers(self, name: str) -> list[int]:
         try:
@@ -43,10 +53,8 @@ class Checkpoint:
 
     def _end_of(self, epoch: int) -> int:
         """How many inputs are in this epoch and those before it."""
-        # "v1", Spark's own settings, then a line for each source; files are counted by logOffset,
-        # and `Job.input` takes one file with each count.
-        _, _, *sources = (self._folder / "offsets" / str(epoch)).read_text().splitlines()
-        for source in map(_parsed, sources):
+        # Files are counted by logOffset, and `Job.input` takes one file with each count.
+        for source in self.sources_of(epoch):
             if isinstance(source, dict) and "logOffset" in source:
                 return int(source["logOffset"]) + 1
         raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")

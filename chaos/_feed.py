@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from chaos._checkpoint import Checkpoint
-from chaos._records import release
+from chaos._inputs import Inputs
 from chaos.checker.history import Record
 from chaos.cluster.supervisor import DriverSupervisor
 from chaos.faults.nemesis import Nemesis
@@ -29,17 +28,23 @@ class Feed:
     ``given``: how many inputs were given out.
 
     Args:
-        inputs: the records of each input.
+        records: of each input.
+        inputs: how they are given out.
         minutes: give out no input after that; None: all of them.
     """
 
     def __init__(
-        self, job: Job, schedule: Schedule, inputs: list[list[Record]], minutes: float | None
+        self,
+        job: Job,
+        schedule: Schedule,
+        records: list[list[Record]],
+        inputs: Inputs,
+        minutes: float | None,
     ) -> None:
         self.given = 0
         self._job = job
-        self._checkpoint = Checkpoint(job.checkpoint)
         self._schedule = schedule
+        self._records = records
         self._inputs = inputs
         self._minutes = minutes
 
@@ -63,10 +68,10 @@ class Feed:
                 nemesis.stop()
             is_paced = nemesis.is_busy and time.monotonic() - given_at < _TRICKLE_S
             while self._may_give(done, end, nemesis) and not is_paced:
-                release(self._job, self._schedule, self.given, self._rows(self.given))
+                self._inputs.release(self.given, self._rows(self.given))
                 self.given, given_at = self.given + 1, time.monotonic()
                 is_paced = nemesis.is_busy
-            now = self._checkpoint.inputs_done()
+            now = self._inputs.done()
             if now < done:
                 done = now
             elif now > done:
@@ -80,8 +85,8 @@ class Feed:
 
     def _rows(self, number: int) -> list[Record]:
         """A query that keeps state gets each record twice, and has to know it the second time."""
-        again = self._inputs[number - 1] if self._job.shape == "stateful" and number else []
-        return [*again, *self._inputs[number]]
+        again = self._records[number - 1] if self._job.shape == "stateful" and number else []
+        return [*again, *self._records[number]]
 
     def _may_give(self, done: int, end: int, nemesis: Nemesis) -> bool:
         has_room = self.given < min(end, done + 1 + _AHEAD)

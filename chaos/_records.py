@@ -58,7 +58,7 @@ def release(job: Job, schedule: Schedule, number: int, records: list[Record]) ->
     values: list[str | None] = [text_of(r.id, padding(schedule.padding)) for r in records]
     keys = [record.key or None for record in records]
     # A key's records stay in one task; others are spread.
-    slots = [_slot(record) for record in records]
+    slots = [slot_of(record) for record in records]
     _release(job, f"input-{number:06}", _table(values, keys, slots), _FIRST_MTIME_S + number)
 
 
@@ -85,5 +85,6 @@ def _release(job: Job, name: str, table: pa.Table, mtime_s: int) -> None:
     draft.rename(target)
 
 
-def _slot(record: Record) -> int:
+def slot_of(record: Record) -> int:
+    """Those of a key have the same one, and others are spread."""
     return java_hash(record.key) if record.key else record.place

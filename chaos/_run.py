@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,9 +14,11 @@ from typing import Final
 
 from chaos._checkpoint import Checkpoint
 from chaos._feed import EPOCH_TIMEOUT_S, Feed
+from chaos._inputs import FileInputs, Inputs
 from chaos._record_text import padding, text_of
 from chaos._records import records_of
 from chaos._rows import read, shape_in, topics_of
+from chaos._topic_inputs import TopicInputs
 from chaos.checker.anomalies import Anomaly
 from chaos.checker.check import check
 from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
@@ -114,7 +116,7 @@ class ScheduleRun:
         self._topics = [
             f"{base}-partition-{n}" for base in bases for n in range(schedule.partitions)
         ]
-        self._inputs = records_of(schedule, *bases)
+        self._records = records_of(schedule, *bases)
         planned = [FAULTS[one.fault] for one in schedule.faults]
         self._refusals = [fault for fault in planned if fault.ends_with]
         self._earlier: dict[int, Decision] = {}
@@ -133,6 +135,7 @@ class ScheduleRun:
             habits=tuple(habit for one in self._conditions for habit in one.habits),
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             whole_rows=self._whole_rows,
+            input_topic=self._input_topic(name),
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
         )
         self._checkpoint = Checkpoint(self._job.checkpoint)
@@ -182,13 +185,14 @@ class ScheduleRun:
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
-            feed = Feed(job, self._schedule, self._inputs, self._minutes)
+            inputs = self._inputs_of(job)
+            feed = Feed(job, self._schedule, self._records, inputs, self._minutes)
             result.ended_by = self._feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
             result.met = {one.name: one.hit(target, log) for one in self._conditions}
             operations = (*supervisor.operations, *nemesis.operations())
-            settled = self._settled(result, target, observers, feed)
+            settled = self._settled(result, target, observers, self._input(inputs, feed.given))
         history = self._without_own_losses(replace(settled, operations=operations))
         result.history = history
         result.timing = timing_of(history, target)
@@ -223,7 +227,7 @@ class ScheduleRun:
         return ""
 
     def _settled(
-        self, result: Result, target: FaultTarget, observers: Observers, feed: Feed
+        self, result: Result, target: FaultTarget, observers: Observers, given: Iterable[Record]
     ) -> RunHistory:
         """All is healed and quiet: read everything, recover once more, read again."""
         fresh = observers.drain("fresh reader")
@@ -234,7 +238,7 @@ class ScheduleRun:
         except CommitLogError as error:  # what was read is judged all the same
             stuck.append(str(error))
         history = RunHistory(
-            records=tuple(self._input(feed.given)),
+            records=tuple(given),
             fresh=fresh,
             readers=observers.watched(fresh),
             noted=self._noted(),
@@ -275,11 +279,21 @@ class ScheduleRun:
         for name, what in self._policies.items():
             target.broker.admin("POST", f"{path}/{name}", what)
 
-    def _input(self, given: int) -> Iterator[Record]:
+    def _input_topic(self, name: str) -> str:
+        is_from_topic = any(one.has_input_topic for one in self._conditions)
+        return f"persistent://public/default/{name}-input" if is_from_topic else ""
+
+    def _inputs_of(self, job: Job) -> Inputs:
+        if job.input_topic:
+            return TopicInputs(job, self._schedule, self._broker)
+        return FileInputs(job, self._schedule)
+
+    def _input(self, inputs: Inputs, given: int) -> Iterator[Record]:
         """What was given out, with the epochs that Spark made of it."""
-        epochs = self._checkpoint.epochs_of_inputs(given)
-        for number, epoch in enumerate(epochs):
-            for record in self._inputs[number]:
+        epoch_of = inputs.epoch_of(given)
+        for records in self._records[:given]:
+            for record in records:
+                epoch = epoch_of(record)
                 given_as = record if epoch is None else record._replace(epoch=epoch)
                 yield given_as._replace(schema_version=self._shape_of(given_as))
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Workload = Callable[[SparkSession, "Job"], StreamingQuery]
 
 QueryShape = Literal["stream", "stateful", "notebook"]
+SLOT = "slot"
+READS_TOPIC = "chaos: from-topic:"
+INPUT_SUBSCRIPTION = "chaos-input"
 INPUT_SCHEMA = "value string, key string, slot int"
 
 
@@ -43,6 +46,7 @@ class Job:
         sink_id, commit_log: for a sink of eos.
         checkpoint: for the query; the same after a restart.
         input_dir: the harness puts the inputs here, a file each.
+        input_topic: it puts them there instead; "" where it does not.
         scratch_dir: for everything temporary of this driver.
         tasks: how many Spark tasks write an epoch.
         on_new_cluster: what the operator says to a driver that finds another cluster.
@@ -67,6 +71,7 @@ class Job:
     shape: QueryShape = "stream"
     table: str = ""
     whole_rows: bool = False
+    input_topic: str = ""
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,9 +81,29 @@ class Job:
         ``value`` has to arrive whole, as it is or within something. A key's records are in one
         task, in their order.
         """
+        if self.input_topic:
+            return self._from_topic(spark).repartition(self.tasks, SLOT).drop(SLOT)
         files = spark.readStream.schema(INPUT_SCHEMA).option("maxFilesPerTrigger", 1)
         # A shuffle, as most jobs have one: so that stages can be run again as well.
-        return files.parquet(self.input_dir).repartition(self.tasks, "slot").drop("slot")
+        return files.parquet(self.input_dir).repartition(self.tasks, SLOT).drop(SLOT)
+
+    def _from_topic(self, spark: SparkSession) -> DataFrame:
+        print(f"{READS_TOPIC} {self.input_topic}", flush=True)
+        messages = spark.readStream.format("pulsar").options(
+            serviceUrl=self.service_url,
+            topic=self.input_topic,
+            startingOffsets="earliest",
+            subscription=INPUT_SUBSCRIPTION,
+            requestTimeoutS=20,
+        )
+        columns = messages.schema(
+            "value binary, __key binary, __messageProperties map<string,string>"
+        )
+        return columns.load().selectExpr(
+            "CAST(value AS STRING) AS value",
+            "CAST(__key AS STRING) AS key",
+            f"CAST(__messageProperties['{SLOT}'] AS INT) AS {SLOT}",
+        )
 
     def to_json(self) -> str:
         """For the command line."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.faults import FAULTS, Fault
-from chaos.faults.conditions import CONDITIONS
+from chaos.faults.conditions import CONDITIONS, FROM_TOPIC
 from chaos.job import QueryShape
 from chaos.schedule import Planned, Schedule
 
@@ -91,6 +91,8 @@ def fits(fault: Fault, conditions: Sequence[str]) -> bool:
     """Whether there is something for the fault to hit, as the job is."""
     if any(fault.name in CONDITIONS[name].excludes for name in conditions):
         return False
+    if fault.needs_input_topic and not any(CONDITIONS[one].has_input_topic for one in conditions):
+        return False
     return not fault.shapes or shape_of(conditions) in fault.shapes
 
 
@@ -128,6 +130,7 @@ def only(*names: str, keyed: bool = True) -> Schedule:
     for name in names:  # a fault of one shape brings it along
         if not fits(FAULTS[name], conditions):
             conditions += tuple(n for n in FAULTS[name].shapes if n in CONDITIONS)
+            conditions += (FROM_TOPIC,) if FAULTS[name].needs_input_topic else ()
     faults = tuple(
         Planned(name, QUIET_EPOCHS + n * GAP_EPOCHS, 0.0, 2.0) for n, name in enumerate(names)
     )

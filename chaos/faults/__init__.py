@@ -12,6 +12,7 @@ from chaos.faults import _network as network
 from chaos.faults import _receipts as receipts
 from chaos.faults import _rival as rival
 from chaos.faults import _rows as rows
+from chaos.faults import _source as source
 from chaos.faults import _spark as spark
 from chaos.faults import _steps as steps
 from chaos.faults import _strangers as strangers
@@ -37,6 +38,7 @@ FAULTS: Final[dict[str, Fault]] = {
         steps,
         user,
         strangers,
+        source,
     )
     for fault in room.FAULTS
 }

@@ -28,6 +28,7 @@ HitPart = Literal[
     "input",
     "user",
     "stranger",
+    "source",
 ]
 
 QUERIES: Final[frozenset[QueryShape]] = frozenset({"stream", "stateful"})
@@ -61,6 +62,7 @@ class Fault:
         wipes_all: what others wrote to the cluster is gone, too.
         needs_keyless: it needs a topic with partitions that no key leads to.
         shapes: of the jobs that it can hit; empty: all.
+        needs_input_topic: it hits the topic that the job reads.
         needs_own: only the harness's own workload has what it takes.
     """
 
@@ -75,6 +77,7 @@ class Fault:
     needs_keyless: bool = False
     shapes: frozenset[QueryShape] = frozenset()
     needs_own: bool = False
+    needs_input_topic: bool = False
 
     @property
     def summary(self) -> str:

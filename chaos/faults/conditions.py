@@ -16,11 +16,11 @@ from typing import Final, Literal
 from chaos._habits import HABITS, said
 from chaos.cluster.driver_log import DriverLog
 from chaos.cluster.target import FaultTarget
-from chaos.job import QueryShape
+from chaos.job import READS_TOPIC, QueryShape
 from eos.errors import EosError
 from eos.ids import TopicName
 
-Group = Literal["query", "user", "spark", "namespace", "output"]
+Group = Literal["query", "user", "spark", "namespace", "output", "input"]
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _HDFS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -28,6 +28,8 @@ _CREATION: Final = "autoTopicCreation"
 _STATE: Final = "spark.sql.streaming.stateStore"
 _CREATE: Final = re.compile(r"Create it: pulsar-admin topics create (\S+)")
 _POLL_S: Final = 0.5
+
+FROM_TOPIC: Final = "from-topic"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Condition:
         policies: of the topic's namespace, each with what is sent to the admin API.
         has_admin_url: whether the sink is told of the admin API.
         has_table: each epoch goes to a Delta table as well, all or nothing.
+        has_input_topic: the inputs come by a topic, and the source of eos reads it.
         has_whole_rows: the workload writes rows under a schema (``chaos._rows``).
         excludes: faults that have nothing to hit then.
         operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
@@ -56,6 +59,7 @@ class Condition:
     policies: Mapping[str, object] = field(default_factory=dict)
     has_admin_url: bool = True
     has_table: bool = False
+    has_input_topic: bool = False
     has_whole_rows: bool = False
     excludes: tuple[str, ...] = ()
     operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
@@ -182,6 +186,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
             said("whole-rows"),
             has_whole_rows=True,
             excludes=("schema-changed",),
+        ),
+        Condition(
+            FROM_TOPIC,
+            "input",
+            'the inputs come by a topic, in transactions, and format("pulsar") reads it',
+            READS_TOPIC,
+            has_input_topic=True,
+            excludes=("null-value", "large-value", "checkpoint-rewound"),
         ),
         Condition(
             "partitioned-topics",

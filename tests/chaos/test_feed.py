@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chaos._feed import Feed
+from chaos._inputs import FileInputs
 from chaos.job import Job
 from chaos.planning import only
 
@@ -37,7 +38,8 @@ def feed_in(folder: Path) -> Feed:
     for name in ("offsets", "commits"):
         (folder / name).mkdir()
     job = Job("m:f", "", "", "t", "s", "", str(folder), str(folder / "input"), "")
-    return Feed(job, replace(only("deaf"), epochs=2), [[], []], None)
+    schedule = replace(only("deaf"), epochs=2)
+    return Feed(job, schedule, [[], []], FileInputs(job, schedule), None)
 
 
 def noted(folder: Path, *epochs: int) -> None:

@@ -1,0 +1,151 @@
+"""Inputs that come from a topic, each in a transaction; now and then there is an aborted one.
+
+The harness writes past the proxy, and has to write each input once by itself, also when the broker
+dies meanwhile: what is in doubt is looked for in the topic before it is sent again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from chaos._checkpoint import Checkpoint
+from chaos._record_text import id_in, padding, text_of
+from chaos._records import slot_of
+from chaos.checker.history import Record
+from chaos.job import SLOT, Job
+from chaos.schedule import Schedule
+from eos.client import PulsarClient
+from eos.errors import EosError, RequestTimeout
+from eos.ids import EntryPlace, TopicName
+from eos.standalone import PulsarStandalone
+
+KEYED_PARTITIONS: Final = 2
+"""The first ones, to which records with a key go: more may be added, and a key has to stay."""
+_TTL_S: Final = 15.0
+_TRIES: Final = 20
+_PAUSE_S: Final = 1.0
+_ABORTED_EVERY: Final = 3
+_EARLIEST: Final = "earliest"
+
+
+class TopicInputs:
+    """Sends inputs to ``job.input_topic``, which it makes."""
+
+    def __init__(self, job: Job, schedule: Schedule, broker: PulsarStandalone) -> None:
+        self._topic = TopicName.parse(job.input_topic)
+        self._filler = padding(schedule.padding)
+        self._broker = broker
+        self._checkpoint = Checkpoint(job.checkpoint)
+        self._ends: list[dict[str, EntryPlace]] = []
+        self._places: dict[str, tuple[str, EntryPlace]] = {}
+        path = f"/v2/{job.input_topic.replace('://', '/')}/partitions"
+        broker.admin("PUT", path, KEYED_PARTITIONS)
+
+    def release(self, number: int, records: list[Record]) -> None:
+        """See ``Inputs``.
+
+        Raises:
+            EosError: the topic can't be written for a long while.
+        """
+        for attempt in range(_TRIES):
+            try:
+                with PulsarClient(self._broker.service_url, timeout_s=10) as client:
+                    places = self._known(client, records) if attempt else {}
+                    if not places and records:
+                        places = self._send(client, number, records)
+                break
+            except (EosError, OSError):
+                if attempt == _TRIES - 1:
+                    raise
+                time.sleep(_PAUSE_S)
+        self._places = places | self._places  # a query with state gets some a second time
+        ends: dict[str, EntryPlace] = {}
+        for topic, place in places.values():
+            ends[topic] = max(place, ends.get(topic, place))
+        self._ends.append(ends)
+
+    def _send(
+        self, client: PulsarClient, number: int, records: list[Record]
+    ) -> dict[str, tuple[str, EntryPlace]]:
+        count = client.partition_count(str(self._topic))
+        producers = client.producers([str(one) for one in self._topic.partitions(count)])
+        if number % _ABORTED_EVERY == 0:
+            aborted = client.transaction(timeout_s=_TTL_S)
+            for producer in producers:
+                producer.send(b"of an aborted transaction", txn=aborted)
+            aborted.abort()
+        sent = []
+        with client.transaction(timeout_s=_TTL_S) as txn:
+            for record in records:
+                slot = slot_of(record)
+                producer = producers[slot % (KEYED_PARTITIONS if record.key else count)]
+                future = producer.send(
+                    text_of(record.id, self._filler).encode(),
+                    txn=txn,
+                    key=record.key or None,
+                    properties={SLOT: str(slot)},
+                )
+                sent.append((record.id, producer.topic, future))
+        return {name: (topic, future.result().place) for name, topic, future in sent}
+
+    def _known(
+        self, client: PulsarClient, records: Iterable[Record]
+    ) -> dict[str, tuple[str, EntryPlace]]:
+        """The places of the records, when they are in the topic: all are, or none."""
+        time.sleep(_TTL_S)  # by then the transaction is over, whatever became of it
+        wanted = {record.id for record in records}
+        found = {}
+        count = client.partition_count(str(self._topic))
+        for topic in self._topic.partitions(count):
+            with client.reader(str(topic), columns=("value", "ledger", "entry")) as reader:
+                for batch in reader.read_to(reader.last_id):
+                    for row in batch.to_pylist():
+                        name = id_in(row["value"])
+                        if name in wanted:
+                            found[name] = (str(topic), (row["ledger"], row["entry"]))
+        if found and found.keys() != wanted:
+            raise RequestTimeout("Not all of an input is readable yet.")
+        return found
+
+    def done(self) -> int:
+        """See ``Inputs``."""
+        noted = self._checkpoint.noted()
+        if not noted:
+            return 0
+        ends = {name: _place(one["to"]) for name, one in self._spans(noted[-1]).items()}
+        number = 0
+        for wanted in self._ends:
+            if not all(place < ends.get(name, (0, 0)) for name, place in wanted.items()):
+                break
+            number += 1
+        return number
+
+    def epoch_of(self, given: int) -> Callable[[Record], str | None]:  # noqa: ARG002
+        """See ``Inputs``."""
+        spans = {str(epoch): self._spans(epoch) for epoch in self._checkpoint.planned()}
+
+        def find(record: Record) -> str | None:
+            topic, place = self._places[record.id]
+            for epoch, by_name in spans.items():
+                span = by_name.get(topic)
+                if span and _place(span["from"]) <= place < _place(span["to"]):
+                    return epoch
+            return None
+
+        return find
+
+    def _spans(self, epoch: int) -> dict[str, Any]:
+        for source in self._checkpoint.sources_of(epoch):
+            if isinstance(source, dict) and "partitions" in source:
+                spans: dict[str, Any] = source["partitions"]
+                return spans
+        raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+
+
+def _place(text: str) -> EntryPlace:
+    if text == _EARLIEST:
+        return 0, 0
+    ledger, entry = text.split(":")
+    return int(ledger), int(entry)

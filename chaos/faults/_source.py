@@ -1,0 +1,175 @@
+"""Faults of the topic that the job reads, and of those who read it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from chaos.cluster.processes import kill_all
+from chaos.cluster.proxy import FrameAction
+from chaos.cluster.target import FaultTarget, path_of
+from chaos.faults._fault import Act, Fault, Proof, pids
+from chaos.job import INPUT_SUBSCRIPTION
+from eos.client import PulsarClient
+from eos.errors import EosError
+from eos.ids import TopicName
+from eos.wire import commands
+
+_ABORTED_ENTRIES: Final = 3000
+_TTL_S: Final = 30.0
+_OF_NOBODY: Final = b"of a transaction that nobody commits"
+
+
+def _partitions(target: FaultTarget) -> list[str]:
+    """The exact topics of the input."""
+    topic = TopicName.parse(target.job.input_topic)
+    found = target.broker.admin("GET", f"{path_of(str(topic))}/partitions")
+    return [str(one) for one in topic.partitions(int(found["partitions"]))]
+
+
+def _unload(target: FaultTarget) -> str:
+    for topic in _partitions(target):
+        target.broker.admin("PUT", f"{path_of(topic)}/unload")
+    return target.job.input_topic
+
+
+def _kill_workers(target: FaultTarget) -> str:
+    victims = target.supervisor.current.workers()
+    kill_all(victims)
+    return pids(victims)
+
+
+def _kill_executor(target: FaultTarget) -> str:
+    victims = target.supervisor.current.executors()[:1]
+    kill_all(victims)
+    return pids(victims)
+
+
+def _kill_broker(target: FaultTarget) -> str:
+    pid = target.broker.pid
+    target.broker.kill()
+    return f"pid {pid}"
+
+
+def _while_reading(
+    hit: Callable[[FaultTarget], str], action: FrameAction = FrameAction.PASS) -> Act:
+    """``hit`` when an entry passes on its way to a reader, which gets it as ``action`` says."""
+
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        proof = Proof(fired=threading.Event())
+        once = threading.Lock()
+
+        def rule(_: commands.Deliver) -> FrameAction:
+            if not once.acquire(blocking=False):
+                return FrameAction.PASS
+            proof.hit = hit(target)
+            assert proof.fired is not None
+            proof.fired.set()
+            return action
+
+        try:
+            with target.proxy.fault(commands.Deliver, rule):
+                yield proof
+        finally:
+            target.heal_broker()
+
+    return act
+
+
+@contextmanager
+def _trimmed(target: FaultTarget) -> Iterator[Proof]:
+    """What nothing keeps is deleted: the query's subscription keeps what it has still to read."""
+    for topic in _partitions(target):
+        target.broker.admin("PUT", f"{path_of(topic)}/unload")
+        target.broker.admin("POST", f"{path_of(topic)}/trim")
+    yield Proof(target.job.input_topic)
+
+
+@contextmanager
+def _partition_added(target: FaultTarget) -> Iterator[Proof]:
+    count = len(_partitions(target)) + 1
+    target.broker.admin("POST", f"{path_of(target.job.input_topic)}/partitions", count)
+    yield Proof(f"{count} partitions")
+
+
+@contextmanager
+def _unsubscribed(target: FaultTarget) -> Iterator[Proof]:
+    removed = 0
+    for topic in _partitions(target):
+        with suppress(EosError):  # of a partition that nobody has read yet
+            path = f"{path_of(topic)}/subscription/{INPUT_SUBSCRIPTION}?force=true"
+            target.broker.admin("DELETE", path)
+            removed += 1
+    yield Proof(f"{removed} subscriptions" if removed else "")
+
+
+@contextmanager
+def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
+    """Readers stop before it until the broker ends it."""
+    with PulsarClient(target.broker.service_url) as client:
+        txn = client.transaction(timeout_s=_TTL_S)
+        for producer in client.producers(_partitions(target), txn=txn):
+            producer.send(_OF_NOBODY, txn=txn).result(timeout=_TTL_S)
+        yield Proof(f"transaction {txn.id}")
+
+
+@contextmanager
+def _large_abort(target: FaultTarget) -> Iterator[Proof]:
+    with PulsarClient(target.broker.service_url) as client:
+        txn = client.transaction(timeout_s=_TTL_S)
+        (producer, *_) = client.producers(_partitions(target), txn=txn)
+        for sent in [producer.send(_OF_NOBODY, txn=txn) for _ in range(_ABORTED_ENTRIES)]:
+            sent.result(timeout=_TTL_S)
+        txn.abort()
+        yield Proof(f"{_ABORTED_ENTRIES} entries")
+
+
+def _fault(name: str, text: str, act: Act, *, is_survived: bool = False) -> Fault:
+    return Fault(name, "source", text, act, is_survived, needs_input_topic=True, needs_own=True)
+
+
+FAULTS: Final = (
+    _fault(
+        "input-unloaded",
+        "the input topic is unloaded while it is read",
+        _while_reading(_unload),
+        is_survived=True,
+    ),
+    _fault(
+        "input-cut",
+        "an entry is cut in its middle on its way to a reader",
+        _while_reading(lambda _: "an entry", FrameAction.CUT_WITHIN),
+        is_survived=True,
+    ),
+    _fault(
+        "worker-kill-at-read",
+        "SIGKILL of all Python workers with the first entry that they get",
+        _while_reading(_kill_workers),
+    ),
+    _fault(
+        "executor-kill-at-read",
+        "SIGKILL of an executor with the first entry that it gets",
+        _while_reading(_kill_executor),
+    ),
+    _fault(
+        "broker-kill-at-read",
+        "SIGKILL of the broker with the first entry that it delivers",
+        _while_reading(_kill_broker),
+    ),
+    _fault("input-trimmed", "what nothing keeps of the input topic is deleted", _trimmed),
+    _fault("input-partition-added", "the input topic gets a partition more", _partition_added),
+    _fault("input-unsubscribed", "the query's subscription is removed", _unsubscribed),
+    _fault(
+        "input-open-transaction",
+        "a transaction in the input topic stays open until it expires",
+        _open_transaction,
+    ),
+    _fault(
+        "input-large-abort",
+        "a transaction of 3,000 entries in the input topic is aborted",
+        _large_abort,
+    ),
+)
