@@ -68,70 +68,121 @@ _PROMOTIONS: Final = {
 _DTYPES: Final = {"float": "<f4", "double": "<f8"}
 
 
-def resolve(writer: AvroType, reader: AvroType, path: str = "") -> Node:
+def resolve(writer: AvroType, reader: AvroType) -> Node:
     """How data of ``writer`` are read as ``reader``, which holds no record in itself.
 
     Raises:
         IncompatibleSchema: they can't be; the field is named.
     """
-    if isinstance(writer, Union):
-        return _from_union(writer, reader, path)
-    if isinstance(reader, Union):
+    return _Resolver().resolve(writer, reader, "")
+
+
+class _Resolver:
+    """Remembers what it has found: the branches of unions may hold the same types many times."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[AvroType, AvroType, str], Node | IncompatibleSchema] = {}
+
+    def resolve(self, writer: AvroType, reader: AvroType, path: str) -> Node:
+        key = (writer, reader, path)
+        if key not in self._known:
+            try:
+                self._known[key] = self._resolve(writer, reader, path)
+            except IncompatibleSchema as error:
+                self._known[key] = error
+        found = self._known[key]
+        if isinstance(found, IncompatibleSchema):
+            raise found
+        return found
+
+    def _resolve(self, writer: AvroType, reader: AvroType, path: str) -> Node:
+        if isinstance(writer, Union):
+            return self._from_union(writer, reader, path)
+        if isinstance(reader, Union):
+            if writer == NULL and reader.null_index is not None:
+                return DefaultNode(pa.nulls(1, arrow_type(reader)))
+            if len(members(reader)) < 2:
+                return self._branch(writer, reader, path).node
+            return MemberNode(arrow_type(reader), self._branch(writer, reader, path))
+        match writer, reader:
+            case RecordOf(), RecordOf():
+                return self._record(writer, reader, path)
+            case ListOf(items), ListOf(wanted):
+                item = self.resolve(items, wanted, f"{path}[]")
+                return ListNode(f"{path}[]", arrow_type(reader), _sized(items, path), item)
+            case MapOf(), MapOf():
+                return self._map(writer, reader, path)
+            case Enum(symbols=symbols), Enum(symbols=known, default=default):
+                return EnumNode(path, tuple(one if one in known else default for one in symbols))
+        return _scalar(writer, reader, path)
+
+    def _record(self, writer: RecordOf, reader: RecordOf, path: str) -> Node:
+        written = {field.name: field for field in writer.fields}
+        places: dict[str, int] = {}
+        steps: list[tuple[int | None, Node]] = []
+        for number, field in enumerate(reader.fields):
+            known = (name for name in (field.name, *field.aliases) if name in written)
+            name = next((name for name in known if name not in places), None)
+            if name is None:
+                steps.append((number, self._default(field, f"{path}.{field.name}")))
+            else:
+                places[name] = number
+        for field in writer.fields:
+            where, place = f"{path}.{field.name}", places.get(field.name)
+            if place is None:
+                steps.append((None, SkipNode(field.type, where)))
+            else:
+                steps.append((place, self.resolve(field.type, reader.fields[place].type, where)))
+        return RecordNode(arrow_type(reader), tuple(steps))
+
+    def _default(self, field: Field, path: str) -> Node:
+        if field.default is NO_DEFAULT:
+            raise IncompatibleSchema(
+                f"The field {path.lstrip('.')!r} is not in what was written, and the reader's "
+                "schema has no default for it."
+            )
+        data = encode_default(field.type, field.default, path)
+        cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
+        return DefaultNode(self.resolve(field.type, field.type, path).read(cursor, None))
+
+    def _map(self, writer: MapOf, reader: MapOf, path: str) -> Node:
+        kind, inner = arrow_type(reader), f"{path}{{}}"
+        key = KeyNode(BlobNode(inner, pa.string()))
+        value = self.resolve(writer.values, reader.values, inner)
+        pair = RecordNode(pa.struct([kind.key_field, kind.item_field]), ((0, key), (1, value)))
+        return ListNode(inner, kind, pair_of(writer), pair)
+
+    def _from_union(self, writer: Union, reader: AvroType, path: str) -> Node:
+        branches: list[Branch | None] = []
+        for one in writer.branches:
+            try:
+                branches.append(self._branch(one, reader, path))
+            except IncompatibleSchema:
+                branches.append(None)
+        values = [
+            found for one, found in zip(writer.branches, branches, strict=True) if one != NULL
+        ]
+        if all(found is None for found in values or branches):
+            raise _refusal(writer, reader, path)
+        many = isinstance(reader, Union) and len(members(reader)) > 1
+        return UnionNode(path, arrow_type(reader), many, tuple(branches))
+
+    def _branch(self, writer: AvroType, reader: AvroType, path: str) -> Branch:
+        """How what is no union is read by ``reader``, which may be one."""
+        if not isinstance(reader, Union):
+            return Branch(0, self.resolve(writer, reader, path))
         if writer == NULL and reader.null_index is not None:
-            return DefaultNode(pa.nulls(1, arrow_type(reader)))
-        if len(members(reader)) < 2:
-            return _branch(writer, reader, path).node
-        return MemberNode(arrow_type(reader), _branch(writer, reader, path))
-    match writer, reader:
-        case RecordOf(), RecordOf():
-            return _record(writer, reader, path)
-        case ListOf(items), ListOf(wanted):
-            item = resolve(items, wanted, f"{path}[]")
-            return ListNode(f"{path}[]", arrow_type(reader), _sized(items, path), item)
-        case MapOf(), MapOf():
-            return _map(writer, reader, path)
-        case Enum(symbols=symbols), Enum(symbols=known, default=default):
-            return EnumNode(path, tuple(one if one in known else default for one in symbols))
-    return _scalar(writer, reader, path)
-
-
-def _record(writer: RecordOf, reader: RecordOf, path: str) -> Node:
-    written = {field.name: field for field in writer.fields}
-    places: dict[str, int] = {}
-    steps: list[tuple[int | None, Node]] = []
-    for number, field in enumerate(reader.fields):
-        known = (name for name in (field.name, *field.aliases) if name in written)
-        name = next((name for name in known if name not in places), None)
-        if name is None:
-            steps.append((number, _default(field, f"{path}.{field.name}")))
-        else:
-            places[name] = number
-    for field in writer.fields:
-        where, place = f"{path}.{field.name}", places.get(field.name)
-        if place is None:
-            steps.append((None, SkipNode(field.type, where)))
-        else:
-            steps.append((place, resolve(field.type, reader.fields[place].type, where)))
-    return RecordNode(arrow_type(reader), tuple(steps))
-
-
-def _default(field: Field, path: str) -> Node:
-    if field.default is NO_DEFAULT:
-        raise IncompatibleSchema(
-            f"The field {path.lstrip('.')!r} is not in what was written, and the reader's schema "
-            "has no default for it."
-        )
-    data = encode_default(field.type, field.default, path)
-    cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
-    return DefaultNode(resolve(field.type, field.type, path).read(cursor, None))
-
-
-def _map(writer: MapOf, reader: MapOf, path: str) -> Node:
-    kind, inner = arrow_type(reader), f"{path}{{}}"
-    key = KeyNode(BlobNode(inner, pa.string()))
-    value = resolve(writer.values, reader.values, inner)
-    pair = RecordNode(pa.struct([kind.key_field, kind.item_field]), ((0, key), (1, value)))
-    return ListNode(inner, kind, pair_of(writer), pair)
+            return Branch(NULL_MEMBER, NullNode(path))
+        found = list(enumerate(members(reader)))
+        reason: IncompatibleSchema | None = None
+        for number, member in sorted(found, key=lambda one: _distance(writer, one[1])):
+            try:
+                return Branch(number, self.resolve(writer, member, path))
+            except IncompatibleSchema as error:
+                reason = error
+        if len(found) == 1 and reason is not None:
+            raise reason
+        raise _refusal(writer, reader, path)
 
 
 def _sized(items: AvroType, path: str) -> AvroType:
@@ -142,38 +193,6 @@ def _sized(items: AvroType, path: str) -> AvroType:
             hint="Give a schema of your own, without that field.",
         )
     return items
-
-
-def _from_union(writer: Union, reader: AvroType, path: str) -> Node:
-    branches: list[Branch | None] = []
-    for one in writer.branches:
-        try:
-            branches.append(_branch(one, reader, path))
-        except IncompatibleSchema:
-            branches.append(None)
-    values = [found for one, found in zip(writer.branches, branches, strict=True) if one != NULL]
-    if all(found is None for found in values or branches):
-        raise _refusal(writer, reader, path)
-    many = isinstance(reader, Union) and len(members(reader)) > 1
-    return UnionNode(path, arrow_type(reader), many, tuple(branches))
-
-
-def _branch(writer: AvroType, reader: AvroType, path: str) -> Branch:
-    """How what is no union is read by ``reader``, which may be one."""
-    if not isinstance(reader, Union):
-        return Branch(0, resolve(writer, reader, path))
-    if writer == NULL and reader.null_index is not None:
-        return Branch(NULL_MEMBER, NullNode(path))
-    found = list(enumerate(members(reader)))
-    reason: IncompatibleSchema | None = None
-    for number, member in sorted(found, key=lambda one: _distance(writer, one[1])):
-        try:
-            return Branch(number, resolve(writer, member, path))
-        except IncompatibleSchema as error:
-            reason = error
-    if len(found) == 1 and reason is not None:
-        raise reason
-    raise _refusal(writer, reader, path)
 
 
 def _distance(writer: AvroType, member: AvroType) -> int:

@@ -426,3 +426,19 @@ def test_many_chunks_are_one_column():
     assert failures.rows.tolist() == [3, 60]
     assert found[61] == "x" * (61 % 7)
     assert decoded("string", [])[0] == []
+
+
+@pytest.mark.parametrize("leaf", ["int", "string"])
+def test_a_writers_types_that_stand_in_many_branches_are_resolved_once(leaf):
+    """Else each level would double the work: the writer's schema may be anybody's."""
+    writer: Any = leaf
+    reader: Any = "long"
+    for level in range(40):
+        one, other = (record(has("f", writer)) | {"name": f"{name}{level}"} for name in "ab")
+        other["fields"][0]["type"] = f"a{level - 1}" if level else leaf
+        writer, reader = [one, other], record(has("f", reader)) | {"name": f"r{level}"}
+    if leaf == "string":
+        with pytest.raises(IncompatibleSchema):
+            decoder(writer, reader)
+    else:
+        assert decoded(writer, [None], reader)[0] == [None]
