@@ -96,13 +96,15 @@ class Job:
             subscription=INPUT_SUBSCRIPTION,
             requestTimeoutS=20,
         )
-        columns = messages.schema(
-            "value binary, __key binary, __messageProperties map<string,string>"
-        )
-        return columns.load().selectExpr(
-            "CAST(value AS STRING) AS value",
-            "CAST(__key AS STRING) AS key",
-            f"CAST(__messageProperties['{SLOT}'] AS INT) AS {SLOT}",
+        wanted = "value binary, __key binary, __messageProperties map<string,string>"
+        return (
+            messages.schema(wanted)
+            .load()
+            .selectExpr(
+                "CAST(value AS STRING) AS value",
+                "CAST(__key AS STRING) AS key",
+                f"CAST(__messageProperties['{SLOT}'] AS INT) AS {SLOT}",
+            )
         )
 
     def to_json(self) -> str:

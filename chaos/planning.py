@@ -84,7 +84,8 @@ def clash(one: str, other: str) -> bool:
     """Whether two conditions can't hold together."""
     groups = {CONDITIONS[one].group, CONDITIONS[other].group}
     # A notebook has no foreachBatch function with habits.
-    return len(groups) == 1 or ("notebook" in (one, other) and "user" in groups)
+    # And it takes its inputs from files.
+    return len(groups) == 1 or ("notebook" in (one, other) and bool(groups & {"user", "input"}))
 
 
 def fits(fault: Fault, conditions: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from eos.errors import ProtocolError
 from eos.transport.address import parse_service_url
 from eos.wire import commands
-from eos.wire.frames import FrameDecoder, encode_frame
+from eos.wire.frames import Delivery, FrameDecoder, encode_frame
 from eos.wire.messages import WireMessage
 
 
@@ -240,7 +240,8 @@ class FaultProxy:
         except ProtocolError:  # some other client's dialect
             target.send(frame)
             return True
-        verdict = self._judge(command, towards)
+        judged = command.command if isinstance(command, Delivery) else command
+        verdict = self._judge(judged, towards)
         if isinstance(verdict, Hold):
             time.sleep(verdict.seconds)
             verdict = FrameAction.PASS

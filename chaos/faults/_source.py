@@ -54,7 +54,8 @@ def _kill_broker(target: FaultTarget) -> str:
 
 
 def _while_reading(
-    hit: Callable[[FaultTarget], str], action: FrameAction = FrameAction.PASS) -> Act:
+    hit: Callable[[FaultTarget], str], action: FrameAction = FrameAction.PASS
+) -> Act:
     """``hit`` when an entry passes on its way to a reader, which gets it as ``action`` says."""
 
     @contextmanager
@@ -62,8 +63,9 @@ def _while_reading(
         proof = Proof(fired=threading.Event())
         once = threading.Lock()
 
-        def rule(_: commands.Deliver) -> FrameAction:
-            if not once.acquire(blocking=False):
+        def rule(entry: commands.Deliver) -> FrameAction:
+            is_input = entry.message_id.partition >= 0  # receipts come from no partition
+            if not is_input or not once.acquire(blocking=False):
                 return FrameAction.PASS
             proof.hit = hit(target)
             assert proof.fired is not None

@@ -1,0 +1,90 @@
+"""Inputs by a topic: each is there once, whatever the broker answered, and in the right epoch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from chaos._record_text import id_in
+from chaos._records import records_of
+from chaos._topic_inputs import TopicInputs
+from chaos.job import Job
+from chaos.planning import only
+from eos.client import Transaction
+from eos.errors import RequestTimeout
+
+SCHEDULE = replace(only("deaf"), rows=20)
+
+
+@pytest.fixture
+def job(name, tmp_path):
+    topic = f"persistent://public/default/{name}"
+    paths = {"checkpoint": str(tmp_path), "input_dir": "", "scratch_dir": ""}
+    return Job("m:f", "", "", "t", "s", "", **paths, input_topic=topic)
+
+
+@pytest.fixture
+def inputs(job, pulsar_standalone):
+    return TopicInputs(job, SCHEDULE, pulsar_standalone)
+
+
+def ids_in(client, topic):
+    found = []
+    for number in range(2):
+        with client.reader(f"{topic}-partition-{number}") as reader:
+            for batch in reader.read_to(reader.last_id):
+                found += [id_in(value) for value in batch.column(0).to_pylist()]
+    return sorted(map(str, found))
+
+
+def test_each_record_is_there_once_and_nothing_else(inputs, job, client):
+    records = records_of(SCHEDULE, "t")
+    for number, one in enumerate(records[:5]):
+        inputs.release(number, one)
+    assert ids_in(client, job.input_topic) == sorted(r.id for one in records[:5] for r in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_input_in_doubt_is_looked_for_before_it_is_sent_again(
+    inputs, job, client, monkeypatch, is_committed
+):
+    commit, doubts = Transaction.commit, [RequestTimeout("no answer")]
+
+    def in_doubt(txn: Transaction) -> None:
+        if not doubts or is_committed:
+            commit(txn)
+        if doubts:
+            raise doubts.pop()
+
+    monkeypatch.setattr(Transaction, "commit", in_doubt)
+    (records, *_) = records_of(SCHEDULE, "t")
+    inputs.release(0, records)
+    monkeypatch.undo()
+    assert ids_in(client, job.input_topic) == sorted(record.id for record in records)
+
+
+def test_inputs_are_in_the_epochs_whose_spans_hold_them(inputs, job, tmp_path):
+    first, second, *_ = records_of(SCHEDULE, "t")
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    ends = [{}]
+    for number, records in enumerate((first, second)):
+        inputs.release(number, records)
+        ends.append({name: f"{at[0]}:{at[1] + 1}" for name, at in inputs._ends[number].items()})
+        spans = {
+            name: {"from": ends[-2].get(name, "earliest"), "to": to}
+            for name, to in ends[-1].items()
+        }
+        offset = json.dumps({"partitions": spans, "version": 1})
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{offset}\n")
+    assert inputs.done() == 0
+    (tmp_path / "commits" / "0").touch()
+    assert inputs.done() == 1
+    epoch_of = inputs.epoch_of(2)
+    assert {epoch_of(record) for record in first} == {"0"}
+    assert {epoch_of(record) for record in second} == {"1"}
+    (tmp_path / "offsets" / "1").unlink()
+    assert {inputs.epoch_of(2)(record) for record in second} == {None}
