@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -122,6 +122,25 @@ class BatchingProducer:
             EosError: the producer or the transaction is unusable. The transaction lacks this
                 message now, and is poisoned.
         """
+        future, send_full = self.gather(value, txn, key, event_time_ms, properties)
+        if send_full is not None:
+            send_full()
+        return future
+
+    def gather(
+        self,
+        value: bytes | None,
+        txn: Transaction | None,
+        key: str | bytes | None,
+        event_time_ms: int | None,
+        properties: Mapping[str, str] | None,
+    ) -> tuple[MessageFuture, Callable[[], None] | None]:
+        """``send`` that never waits. What it returns besides the future sends what is full, and
+        may wait: call it, from any thread.
+
+        Raises:
+            EosError: as ``send``.
+        """
         try:
             message, size_bytes = checked(
                 value, key, event_time_ms, properties, self._max_message_bytes
@@ -148,13 +167,12 @@ class BatchingProducer:
             )
             if is_full:
                 self._open = None
+        send_it = partial(self._send_waiting, batch)
         if is_full:
-            self._send_waiting(batch)
-        elif is_first:
-            self._clock.call_after(
-                self._limits.linger_ms / 1000, partial(self._send_waiting, batch)
-            )
-        return future
+            return future, send_it
+        if is_first:
+            self._clock.call_after(self._limits.linger_ms / 1000, send_it)
+        return future, None
 
     def _check(self, txn: Transaction | None, *, is_first: bool) -> None:
         # Under the lock, which a commit takes after it has shut the door: it finds this message
