@@ -6,7 +6,7 @@ messages is; until then it stands here which of them are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eos.errors import InputError, Retriable
@@ -139,8 +139,21 @@ def _not_waiting(message_id: MessageId) -> Retriable:
     )
 
 
-def messages_of(entry: Entry, delivery: Delivery) -> list[ReceivedMessage]:
-    """The messages in ``entry``, which came with ``delivery``."""
+def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
+    """The indexes of the messages of ``entry`` that nobody has acknowledged.
+
+    Others may have, by index in the batch (``acknowledgmentAtBatchIndexLevelEnabled``). The broker
+    does not count what is acknowledged for permits (``Consumer.sendMessages``).
+    """
+    words = delivery.command.ack_set
+    if not words:
+        return range(entry.num_messages)
+    count = min(entry.num_messages, 64 * len(words))
+    return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
+
+
+def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> list[ReceivedMessage]:
+    """The messages in ``entry``, which came with ``delivery``, at the indexes ``wanted``."""
     is_batch = entry.metadata.num_messages_in_batch is not None
     return [
         ReceivedMessage(
@@ -153,4 +166,5 @@ def messages_of(entry: Entry, delivery: Delivery) -> list[ReceivedMessage]:
             redelivery_count=delivery.command.redelivery_count,
         )
         for index, message in enumerate(entry.messages())
+        if index in wanted
     ]
