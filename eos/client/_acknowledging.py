@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from eos.client._transaction import Transaction
+from eos.client._unacknowledged import GivenEntry
 from eos.errors import ConnectionLost, EosError, InputError, broker_error
 from eos.ids import EntryPlace
 from eos.transport.connection import Connection
@@ -78,7 +79,7 @@ def ids_of(places: Iterable[EntryPlace]) -> tuple[commands.MessageIdData, ...]:
 
 def ack_of(
     consumer_id: int,
-    places: Iterable[EntryPlace],
+    entries: Iterable[GivenEntry],
     how: commands.AckType,
     txn: Transaction | None,
     request_id: int,
@@ -87,7 +88,7 @@ def ack_of(
     return commands.Ack(
         consumer_id=consumer_id,
         ack_type=how,
-        message_ids=ids_of(places),
+        message_ids=tuple(one.as_acknowledged(in_transaction=txn is not None) for one in entries),
         txnid_least=None if txn is None else txn.id.least,
         txnid_most=None if txn is None else txn.id.most,
         request_id=request_id,

@@ -194,7 +194,8 @@ class Consumer:
         self._spend(len(wanted))
         if not is_stale:
             messages = messages_of(entry, delivery, wanted)
-            self._given.add(place, [message.id.batch_index for message in messages])
+            indexes = [message.id.batch_index for message in messages]
+            self._given.add(place, indexes, entry.num_messages)
             self._ready.extend(messages)
         return True
 
@@ -256,9 +257,9 @@ class Consumer:
                 else:
                     steps = self._given.steps(ids, owner)
                 connection = self._connection
-            places = sorted(entry.place for entry, left in steps if not left)
-            if places:
-                named = places[-1:] if how is AckType.CUMULATIVE else places
+            whole = sorted((one for one, left in steps if not left), key=lambda one: one.place)
+            if whole:
+                named = whole[-1:] if how is AckType.CUMULATIVE else whole
                 try:
                     send_ack(
                         connection,
@@ -370,14 +371,14 @@ class Consumer:
     def on_delivery(self, delivery: Delivery) -> None:
         """Keep the entry until it is received."""
         with self._changed:
-            command = delivery.command
+            command, queue = delivery.command, self._queue
             if command.consumer_id != self._id or self._connection is None:
                 return
             is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
-            self._queue.put(delivery, is_old=is_old, is_ordered=self._kind in _ORDERED)
-            if self._queue.is_beyond_permits:
+            queue.put(delivery, is_old=is_old, is_ordered=self._kind in _ORDERED)
+            if queue.is_beyond_permits:
                 self._end(ProtocolError(f"More of {self.topic} came than were asked for."))
-            elif self._queue.is_overfull:
+            elif queue.is_overfull:
                 self._end(None)
             self._changed.notify_all()
 
