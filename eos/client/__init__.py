@@ -1,5 +1,6 @@
 """A blocking Pulsar client that writes in transactions and reads entries; useful without Spark."""
 
+from eos.client._batching import BatchingProducer
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
@@ -12,6 +13,7 @@ from eos.client.producer import Producer
 from eos.wire.batch import Entry
 
 __all__ = [
+    "BatchingProducer",
     "Bounds",
     "Consumer",
     "Entry",

@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable, Iterable
 
 from eos.client._transaction import Transaction
-from eos.errors import EosError, InputError
+from eos.client._unacknowledged import GivenEntry
+from eos.errors import ConnectionLost, EosError, InputError, broker_error
 from eos.ids import EntryPlace
+from eos.transport.connection import Connection
+from eos.wire import commands
 
 
 class AckedInTransaction:
@@ -67,3 +70,46 @@ class AckedInTransaction:
         if self.begun:
             self._redeliver(tuple(self.begun))
             self.begun.clear()
+
+
+def ids_of(places: Iterable[EntryPlace]) -> tuple[commands.MessageIdData, ...]:
+    """Whole entries, as the broker names them."""
+    return tuple(commands.MessageIdData(ledger=ledger, entry=entry) for ledger, entry in places)
+
+
+def ack_of(
+    consumer_id: int,
+    entries: Iterable[GivenEntry],
+    how: commands.AckType,
+    txn: Transaction | None,
+    request_id: int,
+) -> commands.Ack:
+    """ACK of whole entries, in ``txn`` or in none."""
+    return commands.Ack(
+        consumer_id=consumer_id,
+        ack_type=how,
+        message_ids=tuple(one.as_acknowledged(in_transaction=txn is not None) for one in entries),
+        txnid_least=None if txn is None else txn.id.least,
+        txnid_most=None if txn is None else txn.id.most,
+        request_id=request_id,
+    )
+
+
+def send_ack(
+    connection: Connection | None,
+    make: Callable[[int], commands.Ack],
+    *,
+    timeout_s: float,
+    doing: str,
+) -> None:
+    """ACK, and wait for the answer.
+
+    Raises:
+        ConnectionLost: there is no connection.
+        EosError: the broker refuses, or does not answer.
+    """
+    if connection is None:
+        raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
+    answer = connection.request(make, commands.AckResponse, timeout_s=timeout_s, doing=doing)
+    if answer.error is not None:
+        raise broker_error(answer.error, answer.message, doing=doing)

@@ -8,14 +8,17 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
+from eos.client._batching import BatchingProducer, BatchLimits
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_reader import EntryReader
+from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
+from eos.client._opening import Opening
 from eos.client._reader import Reader
 from eos.client._subscriptions import DurableConsumer
 from eos.client._tail import Tail
@@ -28,8 +31,6 @@ from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.security import Security
 from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
 from eos.wire.decoding import checked_columns
-
-_OPENED_AT_ONCE: Final = 32
 
 
 class PulsarClient:
@@ -66,9 +67,7 @@ class PulsarClient:
             if not value > 0:
                 raise ConfigurationError(f"{name}={value!r}: it must be above zero.")
         self._timeout_s = timeout_s
-        self._budget = Budget(max_pending_bytes)
         # Ids count in a connection; unique in the client, so that none is ever used again there.
-        self._producer_ids = itertools.count()
         self._consumer_ids = itertools.count()
         # One object for each transaction: what ends or poisons it here holds for all who joined.
         self._transactions: weakref.WeakValueDictionary[TxnId, Transaction]
@@ -76,6 +75,8 @@ class PulsarClient:
         self._transactions_lock = threading.Lock()
         self.lookup = Lookup(service_url, security or Security(), timeout_s=timeout_s)
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
+        self._opening = Opening(self.lookup, Budget(max_pending_bytes))
+        self._clock = LingerClock()
 
     def partition_count(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
@@ -113,12 +114,35 @@ class PulsarClient:
             TopicNotFound: there is no such topic, and ``create`` is not set.
             ConfigurationError: the topic is partitioned and no partition is named.
         """
-        parsed = TopicName.parse(topic)
-        if create and parsed.partition_index is None:
-            self._check_unpartitioned(parsed, create=True)
-        else:
-            self._check_exists([parsed])
-        return self._open_producer(parsed)
+        return self._opening.open_one(topic, self._timeout_s, create=create)
+
+    def batching_producer(
+        self,
+        topic: str,
+        *,
+        create: bool = False,
+        linger_ms: float = 1.0,
+        max_batch_messages: int = 1000,
+        max_batch_bytes: int = 128 * 1024,
+        hashing: Literal["java", "murmur3"] = "java",
+        batching: Literal["by_size", "by_key"] = "by_size",
+    ) -> BatchingProducer:
+        """A producer that gathers messages, on ``topic``: all partitions of it, where it has any.
+
+        Args:
+            create: as ``producer``.
+            linger_ms: how long a message may wait for others.
+            max_batch_messages, max_batch_bytes: what an entry holds at most, before compression.
+            hashing: how a key chooses its partition: as with the Java client, or murmur3.
+            batching: ``by_key``: entries of one key each, for ``key_shared`` consumers.
+
+        Raises:
+            TopicNotFound: there is no such topic, and ``create`` is not set.
+            ConfigurationError: an option is out of its range.
+        """
+        limits = BatchLimits(linger_ms, max_batch_messages, max_batch_bytes, hashing, batching)
+        producers = self._opening.open_topic(topic, self._timeout_s, create=create)
+        return BatchingProducer(str(TopicName.parse(topic)), producers, limits, self._clock)
 
     def create_unpartitioned(self, topic: str) -> None:
         """Let the broker create ``topic``, unpartitioned, when it does not exist.
@@ -129,7 +153,7 @@ class PulsarClient:
         Raises:
             TopicNotFound: the broker does not let clients create topics there.
         """
-        self._open_producer(TopicName.parse(topic)).close()
+        self._opening.open(TopicName.parse(topic), None, self._timeout_s).close()
 
     def producers(
         self,
@@ -150,71 +174,16 @@ class PulsarClient:
             TransactionExpired: as ``Transaction.register``; then none is left open either.
         """
         if txn is None or not topics:
-            return self._open_producers(topics, schema)
+            return self._opening.open_all(topics, schema, self._timeout_s)
         with ThreadPoolExecutor(1) as pool:
             registering = pool.submit(txn.register, topics)
-            opened = self._open_producers(topics, schema)
+            opened = self._opening.open_all(topics, schema, self._timeout_s)
         failure = registering.exception()
         if failure is not None:
             for producer in opened:
                 producer.abandon()
             raise failure
         return opened
-
-    def _open_producers(self, topics: Sequence[str], schema: SchemaInfo | None) -> list[Producer]:
-        parsed = [TopicName.parse(topic) for topic in topics]
-        self._check_exists(parsed)
-        if len(parsed) < 2:
-            return [self._open_producer(topic, schema) for topic in parsed]
-        with ThreadPoolExecutor(min(len(parsed), _OPENED_AT_ONCE)) as pool:
-            opening = [pool.submit(self._open_producer, topic, schema) for topic in parsed]
-            wait(opening, return_when=FIRST_EXCEPTION)
-            pool.shutdown(cancel_futures=True)
-        ended = [one for one in opening if not one.cancelled()]
-        failures = [error for one in ended if (error := one.exception()) is not None]
-        if failures:
-            for one in ended:
-                if one.exception() is None:
-                    one.result().abandon()
-            raise failures[0]
-        return [one.result() for one in opening]
-
-    def _open_producer(self, topic: TopicName, schema: SchemaInfo | None = None) -> Producer:
-        name = str(topic)
-        producer = Producer(
-            self.lookup.broker_of(name),
-            name,
-            next(self._producer_ids),
-            timeout_s=self._timeout_s,
-            budget=self._budget,
-        )
-        producer.open(schema)
-        return producer
-
-    def _check_exists(self, topics: Sequence[TopicName]) -> None:
-        """PRODUCER would create what is missing. One question for all partitions of a topic."""
-        partitions = [topic for topic in topics if topic.partition_index is not None]
-        counts = {base: self._maybe_count(base) for base in {topic.base for topic in partitions}}
-        for topic in topics:
-            if topic.partition_index is None:
-                self._check_unpartitioned(topic, create=False)
-            elif topic.partition_index >= counts[topic.base]:
-                # A topic by itself, with a name like a partition's?
-                self.lookup.partition_count(topic)
-
-    def _maybe_count(self, topic: TopicName) -> int:
-        try:
-            return self.lookup.partition_count(topic)
-        except TopicNotFound:
-            return 0
-
-    def _check_unpartitioned(self, topic: TopicName, *, create: bool) -> None:
-        count = self.lookup.partition_count(topic, create=create)
-        if count:
-            # The broker would take the base name, and nobody would ever read what was sent.
-            raise ConfigurationError(
-                f"{topic} has {count} partitions: name one, {topic.partition(0)} for example."
-            )
 
     def reader(
         self,
@@ -382,6 +351,7 @@ class PulsarClient:
         It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
         """
         self.lookup.close()
+        self._clock.stop()
 
     def __enter__(self) -> Self:
         return self

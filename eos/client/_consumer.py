@@ -10,21 +10,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from eos.client._acknowledging import AckedInTransaction
+from eos.client._acknowledging import AckedInTransaction, ack_of, ids_of, send_ack
+from eos.client._deliveries import Deliveries, place_of
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import closing, subscribe
 from eos.client._transaction import Transaction, poisoning
-from eos.client._unacknowledged import AckStep, ReceivedMessage, Unacknowledged, messages_of
-from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, broker_error
+from eos.client._unacknowledged import (
+    AckStep,
+    ReceivedMessage,
+    Unacknowledged,
+    messages_of,
+    wanted_of,
+)
+from eos.errors import (
+    ConfigurationError,
+    EosError,
+    Fatal,
+    ProtocolError,
+)
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.batch import Entry
-from eos.wire.commands import AckType, MessageIdData, SubscriptionType
+from eos.wire.commands import AckType, SubscriptionType
 from eos.wire.frames import Delivery
-
-PERMITS: Final = 1000
-"""How many messages the broker may have under way to us."""
 
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 Acknowledged = ReceivedMessage | MessageId
@@ -64,11 +73,10 @@ class Consumer:
         self._changed = threading.Condition()
         # Under the condition:
         self._connection: Connection | None = None
-        self._queue: deque[Delivery] = deque()
+        self._queue = Deliveries()
         self._ready: deque[ReceivedMessage] = deque()
-        self._stale = 0  # how many at the queue's front come again
         self._epoch = 0
-        self._owed = 0
+        self._failure: EosError | None = None
         self._given = Unacknowledged()
         self._closed = False
 
@@ -84,7 +92,8 @@ class Consumer:
         with self._changed:
             # Never one that was used before: what is still under way to that one is dropped.
             self._id = next(self._consumer_ids)
-            self._connection, self._owed = connection, 0
+            self._connection = connection
+            self._queue = Deliveries(self._queue.entry_bytes_max)
         try:
             connection.listen_to_consumer(self._id, self)
             subscribe(
@@ -97,7 +106,8 @@ class Consumer:
             connection.forget_consumer(self._id)
             self._lose()
             raise
-        connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=PERMITS))
+        with self._changed:
+            self._permit()
 
     def _subscribe_command(self, request_id: int) -> commands.Subscribe:
         is_keyed = self._kind is SubscriptionType.KEY_SHARED
@@ -123,8 +133,9 @@ class Consumer:
         Subscribing again, where that is needed, may take the client's ``timeout_s`` besides.
 
         Raises:
-            ProtocolError: an entry can't be read. The next call goes on behind it, and
-                ``acknowledge`` with its id passes over it for good.
+            ProtocolError: an entry can't be read: the next call goes on behind it, and
+                ``acknowledge`` with its id passes over it for good. Or the broker sent more than
+                it may: the next call subscribes again.
             EosError: the topic can't be read any more.
         """
         deadline = time.monotonic() + timeout_s
@@ -134,6 +145,9 @@ class Consumer:
                     raise Fatal(f"The consumer of {self.subscription} on {self.topic} is closed.")
                 if self._ready:
                     return self._ready.popleft()
+                if self._failure is not None:
+                    failure, self._failure = self._failure, None
+                    raise failure
                 is_lost = self._connection is None
                 if not is_lost and not self._take() and not self._ready:
                     left_s = deadline - time.monotonic()
@@ -167,25 +181,33 @@ class Consumer:
         """Decode the next entry that waits; whether there was one."""
         if not self._queue:
             return False
-        delivery = self._queue.popleft()
-        is_stale = self._stale > 0
-        self._stale = max(0, self._stale - 1)
-        place = delivery.command.message_id.message_id().place
+        delivery, is_stale = self._queue.take()
+        place = place_of(delivery)
         if not is_stale:
             self._given.add(place, (-1,))  # one that can't be read can be acknowledged
-        entry = Entry.of(delivery)
-        self._permit(entry.num_messages)
+        try:
+            entry = Entry.of(delivery)
+        except ProtocolError:
+            self._spend(delivery.claimed_messages())
+            raise
+        wanted = wanted_of(entry, delivery)
+        self._spend(len(wanted))
         if not is_stale:
-            messages = messages_of(entry, delivery)
-            self._given.add(place, [message.id.batch_index for message in messages])
+            messages = messages_of(entry, delivery, wanted)
+            indexes = [message.id.batch_index for message in messages]
+            self._given.add(place, indexes, entry.num_messages)
             self._ready.extend(messages)
         return True
 
-    def _permit(self, count: int) -> None:
-        self._owed += count
-        if self._owed >= PERMITS // 2 and self._connection is not None:
-            owed, self._owed = self._owed, 0
-            self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=owed))
+    def _spend(self, num_messages: int) -> None:
+        self._queue.spend(num_messages)
+        self._permit()
+
+    def _permit(self) -> None:
+        connection = self._connection
+        permits = self._queue.grant() if connection is not None else 0
+        if connection is not None and permits:
+            connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=permits))
 
     def _open_again(self) -> None:
         from eos.retry import attempts  # late: executors have no tenacity
@@ -235,11 +257,16 @@ class Consumer:
                 else:
                     steps = self._given.steps(ids, owner)
                 connection = self._connection
-            places = sorted(entry.place for entry, left in steps if not left)
-            if places:
-                named = places[-1:] if how is AckType.CUMULATIVE else places
+            whole = sorted((one for one, left in steps if not left), key=lambda one: one.place)
+            if whole:
+                named = whole[-1:] if how is AckType.CUMULATIVE else whole
                 try:
-                    self._send_ack(connection, named, how, txn)
+                    send_ack(
+                        connection,
+                        lambda request_id: ack_of(self._id, named, how, txn, request_id),
+                        timeout_s=self._timeout_s,
+                        doing=f"Acknowledging in {self.subscription} of {self.topic}",
+                    )
                 except EosError as error:
                     if acked is not None:
                         acked.failure = error
@@ -269,32 +296,6 @@ class Consumer:
         txn.check()
         return acked
 
-    def _send_ack(
-        self,
-        connection: Connection | None,
-        places: list[EntryPlace],
-        how: AckType,
-        txn: Transaction | None,
-    ) -> None:
-        doing = f"Acknowledging in {self.subscription} of {self.topic}"
-        if connection is None:
-            raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
-        answer = connection.request(
-            lambda request_id: commands.Ack(
-                consumer_id=self._id,
-                ack_type=how,
-                message_ids=_ids(places),
-                txnid_least=None if txn is None else txn.id.least,
-                txnid_most=None if txn is None else txn.id.most,
-                request_id=request_id,
-            ),
-            commands.AckResponse,
-            timeout_s=self._timeout_s,
-            doing=doing,
-        )
-        if answer.error is not None:
-            raise broker_error(answer.error, answer.message, doing=doing)
-
     # --- again, and the end -----------------------------------------------------------------
 
     def redeliver(self, messages: Iterable[Acknowledged] | None = None) -> None:
@@ -315,12 +316,12 @@ class Consumer:
             )
             if is_ordered:
                 self._epoch += 1
-                self._stale = len(self._queue)
+                self._queue.all_come_again()
                 self._given.clear()
             self._given.forget(again)
             epoch = self._epoch if is_ordered else None
         if connection is not None and (again or is_ordered):
-            ids = () if is_ordered else _ids(again)
+            ids = () if is_ordered else ids_of(again)
             connection.notify(
                 lambda _: commands.RedeliverUnacknowledged(
                     consumer_id=self._id, message_ids=ids, consumer_epoch=epoch
@@ -359,8 +360,8 @@ class Consumer:
 
     def _lose(self) -> None:
         with self._changed:
-            self._connection, self._stale = None, 0
-            self._queue.clear()
+            self._connection = None
+            self._queue = Deliveries(self._queue.entry_bytes_max)
             self._ready.clear()
             self._given.clear()
             self._changed.notify_all()
@@ -370,29 +371,30 @@ class Consumer:
     def on_delivery(self, delivery: Delivery) -> None:
         """Keep the entry until it is received."""
         with self._changed:
-            command, waiting = delivery.command, self._queue
-            if command.consumer_id != self._id:
+            command, queue = delivery.command, self._queue
+            if command.consumer_id != self._id or self._connection is None:
                 return
             is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
-            place = command.message_id.message_id().place
-            if self._kind in _ORDERED and waiting and place <= _place(waiting[-1]):
-                self._stale = len(waiting)  # the broker begins again, after an aborted transaction
-            waiting.append(delivery)
-            self._stale = len(waiting) if is_old else self._stale
+            queue.put(delivery, is_old=is_old, is_ordered=self._kind in _ORDERED)
+            if queue.is_beyond_permits:
+                self._end(ProtocolError(f"More of {self.topic} came than were asked for."))
+            elif queue.is_overfull:
+                self._end(None)
             self._changed.notify_all()
+
+    def _end(self, failure: EosError | None) -> None:
+        """Give up what waits; it comes again to the next one that subscribes."""
+        connection = self._connection
+        self._lose()
+        self._failure = failure
+        if connection is not None:
+            connection.forget_consumer(self._id)
+            connection.notify(closing(self._id))
 
     def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
         """The consumer or its connection ended without our doing."""
         self._lose()
 
 
-def _place(delivery: Delivery) -> EntryPlace:
-    return delivery.command.message_id.message_id().place
-
-
 def _id_of(one: Acknowledged) -> MessageId:
     return one.id if isinstance(one, ReceivedMessage) else one
-
-
-def _ids(places: Iterable[EntryPlace]) -> tuple[MessageIdData, ...]:
-    return tuple(MessageIdData(ledger=ledger, entry=entry) for ledger, entry in places)

@@ -8,11 +8,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from eos.client._settling import settle_all
 from eos.client.coordinators import Coordinators
 from eos.errors import (
     BrokerNotReady,
@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 END_DEADLINE_S: Final = 60.0
 
-_CLOSED_AT_ONCE: Final = 64
 _CLOCK_TOLERANCE_S: Final = 1.0
 _REPEATED: Final = (Retriable, Indeterminate, ProtocolError, NotAllowed, TopicNotFound)
 _REFUSALS: Final = (Unauthorized, TransactionsDisabled, ConfigurationError)
@@ -74,6 +73,16 @@ class TransactionWriter(Protocol):
         """``txn`` has ended."""
 
 
+class TransactionGatherer(Protocol):
+    """A producer in which messages wait for others, some of them of a transaction."""
+
+    def send_lingering(self) -> None:
+        """Send all that waits; raises no ``EosError``."""
+
+    def drop_lingering(self, txn: Transaction, reason: EosError) -> None:
+        """End what waits in ``txn`` unsent."""
+
+
 class Transaction:
     """An open transaction. Made by ``PulsarClient.transaction`` (begun here, ended here) or
     ``PulsarClient.join`` (begun elsewhere). Whoever began it is the one to end it.
@@ -95,6 +104,8 @@ class Transaction:
         self._registered: set[str] = set()
         self._subscriptions: set[tuple[str, str]] = set()
         self._producers: set[TransactionWriter] = set()
+        self._gatherers: set[TransactionGatherer] = set()
+        self._is_ending = False
         self._poison: EosError | None = None
         self._state = _State.OPEN
         self._doubtful = False
@@ -141,6 +152,18 @@ class Transaction:
         self.register([producer.topic])
         with self._lock:
             self._producers.add(producer)
+
+    def admit_lingering(self, gatherer: TransactionGatherer) -> None:
+        """A message of this transaction is about to wait in ``gatherer``, whose lock is held.
+
+        Raises:
+            EosError: as ``check``.
+        """
+        with self._lock:
+            self._check_locked()
+            if self._is_ending:
+                raise Fatal(f"Transaction {self.id} is ending.", hint="Use another transaction.")
+            self._gatherers.add(gatherer)
 
     def enlist_subscription(self, acks: TransactionWriter, subscription: str) -> None:
         """``acks`` is about to acknowledge messages of ``subscription`` in this transaction.
@@ -192,6 +215,7 @@ class Transaction:
             Indeterminate: it may be committed or not: no answer came, or somebody else ended it.
             Fatal: it was committed before, or another thread is about to.
         """
+        self._send_lingering()
         with self._registering, self._lock:  # a registration that is under way comes first
             self._check_ended_locked()
             self._state = _State.FLUSHING
@@ -220,6 +244,14 @@ class Transaction:
             self._set(_State.COMMITTED)
         else:
             self._raise_ended_before()
+
+    def _send_lingering(self) -> None:
+        """Send what waits for others. Behind it nothing of this transaction waits any more."""
+        with self._lock:
+            self._is_ending = True
+            gatherers = list(self._gatherers)
+        for gatherer in gatherers:
+            gatherer.send_lingering()
 
     def _check_ended_locked(self) -> None:
         if self._poison is not None and self._state is _State.OPEN:
@@ -261,7 +293,13 @@ class Transaction:
 
         Whoever began the transaction elsewhere may abort it then. At most two time-outs.
         """
-        _settle(self._snapshot(), self._coordinators.timeout_s)
+        with self._lock:
+            gatherers = list(self._gatherers)
+        for gatherer in gatherers:
+            gatherer.drop_lingering(
+                self, TransactionPoisoned(f"Transaction {self.id} was ended before this was sent.")
+            )
+        settle_all(self._snapshot(), self._coordinators.timeout_s)
 
     def _set(self, state: _State) -> None:
         with self._lock:
@@ -345,29 +383,3 @@ def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
     )
     error.__cause__ = reason
     return error
-
-
-def _settle(producers: Iterable[TransactionWriter], timeout_s: float) -> None:
-    """Wait until nothing of ``producers`` is under way: two time-outs at most, for all together.
-
-    An abort that overtook the first send to a fresh partition would leave the partition's readers
-    pinned by it (measured). So first all acknowledgements are waited for; and a producer that
-    failed, or whose acknowledgements do not come, is closed at the broker, which answers when all
-    that it took before is stored. Silent: an abort comes next, and has to go out anyway.
-    """
-    deadline = time.monotonic() + timeout_s
-    failed = [producer for producer in producers if not _is_flushed(producer, deadline)]
-    if not failed:
-        return
-    deadline = time.monotonic() + timeout_s
-    with ThreadPoolExecutor(min(len(failed), _CLOSED_AT_ONCE)) as pool:
-        for producer in failed:
-            pool.submit(producer.close_failed, deadline)
-
-
-def _is_flushed(producer: TransactionWriter, deadline: float) -> bool:
-    try:
-        producer.flush(deadline)
-    except EosError:
-        return False
-    return True

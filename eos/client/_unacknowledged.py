@@ -6,12 +6,14 @@ messages is; until then it stands here which of them are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eos.errors import InputError, Retriable
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.wire.batch import Entry
+from eos.wire.commands import MessageIdData
 from eos.wire.frames import Delivery
 
 
@@ -44,12 +46,30 @@ class GivenEntry:
     Attributes:
         remaining: their batch indexes; -1 in an entry that is no batch.
         owner: in which transaction others were; None: in none.
+        num_messages: how many the entry has.
+        of_others: those that others had acknowledged before it came.
     """
 
     place: EntryPlace
     remaining: frozenset[int]
     owner: TxnId | None = None
     is_begun: bool = False
+    num_messages: int = 1
+    of_others: frozenset[int] = frozenset()
+
+    def as_acknowledged(self, *, in_transaction: bool) -> MessageIdData:
+        """How an ACK names it. In a transaction it conflicts with what others have acknowledged
+        unless that is left out: a bit for each message, set in those that are not meant.
+        """
+        ledger, number = self.place
+        if not (in_transaction and self.of_others):
+            return MessageIdData(ledger=ledger, entry=number)
+        bits = sum(1 << index for index in self.of_others)
+        size = 8 * (max(self.of_others) // 64 + 1)
+        words = struct.unpack(f"<{size // 8}q", bits.to_bytes(size, "little"))
+        return MessageIdData(
+            ledger=ledger, entry=number, ack_set=words, batch_size=self.num_messages
+        )
 
 
 AckStep = tuple[GivenEntry, frozenset[int]]
@@ -67,9 +87,11 @@ class Unacknowledged:
         """Of all entries that were given and are not acknowledged."""
         return list(self._entries)
 
-    def add(self, place: EntryPlace, indexes: Iterable[int]) -> None:
-        """The entry has been delivered, maybe again: all of it is to be acknowledged."""
-        self._entries[place] = GivenEntry(place, frozenset(indexes))
+    def add(self, place: EntryPlace, indexes: Iterable[int], num_messages: int = 1) -> None:
+        """An entry was given, with the messages of these indexes, of so many that it has."""
+        given = frozenset(indexes)
+        others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
+        self._entries[place] = GivenEntry(place, given, num_messages=num_messages, of_others=others)
 
     def clear(self) -> None:
         """All of it will be delivered again."""
@@ -139,8 +161,21 @@ def _not_waiting(message_id: MessageId) -> Retriable:
     )
 
 
-def messages_of(entry: Entry, delivery: Delivery) -> list[ReceivedMessage]:
-    """The messages in ``entry``, which came with ``delivery``."""
+def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
+    """The indexes of the messages of ``entry`` that nobody has acknowledged.
+
+    Others may have, by index in the batch (``acknowledgmentAtBatchIndexLevelEnabled``). The broker
+    does not count what is acknowledged for permits (``Consumer.sendMessages``).
+    """
+    words = delivery.command.ack_set
+    if not words:
+        return range(entry.num_messages)
+    count = min(entry.num_messages, 64 * len(words))
+    return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
+
+
+def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> list[ReceivedMessage]:
+    """The messages in ``entry``, which came with ``delivery``, at the indexes ``wanted``."""
     is_batch = entry.metadata.num_messages_in_batch is not None
     return [
         ReceivedMessage(
@@ -153,4 +188,5 @@ def messages_of(entry: Entry, delivery: Delivery) -> list[ReceivedMessage]:
             redelivery_count=delivery.command.redelivery_count,
         )
         for index, message in enumerate(entry.messages())
+        if index in wanted
     ]

@@ -74,6 +74,15 @@ class Producer:
         """Whether it can still send: neither failed nor closed."""
         return self._window.is_open
 
+    def check(self) -> None:
+        """Raise why it is not usable; nothing when it is.
+
+        Raises:
+            EosError: what made it fail; ``Fatal`` when it is closed.
+        """
+        with self._window.lock:
+            self._window.check()
+
     def open(self, schema: commands.SchemaInfo | None = None) -> None:
         """PRODUCER; the broker chooses the name.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pulsar
 import pytest
 
 from eos.client import Consumer, PulsarClient
@@ -145,3 +146,34 @@ def test_all_up_to_a_message_is_acknowledged_at_once(client, name):
         assert rest(consumer) == [3]
         with pytest.raises(ConfigurationError, match="one by one"):
             consumer.acknowledge_cumulative(messages[3])
+
+
+def test_what_a_plain_client_acknowledged_in_a_batch_is_not_given_again(
+    client, name, pulsar_standalone
+):
+    producer = client.producer(name, create=True)
+    client.consumer(name, "s", type="shared").close()
+    producer.send_many([Message(b"%d" % n) for n in range(5)])
+    producer.flush()
+    plain = pulsar.Client(pulsar_standalone.service_url)
+    other = plain.subscribe(
+        name, "s", consumer_type=pulsar.ConsumerType.Shared, batch_index_ack_enabled=True
+    )
+    for message in [other.receive(timeout_millis=10_000) for _ in range(3)]:
+        other.acknowledge(message)
+    other.close()
+    plain.close()
+    with client.consumer(name, "s", type="shared") as consumer:
+        messages = consumer.receive_batch(10, timeout_s=10)
+        if len(messages) == 5:
+            pytest.skip("this broker keeps no acknowledgements by batch index")
+        assert [one.value for one in messages] == [b"3", b"4"]
+        aborted = client.transaction()
+        consumer.acknowledge(messages, txn=aborted)
+        aborted.abort()
+        messages = [consumer.receive(10), consumer.receive(10)]
+        assert [one.value for one in messages] == [b"3", b"4"]
+        with client.transaction() as txn:
+            consumer.acknowledge(messages, txn=txn)
+    with client.consumer(name, "s", type="shared") as consumer:
+        assert rest(consumer) == []

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
+
 import pytest
 
 from eos.client import PulsarClient
-from eos.errors import EosError, ProtocolError, Retriable
+from eos.errors import EosError, ProtocolError, RequestTimeout, Retriable, TransactionPoisoned
 from eos.wire import commands
-from eos.wire.frames import FrameDecoder
+from eos.wire.batch import Message, encode_batches, rows_from_messages
+from eos.wire.frames import FrameDecoder, encode_frame
 from tests.client.test_entry_reader_faults import TOPIC, Broker, plain, sending
 from tests.transport.scripted import wait_until
+from tests.wire.entries import body, frame, metadata
 
 
 def test_an_acknowledgement_that_is_refused_is_an_error_and_can_be_repeated():
@@ -57,3 +62,162 @@ def test_what_is_under_way_to_an_earlier_consumer_is_dropped():
             consumer.on_delivery(delivery)
         assert consumer.receive(5).value == b"%d" % second
         assert consumer.receive(0.2) is None
+
+
+def test_more_entries_than_were_permitted_are_an_error_and_the_next_call_subscribes_again(
+    monkeypatch,
+):
+    monkeypatch.setattr("eos.client._deliveries.PERMITS", 5)
+    broker = Broker(sending(*range(6)))
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        wait_until(lambda: consumer._connection is None)
+        with pytest.raises(ProtocolError, match="were asked for"):
+            consumer.receive(5)
+        assert consumer.receive(0.2) is None
+        assert len(broker.of(commands.Subscribe)) == 2
+        assert broker.of(commands.CloseConsumer)
+
+
+def permits(broker: Broker) -> int:
+    return sum(flow.permits for flow in broker.of(commands.Flow))
+
+
+def test_what_is_taken_is_permitted_again_and_what_is_damaged_too():
+    def deliver(peer, consumer_id):
+        meta = metadata(num_messages_in_batch=3)
+        for number in range(8):
+            peer.sock.sendall(frame(consumer_id, number, body(meta, b"x"))[:-1] + b"y")
+
+    broker = Broker(deliver)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        for _ in range(8):
+            with pytest.raises(ProtocolError):
+                consumer.receive(5)
+        wait_until(lambda: permits(broker) >= 8 + 3 * 8)
+
+
+def test_large_entries_are_permitted_few_at_a_time(monkeypatch):
+    monkeypatch.setattr("eos.client._deliveries.QUEUE_BYTES", 1000)
+
+    def deliver(peer, consumer_id):
+        large = body(metadata(), b"x" * 400)
+        peer.sock.sendall(b"".join(frame(consumer_id, number, large) for number in range(8)))
+
+    broker = Broker(deliver)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        for taken in range(1, 9):
+            assert consumer.receive(5)
+            assert permits(broker) - taken <= 8 - min(taken, 6)
+        wait_until(lambda: permits(broker) == 8 + 2)
+
+
+def test_far_too_many_bytes_at_once_make_it_subscribe_again_and_ask_for_less(monkeypatch):
+    monkeypatch.setattr("eos.client._deliveries.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("eos.client._deliveries.QUEUE_BYTES_MAX", 4000)
+
+    def deliver(peer, consumer_id):
+        large = body(metadata(), b"x" * 900)
+        peer.sock.sendall(b"".join(frame(consumer_id, number, large) for number in range(8)))
+
+    broker = Broker(deliver)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        wait_until(lambda: consumer._connection is None)
+        assert consumer.receive(0.2) is None
+        assert [flow.permits for flow in broker.of(commands.Flow)] == [8, 1]
+
+
+def test_what_others_have_acknowledged_in_an_entry_is_not_given_again():
+    def deliver(peer, consumer_id):
+        batch = next(
+            iter(encode_batches(rows_from_messages([Message(b"%d" % n) for n in range(70)])))
+        )
+        meta = metadata(num_messages_in_batch=70, uncompressed_size=batch.uncompressed_bytes)
+        command = commands.Deliver(
+            consumer_id=consumer_id,
+            message_id=commands.MessageIdData(ledger=7, entry=1),
+            ack_set=(-(2**63) + 2, 0b100000),  # of 0 to 69 there remain 1, 63 and 69
+        )
+        content = body(meta, bytes(batch.payload))
+        simple = encode_frame(command)
+        peer.sock.sendall(struct.pack(">I", len(simple) - 4 + len(content)) + simple[4:] + content)
+
+    broker = Broker(deliver)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s", type="shared")
+        messages = consumer.receive_batch(100, 5)
+        assert [one.value for one in messages] == [b"1", b"63", b"69"]
+        assert [one.id.batch_index for one in messages] == [1, 63, 69]
+        consumer.acknowledge(messages)
+        assert len(broker.of(commands.Ack)) == 1
+
+
+def test_an_acknowledgement_without_an_answer_is_an_error_and_is_not_lost():
+    broker = Broker(sending(0))
+    broker.unanswered = (commands.Ack,)
+    with broker, PulsarClient(broker.url, timeout_s=1) as client:
+        consumer = client.consumer(TOPIC, "s")
+        message = consumer.receive(5)
+        with pytest.raises(RequestTimeout):
+            consumer.acknowledge(message)
+        broker.unanswered = ()
+        consumer.acknowledge(message)  # the broker takes it twice
+
+
+def test_a_consumer_that_is_closed_while_it_acknowledges_says_so_and_subscribes_again():
+    class Closing(Broker):
+        def _answer(self, peer, command):
+            if isinstance(command, commands.Ack) and len(self.of(commands.Ack)) == 1:
+                closed = commands.CloseConsumer(consumer_id=command.consumer_id, request_id=0)
+                peer.send(closed)
+            else:
+                super()._answer(peer, command)
+
+    broker = Closing(sending(0))
+    with broker, PulsarClient(broker.url, timeout_s=1) as client:
+        consumer = client.consumer(TOPIC, "s")
+        message = consumer.receive(5)
+        with pytest.raises(EosError):
+            consumer.acknowledge(message)
+        with pytest.raises(Retriable, match="not waiting"):
+            consumer.acknowledge(message)  # it will come again
+        assert consumer.receive(0.2) is None
+        assert len(broker.of(commands.Subscribe)) == 2
+
+
+def test_deliveries_of_an_epoch_before_the_last_redelivery_are_not_given():
+    broker = Broker()
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        consumer.redeliver()
+        for epoch, number in ((0, 1), (1, 2)):
+            (delivery,) = FrameDecoder().feed(plain(consumer._id, number))
+            old = replace(delivery.command, consumer_epoch=epoch)
+            consumer.on_delivery(replace(delivery, command=old))
+        assert consumer.receive(5).value == b"2"
+        assert consumer.receive(0.2) is None
+
+
+def test_a_coordinator_that_refuses_the_subscription_poisons_and_nothing_is_acknowledged(
+    through, proxy, name
+):
+    with through.batching_producer(name, create=True) as producer:
+        producer.send(b"x")
+    with through.consumer(name, "s") as consumer:
+        message = consumer.receive(20)
+        txn = through.transaction()
+
+        def refuse(command: commands.AddSubscriptionToTxn) -> commands.AddSubscriptionToTxnResponse:
+            return commands.AddSubscriptionToTxnResponse(
+                request_id=command.request_id, error=22, message="no"
+            )
+
+        with proxy.fault(commands.AddSubscriptionToTxn, refuse), pytest.raises(EosError):
+            consumer.acknowledge(message, txn=txn)
+        with pytest.raises(TransactionPoisoned):
+            txn.commit()
+        assert proxy.seen[commands.Ack] == 0
+        consumer.acknowledge(message)

@@ -53,6 +53,7 @@ class MessageIdData(WireMessage):
     entry: int = field(2, "uint64")
     partition: int = field(3, "int32", default=-1)
     batch_index: int = field(4, "int32", default=-1)
+    ack_set: tuple[int, ...] = field(5, "int64", default=())
     batch_size: int = field(6, "int32", default=0)
 
     def message_id(self) -> MessageId:

@@ -1,0 +1,327 @@
+"""A producer that gathers messages and sends many as one entry, to the right partitions.
+
+Three things keep it exact. What lingers counts in its transaction: a commit sends it first. What
+goes out together leaves one sender after the other, so the messages of a key stay in order. And
+what can't be sent ends its future and poisons its transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+
+from eos.client._gathered import Gathered, MessageFuture, checked, fail_all, settle
+from eos.client._linger import LingerClock
+from eos.client._transaction import Transaction, poisoning
+from eos.client.producer import Producer
+from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
+from eos.ids import MessageId, TopicName
+from eos.wire.batch import (
+    EncodedBatch,
+    Hashing,
+    Rows,
+    encode_batches,
+    partitions_for_keys,
+    rows_from_messages,
+)
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How messages are gathered.
+
+    Attributes:
+        linger_ms: how long a message may wait for others.
+        max_messages: how many an entry holds at most.
+        max_bytes: how large an entry is at most.
+        hashing: how a key chooses its partition.
+        batching: ``by_key``: entries of one key each.
+
+    Raises:
+        ConfigurationError: one of them is out of its range.
+    """
+
+    linger_ms: float
+    max_messages: int
+    max_bytes: int
+    hashing: Literal["java", "murmur3"]
+    batching: Literal["by_size", "by_key"]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.linger_ms <= 60_000:
+            raise ConfigurationError(f"linger_ms={self.linger_ms!r}: it must be 0 to 60000.")
+        for name in ("max_messages", "max_bytes"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(
+                    f"{name.replace('max_', 'max_batch_')}={getattr(self, name)!r}: "
+                    "it must be above zero."
+                )
+        if self.hashing not in list(Hashing):
+            raise ConfigurationError(f"hashing={self.hashing!r}: choose java or murmur3.")
+        if self.batching not in ("by_size", "by_key"):
+            raise ConfigurationError(f"batching={self.batching!r}: choose by_size or by_key.")
+
+
+class BatchingProducer:
+    """Made by ``PulsarClient.batching_producer``. Safe for several threads.
+
+    Messages of one key arrive in the order in which they were sent, those without a key in any
+    order where there are partitions: each batch of them goes to the next one. A failed producer
+    stays failed; make a new one. Partitions that are added later get nothing.
+
+    A callback of a future must not block: it runs where acknowledgements are read.
+    """
+
+    def __init__(
+        self, topic: str, producers: Sequence[Producer], limits: BatchLimits, clock: LingerClock
+    ) -> None:
+        self.topic = topic
+        self._producers = producers
+        self._partitions = [_partition(one) for one in producers]
+        self._limits = limits
+        self._clock = clock
+        # What an entry may hold, for each partition: a batch is spread over them by key.
+        self._max_messages = limits.max_messages * len(producers)
+        self._max_message_bytes = min(one.max_batch_bytes for one in producers)
+        self._max_entry_bytes = min(limits.max_bytes, self._max_message_bytes)
+        self._max_bytes = self._max_entry_bytes * len(producers)
+        self._turn = 0
+        # One sends at a time. Reentrant: futures that fail run users' callbacks.
+        self._sending = threading.RLock()
+        self._lock = threading.Lock()
+        self._waiting: deque[Gathered] = deque()  # only the last one takes messages
+        self._open: Gathered | None = None
+        self._closed = False
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        txn: Transaction | None = None,
+        key: str | bytes | None = None,
+        event_time_ms: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Future[MessageId]:
+        """Send one message, with others. The future ends with its id once the broker has it.
+
+        It waits while too many bytes are in flight. Inside a transaction the future may be
+        ignored: ``commit`` sends what waits, and waits for all of it; ``abort`` drops it.
+
+        Raises:
+            InputError: the message can't be written.
+            MessageTooLarge: it exceeds the broker's limit.
+            EosError: the producer or the transaction is unusable. The transaction lacks this
+                message now, and is poisoned.
+        """
+        future, send_full = self.gather(value, txn, key, event_time_ms, properties)
+        if send_full is not None:
+            send_full()
+        return future
+
+    def gather(
+        self,
+        value: bytes | None,
+        txn: Transaction | None,
+        key: str | bytes | None,
+        event_time_ms: int | None,
+        properties: Mapping[str, str] | None,
+    ) -> tuple[MessageFuture, Callable[[], None] | None]:
+        """``send`` that never waits. What it returns besides the future sends what is full, and
+        may wait: call it, from any thread.
+
+        Raises:
+            EosError: as ``send``.
+        """
+        try:
+            message, size_bytes = checked(
+                value, key, event_time_ms, properties, self._max_message_bytes
+            )
+        except EosError as error:
+            if txn is not None:
+                txn.poison(error)
+            raise
+        with self._lock:
+            batch = self._open
+            is_first = batch is None or not batch.takes(txn, key)
+            self._check(txn, is_first=is_first)
+            if batch is None or is_first:
+                batch = self._open = Gathered(txn)
+                self._waiting.append(batch)
+            if key is not None:
+                batch.key_type = type(key)
+            batch.messages.append(message)
+            future = MessageFuture(batch.shared)
+            batch.futures.append(future)
+            batch.size_bytes += size_bytes
+            is_full = (
+                len(batch.messages) >= self._max_messages or batch.size_bytes >= self._max_bytes
+            )
+            if is_full:
+                self._open = None
+        send_it = partial(self._send_waiting, batch)
+        if is_full:
+            return future, send_it
+        if is_first:
+            self._clock.call_after(self._limits.linger_ms / 1000, send_it)
+        return future, None
+
+    def _check(self, txn: Transaction | None, *, is_first: bool) -> None:
+        # Under the lock, which a commit takes after it has shut the door: it finds this message
+        # waiting, or the message is refused.
+        if txn is not None:
+            txn.admit_lingering(self)
+        if self._closed or is_first:
+            with poisoning(txn):
+                for producer in self._producers:
+                    producer.check()
+                if self._closed:
+                    raise Fatal(f"The producer on {self.topic} is closed.")
+
+    def send_lingering(self) -> None:
+        """Send all that waits, now; what fails tells its future and its transaction."""
+        with self._lock:
+            last = self._waiting[-1] if self._waiting else None
+        if last is not None:
+            self._send_waiting(last)
+        with self._sending:
+            pass  # what another thread has taken is on its way
+
+    def drop_lingering(self, txn: Transaction, reason: EosError) -> None:
+        """``txn`` is being aborted: what waits in it is never sent."""
+        with self._lock:
+            dropped = [one for one in self._waiting if one.txn is txn and not one.is_leaving]
+            self._waiting = deque(one for one in self._waiting if one not in dropped)
+            if self._open in dropped:
+                self._open = None
+        for batch in dropped:
+            batch.fail(reason)
+
+    def _send_waiting(self, last: Gathered) -> None:
+        """Send what waits, in order, ``last`` included, unless another thread has done so."""
+        with self._sending:
+            while (batch := self._first_up_to(last)) is not None:
+                try:
+                    self._send(batch)
+                except BaseException as error:  # Ctrl-C as well: nobody else will send it
+                    _give_up(batch, error)
+                    if not isinstance(error, Exception):
+                        raise
+                finally:
+                    with self._lock, contextlib.suppress(ValueError):
+                        self._waiting.remove(batch)
+
+    def _first_up_to(self, last: Gathered) -> Gathered | None:
+        with self._lock:
+            if last not in self._waiting:
+                return None
+            batch = self._waiting[0]
+            if batch is self._open:
+                self._open = None
+            batch.is_leaving = True
+            return batch
+
+    def _send(self, batch: Gathered) -> None:
+        rows = rows_from_messages(batch.messages)
+        partitions = self._routed(rows)
+        used = np.unique(partitions)
+        if batch.txn is not None:
+            batch.txn.register([self._producers[number].topic for number in used])
+        for number in used:
+            chosen = np.flatnonzero(partitions == number)
+            for encoded, futures in self._entries(batch, rows, chosen):
+                try:
+                    entry = self._producers[number].send_batch(encoded, txn=batch.txn)
+                except EosError as error:  # the other partitions may be well
+                    fail_all(futures, error)
+                else:
+                    entry.add_done_callback(partial(settle, futures, self._partitions[number]))
+
+    def _routed(self, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        count = len(self._producers)
+        self._turn = (self._turn + 1) % count
+        if rows.key is None or count == 1:
+            return np.full(len(rows), self._turn, np.int32)
+        hashing = Hashing(self._limits.hashing)
+        return partitions_for_keys(rows.key, count, keyless_partition=self._turn, hashing=hashing)
+
+    def _entries(
+        self, batch: Gathered, rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> Iterator[tuple[EncodedBatch, list[MessageFuture]]]:
+        """The entries of the rows ``chosen``, each with its messages' futures in their order."""
+        by_key = self._limits.batching == "by_key"
+        order = _grouped(batch, chosen.tolist()) if by_key else chosen.tolist()
+        is_all = len(order) == len(rows) and not by_key
+        taken = rows if is_all else rows.take(np.array(order, np.int64))
+        start = 0
+        for encoded in encode_batches(
+            taken, self._max_entry_bytes, self._limits.max_messages, by_key=by_key
+        ):
+            stop = start + encoded.num_messages
+            yield encoded, [batch.futures[row] for row in order[start:stop]]
+            start = stop
+
+    def flush(self) -> None:
+        """Send what waits, and wait until the broker has acknowledged everything sent before.
+
+        Raises:
+            RequestTimeout: acknowledgements stopped coming; transactions are poisoned.
+            EosError: the producer failed.
+        """
+        self.send_lingering()
+        for producer in self._producers:
+            producer.flush()
+
+    def close(self) -> None:
+        """Flush, then close. The second time it does nothing.
+
+        Raises:
+            EosError: an acknowledgement is missing, or the broker did not confirm the closing.
+        """
+        with self._lock:
+            self._closed = True
+        self.send_lingering()
+        with contextlib.ExitStack() as closing:  # all of them, whatever one says
+            for producer in self._producers:
+                closing.callback(producer.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _partition(producer: Producer) -> int:
+    index = TopicName.parse(producer.topic).partition_index
+    return -1 if index is None else index
+
+
+def _grouped(batch: Gathered, rows: list[int]) -> list[int]:
+    """``rows`` in the order in which they are encoded by key."""
+    groups: dict[str | bytes | None, list[int]] = {}
+    for row in rows:
+        groups.setdefault(batch.messages[row].key, []).append(row)
+    return [row for group in groups.values() for row in group]
+
+
+def _give_up(batch: Gathered, error: BaseException) -> None:
+    reason = error
+    if not isinstance(reason, EosError):
+        reason = ConnectionLost(f"Sending a batch ended by {type(error).__name__}.")
+    if batch.txn is not None:
+        batch.txn.poison(reason)
+    batch.fail(reason)

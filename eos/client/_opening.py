@@ -1,0 +1,128 @@
+"""How producers are opened: on topics that are there, many side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Final
+
+from eos.client._lookup import Lookup
+from eos.client._window import Budget
+from eos.client.producer import Producer
+from eos.errors import ConfigurationError, TopicNotFound
+from eos.ids import TopicName
+from eos.wire.commands import SchemaInfo
+
+_OPENED_AT_ONCE: Final = 32
+
+
+class Opening:
+    """Opens the producers of one client.
+
+    Args:
+        budget: what all of them may have in flight together.
+    """
+
+    def __init__(self, lookup: Lookup, budget: Budget) -> None:
+        self._lookup = lookup
+        self._budget = budget
+        # Ids count in a connection; unique in the client, so that none is ever used again there.
+        self._producer_ids = itertools.count()
+
+    def open_one(self, topic: str, timeout_s: float, *, create: bool) -> Producer:
+        """On an unpartitioned topic, or on one exact ``...-partition-n``.
+
+        Raises:
+            TopicNotFound: there is no such topic, and ``create`` is not set.
+            ConfigurationError: the topic is partitioned and no partition is named.
+        """
+        parsed = TopicName.parse(topic)
+        if create and parsed.partition_index is None:
+            self._check_unpartitioned(parsed, create=True)
+        else:
+            self._check_exists([parsed])
+        return self.open(parsed, None, timeout_s)
+
+    def open_topic(self, topic: str, timeout_s: float, *, create: bool) -> list[Producer]:
+        """On all partitions of ``topic``, or on the topic that has none.
+
+        Raises:
+            TopicNotFound: there is no such topic, and ``create`` is not set.
+        """
+        parsed = TopicName.parse(topic)
+        count = 0
+        if parsed.partition_index is None:
+            count = self._lookup.partition_count(parsed, create=create)
+        if not count:
+            return [self.open_one(topic, timeout_s, create=create)]
+        return self.open_all([str(parsed.partition(n)) for n in range(count)], None, timeout_s)
+
+    def open_all(
+        self, topics: Sequence[str], schema: SchemaInfo | None, timeout_s: float
+    ) -> list[Producer]:
+        """One on each of ``topics``, side by side; none stays open when one fails.
+
+        Raises:
+            TopicNotFound: one of them is not there.
+            EosError: a broker refuses, or does not answer.
+        """
+        parsed = [TopicName.parse(topic) for topic in topics]
+        self._check_exists(parsed)
+        if len(parsed) < 2:
+            return [self.open(topic, schema, timeout_s) for topic in parsed]
+        with ThreadPoolExecutor(min(len(parsed), _OPENED_AT_ONCE)) as pool:
+            opening = [pool.submit(self.open, topic, schema, timeout_s) for topic in parsed]
+            wait(opening, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        ended = [one for one in opening if not one.cancelled()]
+        failures = [error for one in ended if (error := one.exception()) is not None]
+        if failures:
+            for one in ended:
+                if one.exception() is None:
+                    one.result().abandon()
+            raise failures[0]
+        return [one.result() for one in opening]
+
+    def open(self, topic: TopicName, schema: SchemaInfo | None, timeout_s: float) -> Producer:
+        """On exactly ``topic``; the broker creates what is missing, if it may.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        name = str(topic)
+        producer = Producer(
+            self._lookup.broker_of(name),
+            name,
+            next(self._producer_ids),
+            timeout_s=timeout_s,
+            budget=self._budget,
+        )
+        producer.open(schema)
+        return producer
+
+    def _check_exists(self, topics: Sequence[TopicName]) -> None:
+        """PRODUCER would create what is missing. One question for all partitions of a topic."""
+        partitions = [topic for topic in topics if topic.partition_index is not None]
+        counts = {base: self._maybe_count(base) for base in {topic.base for topic in partitions}}
+        for topic in topics:
+            if topic.partition_index is None:
+                self._check_unpartitioned(topic, create=False)
+            elif topic.partition_index >= counts[topic.base]:
+                # A topic by itself, with a name like a partition's?
+                self._lookup.partition_count(topic)
+
+    def _maybe_count(self, topic: TopicName) -> int:
+        try:
+            return self._lookup.partition_count(topic)
+        except TopicNotFound:
+            return 0
+
+    def _check_unpartitioned(self, topic: TopicName, *, create: bool) -> None:
+        count = self._lookup.partition_count(topic, create=create)
+        if count:
+            # The broker would take the base name, and nobody would ever read what was sent.
+            raise ConfigurationError(
+                f"{topic} has {count} partitions: name one, {topic.partition(0)} for example, or "
+                "use a batching_producer, which chooses by key."
+            )

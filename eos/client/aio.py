@@ -1,0 +1,316 @@
+"""The client for ``asyncio``: the same producers, consumers and transactions, awaited.
+
+The work is done by the blocking ones, in threads of the client; the event loop never waits. What a
+cancelled ``await`` leaves is said with each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from eos.client._batching import BatchingProducer
+from eos.client._client import PulsarClient
+from eos.client._consumer import Acknowledged, Consumer
+from eos.client._offloaded import Offloaded
+from eos.client._transaction import Transaction
+from eos.client._unacknowledged import ReceivedMessage
+from eos.ids import MessageId
+from eos.transport.security import Security
+
+_THREADS: Final = 32
+"""How many calls of one client may wait at once, besides those that receive."""
+
+_RECEIVE_S: Final = 1.0
+"""How long a thread waits for a message before it looks whether anybody still does."""
+
+
+class AsyncTransaction:
+    """Made by ``AsyncPulsarClient.transaction``; commits at the end of its block, aborts when the
+    block raises or is cancelled::
+
+        async with client.transaction(timeout_s=60) as txn:
+            await producer.send(b"...", txn=txn)
+    """
+
+    def __init__(self, client: PulsarClient, offloaded: Offloaded, timeout_s: float) -> None:
+        self._client = client
+        self._offloaded = offloaded
+        self._timeout_s = timeout_s
+        self._begun: Transaction | None = None
+
+    @property
+    def blocking(self) -> Transaction:
+        """The same transaction for blocking producers and consumers.
+
+        Raises:
+            RuntimeError: its block has not begun.
+        """
+        if self._begun is None:
+            raise RuntimeError("use it in `async with`: it is begun there.")
+        return self._begun
+
+    async def commit(self) -> None:
+        """As ``Transaction.commit``. A cancelled task waits until the outcome is known: an error
+        of the commit is raised, else the cancellation is, and then it *is* committed.
+        """
+        await self._offloaded.finish(self.blocking.commit)
+
+    async def abort(self) -> None:
+        """As ``Transaction.abort``. A cancelled task waits until it is aborted."""
+        await self._offloaded.finish(self.blocking.abort)
+
+    async def __aenter__(self) -> Self:
+        begin = partial(self._client.transaction, timeout_s=self._timeout_s)
+        self._begun = await self._offloaded.run(begin, undo=Transaction.abort)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end = partial(self.blocking.__exit__, kind, error, trace)
+        await self._offloaded.finish(end)
+
+
+class AsyncProducer:
+    """Made by ``AsyncPulsarClient.producer``: sends in batches, to all partitions of its topic."""
+
+    def __init__(self, producer: BatchingProducer, offloaded: Offloaded) -> None:
+        self.topic = producer.topic
+        self._producer = producer
+        self._offloaded = offloaded
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        txn: AsyncTransaction | None = None,
+        key: str | bytes | None = None,
+        event_time_ms: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> MessageId:
+        """Send one message and wait until the broker has it; its id.
+
+        Send side by side (``asyncio.gather``): each waits for its own. Cancelled, the message is
+        under way all the same: in a transaction it counts for the commit as any other.
+
+        Raises:
+            EosError: as ``BatchingProducer.send``, and as its future.
+        """
+        within = None if txn is None else txn.blocking
+        # At once, so that messages go in the order of the calls.
+        stored, send_full = self._producer.gather(value, within, key, event_time_ms, properties)
+        if send_full is not None:
+            await self._offloaded.run(send_full)
+        return await asyncio.wrap_future(stored)
+
+    async def flush(self) -> None:
+        """As ``BatchingProducer.flush``."""
+        await self._offloaded.run(self._producer.flush)
+
+    async def close(self) -> None:
+        """As ``BatchingProducer.close``; a cancelled task waits for its end."""
+        await self._offloaded.finish(self._producer.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncConsumer:
+    """Made by ``AsyncPulsarClient.consumer``. One task at a time receives::
+
+    async for message in consumer:
+        await consumer.acknowledge(message)
+    """
+
+    def __init__(self, consumer: Consumer, offloaded: Offloaded) -> None:
+        self.topic = consumer.topic
+        self.subscription = consumer.subscription
+        self._consumer = consumer
+        self._offloaded = offloaded
+        self._receiving = Offloaded(1)
+        self._unread: list[ReceivedMessage] = []
+
+    async def receive(self, timeout_s: float) -> ReceivedMessage | None:
+        """As ``Consumer.receive``. What comes for a cancelled task is the next one's."""
+        messages = await self._receive(timeout_s, lambda wait_s: _one(self._consumer, wait_s), 1)
+        return messages[0] if messages else None
+
+    async def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
+        """As ``Consumer.receive_batch``. What comes for a cancelled task is the next one's."""
+        return await self._receive(
+            timeout_s, lambda wait_s: self._consumer.receive_batch(max_messages, wait_s), None
+        )
+
+    async def _receive(
+        self,
+        timeout_s: float,
+        receive: Callable[[float], list[ReceivedMessage]],
+        count: int | None,
+    ) -> list[ReceivedMessage]:
+        """In slices of time: the thread of a cancelled task is free again soon."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            wait_s = min(_RECEIVE_S, max(0.0, deadline - time.monotonic()))
+            call = partial(self._take, receive, wait_s, count)
+            messages = await self._receiving.run(call, undo=self._put_back)
+            if messages or time.monotonic() >= deadline:
+                return messages
+
+    def _take(
+        self, receive: Callable[[float], list[ReceivedMessage]], wait_s: float, count: int | None
+    ) -> list[ReceivedMessage]:
+        # In the only thread that receives, as ``undo`` is: nothing comes in between.
+        if not self._unread:
+            return receive(wait_s)
+        taken = self._unread[:count]
+        del self._unread[:count]
+        return taken
+
+    def _put_back(self, messages: list[ReceivedMessage]) -> None:
+        self._unread[:0] = messages
+
+    async def acknowledge(
+        self,
+        messages: Acknowledged | Sequence[Acknowledged],
+        txn: AsyncTransaction | None = None,
+    ) -> None:
+        """As ``Consumer.acknowledge``. A cancelled task waits for the broker's answer."""
+        within = None if txn is None else txn.blocking
+        await self._offloaded.finish(partial(self._consumer.acknowledge, messages, within))
+
+    async def close(self) -> None:
+        """As ``Consumer.close``; a cancelled task waits for its end."""
+        await self._offloaded.finish(self._consumer.close)
+        self._receiving.close()
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """All messages, for ever."""
+        while True:
+            message = await self.receive(_RECEIVE_S)
+            if message is not None:
+                yield message
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _one(consumer: Consumer, wait_s: float) -> list[ReceivedMessage]:
+    message = consumer.receive(wait_s)
+    return [] if message is None else [message]
+
+
+class AsyncPulsarClient:
+    """A client for ``asyncio``; its arguments are those of ``PulsarClient``.
+
+    ::
+
+        async with AsyncPulsarClient("pulsar://localhost:6650") as client:
+            producer = await client.producer("orders")
+            async with client.transaction(timeout_s=60) as txn:
+                await producer.send(b"all of this", txn=txn)
+
+    Raises:
+        ConfigurationError: as ``PulsarClient``.
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        security: Security | None = None,
+        timeout_s: float = 30.0,
+        max_pending_bytes: int = 32 * 1024 * 1024,
+    ) -> None:
+        self._client = PulsarClient(
+            service_url,
+            security=security,
+            timeout_s=timeout_s,
+            max_pending_bytes=max_pending_bytes,
+        )
+        self._offloaded = Offloaded(_THREADS)
+
+    async def producer(
+        self,
+        topic: str,
+        *,
+        create: bool = False,
+        linger_ms: float = 1.0,
+        max_batch_messages: int = 1000,
+        max_batch_bytes: int = 128 * 1024,
+        hashing: Literal["java", "murmur3"] = "java",
+        batching: Literal["by_size", "by_key"] = "by_size",
+    ) -> AsyncProducer:
+        """As ``PulsarClient.batching_producer``. A cancelled task's producer is closed."""
+        opening = partial(
+            self._client.batching_producer,
+            topic,
+            create=create,
+            linger_ms=linger_ms,
+            max_batch_messages=max_batch_messages,
+            max_batch_bytes=max_batch_bytes,
+            hashing=hashing,
+            batching=batching,
+        )
+        opened = await self._offloaded.run(opening, undo=BatchingProducer.close)
+        return AsyncProducer(opened, self._offloaded)
+
+    async def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: Literal["exclusive", "shared", "failover", "key_shared"] = "exclusive",
+        start: Literal["earliest", "latest"] = "earliest",
+    ) -> AsyncConsumer:
+        """As ``PulsarClient.consumer``. A cancelled task's consumer is closed."""
+        opening = partial(self._client.consumer, topic, subscription, type=type, start=start)
+        opened = await self._offloaded.run(opening, undo=Consumer.close)
+        return AsyncConsumer(opened, self._offloaded)
+
+    def transaction(self, *, timeout_s: float = 60.0) -> AsyncTransaction:
+        """A transaction that is begun by ``async with``; the broker aborts it after ``timeout_s``.
+
+        Raises:
+            EosError: as ``PulsarClient.transaction``, at the beginning of the block.
+        """
+        return AsyncTransaction(self._client, self._offloaded, timeout_s)
+
+    async def close(self) -> None:
+        """As ``PulsarClient.close``."""
+        await self._offloaded.finish(self._client.close)
+        self._offloaded.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

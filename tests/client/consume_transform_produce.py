@@ -1,0 +1,30 @@
+"""A process that tests kill: each message of one topic, once, to another one. Prints each commit.
+
+``python -m tests.client.consume_transform_produce URL FROM TO``
+"""
+
+from __future__ import annotations
+
+import sys
+
+from eos.client import PulsarClient
+
+
+def main(url: str, source: str, target: str) -> None:
+    """Until nothing comes for five seconds."""
+    with (
+        PulsarClient(url, timeout_s=20) as client,
+        client.consumer(source, "s", type="shared") as consumer,
+        client.batching_producer(target) as producer,
+    ):
+        while messages := consumer.receive_batch(50, timeout_s=5):
+            with client.transaction(timeout_s=5) as txn:
+                for message in messages:
+                    producer.send(b"seen " + (message.value or b""), key=message.key, txn=txn)
+                consumer.acknowledge(messages, txn=txn)
+            print(len(messages), flush=True)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

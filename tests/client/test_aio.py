@@ -1,0 +1,236 @@
+"""The client for asyncio: what it does, and what a cancelled task leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from chaos.cluster.proxy import FrameAction, Hold
+from eos.client.aio import AsyncPulsarClient
+from eos.errors import EosError, TopicNotFound, TransactionPoisoned
+from eos.wire import commands
+from tests.client.test_entry_reader_faults import TOPIC, Broker, sending
+from tests.transport.scripted import wait_until
+
+
+def run(url: str, test: Callable[[AsyncPulsarClient], Awaitable[None]], timeout_s: float = 20):
+    async def within() -> None:
+        async with AsyncPulsarClient(url, timeout_s=timeout_s) as client:
+            await test(client)
+
+    asyncio.run(within(), debug=False)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+async def cancelled(task: asyncio.Task[object]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_consume_transform_produce(pulsar_standalone, name, values):
+    async def work(client: AsyncPulsarClient) -> None:
+        source = await client.producer(f"{name}-in", create=True)
+        target = await client.producer(name, create=True)
+        ids = await asyncio.gather(*(source.send(b"%d" % n) for n in range(100)))
+        assert sorted(ids) == list(ids)
+        async with await client.consumer(f"{name}-in", "s") as consumer:
+            done = 0
+            while done < 100:
+                messages = await consumer.receive_batch(30, timeout_s=10)
+                async with client.transaction() as txn:
+                    for message in messages:
+                        task = asyncio.ensure_future(target.send(message.value, txn=txn))
+                        await asyncio.sleep(0)
+                        del task
+                    await consumer.acknowledge(messages, txn=txn)
+                done += len(messages)
+        async with await client.consumer(f"{name}-in", "s") as consumer:
+            assert await consumer.receive(timeout_s=0.5) is None
+        await target.close()
+
+    run(pulsar_standalone.service_url, work)
+    assert values() == [b"%d" % n for n in range(100)]
+
+
+def test_messages_are_iterated_over(pulsar_standalone, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        async with await client.producer(name, create=True) as producer:
+            await asyncio.gather(*(producer.send(b"%d" % n) for n in range(5)))
+        async with await client.consumer(name, "s") as consumer:
+            seen = []
+            async for message in consumer:
+                seen.append(message.value)
+                if len(seen) == 5:
+                    break
+        assert seen == [b"%d" % n for n in range(5)]
+
+    run(pulsar_standalone.service_url, work)
+
+
+def test_a_block_that_raises_or_is_cancelled_aborts(pulsar_standalone, name, values):
+    async def work(client: AsyncPulsarClient) -> None:
+        producer = await client.producer(name, create=True)
+
+        async def fail() -> None:
+            async with client.transaction() as txn:
+                await producer.send(b"x", txn=txn)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        entered = asyncio.Event()
+
+        async def wait() -> None:
+            async with client.transaction() as txn:
+                await producer.send(b"y", txn=txn)
+                entered.set()
+                await asyncio.sleep(60)
+
+        task = asyncio.ensure_future(wait())
+        await entered.wait()
+        await cancelled(task)
+        await producer.send(b"z")
+
+    run(pulsar_standalone.service_url, work)
+    assert values() == [b"z"]
+
+
+def test_a_cancelled_send_counts_for_the_commit(pulsar_standalone, name, values):
+    async def work(client: AsyncPulsarClient) -> None:
+        producer = await client.producer(name, create=True, linger_ms=10_000)
+        async with client.transaction() as txn:
+            task = asyncio.ensure_future(producer.send(b"x", txn=txn))
+            await asyncio.sleep(0)
+            await cancelled(task)
+
+    run(pulsar_standalone.service_url, work)
+    assert values() == [b"x"]
+
+
+def test_a_cancelled_send_that_fails_poisons_the_transaction(proxy, name, values):
+    async def work(client: AsyncPulsarClient) -> None:
+        producer = await client.producer(name, create=True, linger_ms=1)
+
+        async def write() -> None:
+            async with client.transaction() as txn:
+                task = asyncio.ensure_future(producer.send(b"x", txn=txn))
+                await asyncio.sleep(0)
+                await cancelled(task)
+
+        with proxy.fault(commands.Send, FrameAction.CUT_AFTER), pytest.raises(TransactionPoisoned):
+            await write()
+
+    run(proxy.service_url, work, 5)
+    assert values() == []
+
+
+def test_a_cancelled_commit_waits_until_it_is_committed(proxy, name, values):
+    async def work(client: AsyncPulsarClient) -> None:
+        producer = await client.producer(name, create=True)
+        transaction = client.transaction()
+        await transaction.__aenter__()
+        await producer.send(b"x", txn=transaction)
+        with proxy.fault(commands.EndTxnResponse, lambda _: Hold(1)):
+            task = asyncio.ensure_future(transaction.commit())
+            await until(lambda: proxy.seen[commands.EndTxnResponse])
+            for _ in range(3):  # however often
+                task.cancel()
+                await asyncio.sleep(0.05)
+            assert not task.done()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(proxy.service_url, work)
+    assert values() == [b"x"]
+
+
+def test_what_is_begun_for_a_cancelled_task_is_aborted(proxy, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        with proxy.fault(commands.NewTxnResponse, lambda _: Hold(1)):
+            task = asyncio.ensure_future(client.transaction().__aenter__())
+            await until(lambda: proxy.seen[commands.NewTxnResponse])
+            await cancelled(task)
+            await until(lambda: proxy.seen[commands.EndTxn] == 1)
+
+    run(proxy.service_url, work)
+
+
+def test_what_comes_for_a_cancelled_task_is_the_next_ones():
+    may_send = threading.Event()
+
+    def deliver(peer, consumer_id):
+        may_send.wait(10)
+        sending(1, 2)(peer, consumer_id)
+
+    async def work(client: AsyncPulsarClient) -> None:
+        consumer = await client.consumer(TOPIC, "s")
+        task = asyncio.ensure_future(consumer.receive(timeout_s=30))
+        await asyncio.sleep(0.1)
+        await cancelled(task)
+        may_send.set()
+        values = [(await consumer.receive(timeout_s=10)).value for _ in range(2)]
+        assert values == [b"1", b"2"]
+
+    broker = Broker(deliver)
+    with broker:
+        run(broker.url, work)
+
+
+def test_the_loop_never_waits(proxy, name):
+    """While the broker is silent, other tasks go on."""
+
+    async def work(client: AsyncPulsarClient) -> None:
+        producer = await client.producer(name, create=True, max_batch_messages=1)
+        longest = 0.0
+
+        async def tick() -> None:
+            nonlocal longest
+            while True:
+                before = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - before)
+
+        with proxy.fault(commands.SendReceipt, FrameAction.DROP):
+            ticking = asyncio.ensure_future(tick())
+            with pytest.raises(EosError):
+                await asyncio.gather(producer.send(b"x"), producer.flush())
+        ticking.cancel()
+        assert longest < 1.5
+
+    run(proxy.service_url, work, 2)
+
+
+def test_errors_are_those_of_the_blocking_client(pulsar_standalone, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        with pytest.raises(TopicNotFound):
+            await client.producer(name)
+        with pytest.raises(RuntimeError, match="async with"):
+            await client.transaction().commit()
+
+    run(pulsar_standalone.service_url, work)
+
+
+def test_a_closed_client_leaves_no_thread(pulsar_standalone, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        async with await client.producer(name, create=True) as producer:
+            await producer.send(b"x")
+
+    before = set(threading.enumerate())
+    run(pulsar_standalone.service_url, work)
+    ours = ("eos-asyncio", "eos-linger")
+    wait_until(
+        lambda: (
+            not [one for one in set(threading.enumerate()) - before if one.name.startswith(ours)]
+        )
+    )
