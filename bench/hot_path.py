@@ -52,7 +52,7 @@ def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
         exact = str(TopicName.parse(topic).partition(0))
         for number in range(1 + _PHASE_RUNS):
             setting.settle()
-            producer = client.producer(exact)
+            producer = client.entry_producer(exact)
             with client.transaction(timeout_s=120) as txn, profile if number else nullcontext():
                 check_rows(columns, producer.max_batch_bytes)
                 for batch in encode_batches(columns):

@@ -35,7 +35,7 @@ class PlainTask:
             for batch in batches:
                 if producer is None:
                     topic = self.topics[context.partitionId() % len(self.topics)]
-                    (producer,) = client.producers([topic])
+                    (producer,) = client.entry_producers([topic])
                 for encoded in encode_batches(Rows(value=batch.column(0))):
                     producer.send_batch(encoded)
                     records += encoded.num_messages

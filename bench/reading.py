@@ -104,7 +104,7 @@ def _ready(field: pa.Field) -> object:
 
 def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:
     """``rows`` values of 100 bytes, without a transaction."""
-    producer = client.producer(topic)
+    producer = client.entry_producer(topic)
     count = min(rows, 1_000_000)
     values = Rows(value=pa.array([b"." * _VALUE_BYTES] * count))
     for _ in range(rows // count):

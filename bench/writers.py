@@ -20,8 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from bench.rows import RowShape, arrow_rows
 from bench.setting import CORES
-from eos.client import PulsarClient
-from eos.client.producer import Producer
+from eos.client import EntryProducer, PulsarClient
 from eos.ids import TopicName, TxnId
 from eos.wire import commands
 from eos.wire.batch import EncodedBatch, check_rows, encode_batches
@@ -121,7 +120,7 @@ def _do(client: PulsarClient, work: Work, orders: Pipe) -> None:
     rows = arrow_rows(work.shape, work.start, work.count)
     txn = client.join(work.txn)
     txn.register([work.topic])
-    producer = client.producer(work.topic)
+    producer = client.entry_producer(work.topic)
     if work.kind == "arrow":
         _get_ready(orders)
         check_rows(rows, producer.max_batch_bytes)
@@ -144,7 +143,7 @@ def _get_ready(orders: Pipe) -> None:
 class _RawSender:
     """Pushes frames, and counts receipts so that not too much is in flight."""
 
-    def __init__(self, producer: Producer, txn: TxnId) -> None:
+    def __init__(self, producer: EntryProducer, txn: TxnId) -> None:
         self._txn = txn
         self._producer = producer
         self._connection = producer._connection

@@ -70,7 +70,7 @@ class TopicInputs:
         self, client: PulsarClient, number: int, records: list[Record]
     ) -> dict[str, tuple[str, EntryPlace]]:
         count = client.partition_count(str(self._topic))
-        producers = client.producers([str(one) for one in self._topic.partitions(count)])
+        producers = client.entry_producers([str(one) for one in self._topic.partitions(count)])
         if number % _ABORTED_EVERY == 0:
             aborted = client.transaction(timeout_s=_TTL_S)
             for producer in producers:

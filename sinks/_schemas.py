@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from eos.at_once import at_once
-from eos.client import Producer, PulsarClient, Transaction
+from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas import Schema, SchemaWriter, side_by_side
@@ -71,20 +71,20 @@ class TaskSchemas:
         encode = self._writers[_base(topic)].encode
         return pa.RecordBatch.from_pydict(self._schema.encode_columns(columns, encode))
 
-    def producers(self, topics: Iterable[str], txn: Transaction) -> dict[str, Producer]:
+    def producers(self, topics: Iterable[str], txn: Transaction) -> dict[str, EntryProducer]:
         """A producer on each of ``topics``, registered in ``txn``.
 
         Raises:
             IncompatibleSchema: shows what the topic has, and what the rows need.
         """
-        opened: dict[str, Producer] = {}
+        opened: dict[str, EntryProducer] = {}
         by_schema: dict[SchemaInfo | None, list[str]] = {}
         for name in topics:
             info = None if self._schema is None else self._writers[_base(name)].info
             by_schema.setdefault(info, []).append(name)
         for info, names in by_schema.items():
             try:
-                producers = self._client.producers(names, txn=txn, schema=info)
+                producers = self._client.entry_producers(names, txn=txn, schema=info)
             except IncompatibleSchema as error:
                 error.hint = self._remedy(names[0], info, str(error))
                 raise

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from eos import failpoints
 from eos.at_once import at_once
-from eos.client import Producer, Transaction
+from eos.client import EntryProducer, Transaction
 from eos.client.kept import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
@@ -244,7 +244,7 @@ def _split(
 class _PartitionWriter:
     """Sends to one topic partition and adds up what it sent."""
 
-    producer: Producer
+    producer: EntryProducer
     txn: Transaction
     task: WriteTask
     records: int = 0

@@ -41,7 +41,7 @@ def test_a_driver_killed_behind_any_step_is_taken_over_exactly_once(
     pulsar_standalone, client, tmp_path, name, step
 ):
     topic = f"persistent://public/default/{name}"
-    client.producer(topic, create=True).close()
+    client.entry_producer(topic, create=True).close()
     args = (pulsar_standalone.service_url, str(tmp_path / "log"), name, topic, str(EPOCHS))
     # The claim comes once in a life; everything else is met in the second epoch.
     setting = f"{step.name.lower()}=kill@{1 if step is Step.CLAIM else 2}"

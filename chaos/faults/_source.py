@@ -113,7 +113,7 @@ def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
     """Readers stop before it until the broker ends it."""
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
-        for producer in client.producers(_partitions(target), txn=txn):
+        for producer in client.entry_producers(_partitions(target), txn=txn):
             producer.send(_OF_NOBODY, txn=txn).result(timeout=_TTL_S)
         yield Proof(f"transaction {txn.id}")
 
@@ -122,7 +122,7 @@ def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
 def _large_abort(target: FaultTarget) -> Iterator[Proof]:
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
-        (producer, *_) = client.producers(_partitions(target), txn=txn)
+        (producer, *_) = client.entry_producers(_partitions(target), txn=txn)
         for sent in [producer.send(_OF_NOBODY, txn=txn) for _ in range(_ABORTED_ENTRIES)]:
             sent.result(timeout=_TTL_S)
         txn.abort()

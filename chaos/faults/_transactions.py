@@ -67,7 +67,7 @@ def _pinned(target: FaultTarget) -> Iterator[Proof]:
     with PulsarClient(target.broker.service_url) as client:
         zombie = client.join(txn)
         zombie.register([fresh])
-        producer = client.producer(fresh)
+        producer = client.entry_producer(fresh)
         asleep.resume()
         asleep = armed.await_asleep(Step.END)
         if asleep is None:

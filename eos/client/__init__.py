@@ -1,22 +1,22 @@
 """A blocking Pulsar client that writes in transactions and reads entries; useful without Spark."""
 
-from eos.client._batching import BatchingProducer
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
+from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import EntryReader
+from eos.client._producer import Producer
 from eos.client._reader import Reader
 from eos.client._tail import Bounds, Tail
 from eos.client._transaction import Transaction
 from eos.client._unacknowledged import ReceivedMessage
-from eos.client.producer import Producer
 from eos.wire.batch import Entry
 
 __all__ = [
-    "BatchingProducer",
     "Bounds",
     "Consumer",
     "Entry",
+    "EntryProducer",
     "EntryReader",
     "Producer",
     "PulsarClient",

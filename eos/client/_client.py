@@ -12,20 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Literal, Self
 
-from eos.client._batching import BatchingProducer, BatchLimits
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
+from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import EntryReader
 from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
 from eos.client._opening import Opening
+from eos.client._producer import BatchLimits, Producer
 from eos.client._reader import Reader
 from eos.client._subscriptions import DurableConsumer
 from eos.client._tail import Tail
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
-from eos.client.producer import Producer
 from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.security import Security
@@ -104,19 +104,7 @@ class PulsarClient:
             return False
         return parsed.partition_index is None or parsed.partition_index < count
 
-    def producer(self, topic: str, *, create: bool = False) -> Producer:
-        """A producer on ``topic``: an unpartitioned one, or one exact ``...-partition-n``.
-
-        Args:
-            create: let the broker create a topic that does not exist; not for a partition.
-
-        Raises:
-            TopicNotFound: there is no such topic, and ``create`` is not set.
-            ConfigurationError: the topic is partitioned and no partition is named.
-        """
-        return self._opening.open_one(topic, self._timeout_s, create=create)
-
-    def batching_producer(
+    def producer(
         self,
         topic: str,
         *,
@@ -126,11 +114,11 @@ class PulsarClient:
         max_batch_bytes: int = 128 * 1024,
         hashing: Literal["java", "murmur3"] = "java",
         batching: Literal["by_size", "by_key"] = "by_size",
-    ) -> BatchingProducer:
+    ) -> Producer:
         """A producer that gathers messages, on ``topic``: all partitions of it, where it has any.
 
         Args:
-            create: as ``producer``.
+            create: let the broker create a topic that does not exist; not for a partition.
             linger_ms: how long a message may wait for others.
             max_batch_messages, max_batch_bytes: what an entry holds at most, before compression.
             hashing: how a key chooses its partition: as with the Java client, or murmur3.
@@ -142,7 +130,20 @@ class PulsarClient:
         """
         limits = BatchLimits(linger_ms, max_batch_messages, max_batch_bytes, hashing, batching)
         producers = self._opening.open_topic(topic, self._timeout_s, create=create)
-        return BatchingProducer(str(TopicName.parse(topic)), producers, limits, self._clock)
+        return Producer(str(TopicName.parse(topic)), producers, limits, self._clock)
+
+    def entry_producer(self, topic: str, *, create: bool = False) -> EntryProducer:
+        """A producer on ``topic``, an unpartitioned one or one exact ``...-partition-n``: each
+        message is an entry of its own, unless it is given entries.
+
+        Args:
+            create: let the broker create a topic that does not exist; not for a partition.
+
+        Raises:
+            TopicNotFound: there is no such topic, and ``create`` is not set.
+            ConfigurationError: the topic is partitioned and no partition is named.
+        """
+        return self._opening.open_one(topic, self._timeout_s, create=create)
 
     def create_unpartitioned(self, topic: str) -> None:
         """Let the broker create ``topic``, unpartitioned, when it does not exist.
@@ -155,13 +156,13 @@ class PulsarClient:
         """
         self._opening.open(TopicName.parse(topic), None, self._timeout_s).close()
 
-    def producers(
+    def entry_producers(
         self,
         topics: Sequence[str],
         *,
         txn: Transaction | None = None,
         schema: SchemaInfo | None = None,
-    ) -> list[Producer]:
+    ) -> list[EntryProducer]:
         """A producer on each of ``topics``, opened side by side: many take little longer than one.
 
         Args:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final
 
+from eos.client._entry_producer import EntryProducer
 from eos.client._lookup import Lookup
 from eos.client._window import Budget
-from eos.client.producer import Producer
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.wire.commands import SchemaInfo
@@ -30,7 +30,7 @@ class Opening:
         # Ids count in a connection; unique in the client, so that none is ever used again there.
         self._producer_ids = itertools.count()
 
-    def open_one(self, topic: str, timeout_s: float, *, create: bool) -> Producer:
+    def open_one(self, topic: str, timeout_s: float, *, create: bool) -> EntryProducer:
         """On an unpartitioned topic, or on one exact ``...-partition-n``.
 
         Raises:
@@ -44,7 +44,7 @@ class Opening:
             self._check_exists([parsed])
         return self.open(parsed, None, timeout_s)
 
-    def open_topic(self, topic: str, timeout_s: float, *, create: bool) -> list[Producer]:
+    def open_topic(self, topic: str, timeout_s: float, *, create: bool) -> list[EntryProducer]:
         """On all partitions of ``topic``, or on the topic that has none.
 
         Raises:
@@ -60,7 +60,7 @@ class Opening:
 
     def open_all(
         self, topics: Sequence[str], schema: SchemaInfo | None, timeout_s: float
-    ) -> list[Producer]:
+    ) -> list[EntryProducer]:
         """One on each of ``topics``, side by side; none stays open when one fails.
 
         Raises:
@@ -84,14 +84,14 @@ class Opening:
             raise failures[0]
         return [one.result() for one in opening]
 
-    def open(self, topic: TopicName, schema: SchemaInfo | None, timeout_s: float) -> Producer:
+    def open(self, topic: TopicName, schema: SchemaInfo | None, timeout_s: float) -> EntryProducer:
         """On exactly ``topic``; the broker creates what is missing, if it may.
 
         Raises:
             EosError: the broker refuses, or does not answer.
         """
         name = str(topic)
-        producer = Producer(
+        producer = EntryProducer(
             self._lookup.broker_of(name),
             name,
             next(self._producer_ids),
@@ -124,5 +124,5 @@ class Opening:
             # The broker would take the base name, and nobody would ever read what was sent.
             raise ConfigurationError(
                 f"{topic} has {count} partitions: name one, {topic.partition(0)} for example, or "
-                "use a batching_producer, which chooses by key."
+                "use PulsarClient.producer, which chooses by key."
             )

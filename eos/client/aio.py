@@ -13,10 +13,10 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from eos.client._batching import BatchingProducer
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
 from eos.client._offloaded import Offloaded
+from eos.client._producer import Producer
 from eos.client._transaction import Transaction
 from eos.client._unacknowledged import ReceivedMessage
 from eos.ids import MessageId
@@ -82,7 +82,7 @@ class AsyncTransaction:
 class AsyncProducer:
     """Made by ``AsyncPulsarClient.producer``: sends in batches, to all partitions of its topic."""
 
-    def __init__(self, producer: BatchingProducer, offloaded: Offloaded) -> None:
+    def __init__(self, producer: Producer, offloaded: Offloaded) -> None:
         self.topic = producer.topic
         self._producer = producer
         self._offloaded = offloaded
@@ -102,7 +102,7 @@ class AsyncProducer:
         under way all the same: in a transaction it counts for the commit as any other.
 
         Raises:
-            EosError: as ``BatchingProducer.send``, and as its future.
+            EosError: as ``Producer.send``, and as its future.
         """
         within = None if txn is None else txn.blocking
         # At once, so that messages go in the order of the calls.
@@ -112,11 +112,11 @@ class AsyncProducer:
         return await asyncio.wrap_future(stored)
 
     async def flush(self) -> None:
-        """As ``BatchingProducer.flush``."""
+        """As ``Producer.flush``."""
         await self._offloaded.run(self._producer.flush)
 
     async def close(self) -> None:
-        """As ``BatchingProducer.close``; a cancelled task waits for its end."""
+        """As ``Producer.close``; a cancelled task waits for its end."""
         await self._offloaded.finish(self._producer.close)
 
     async def __aenter__(self) -> Self:
@@ -264,9 +264,9 @@ class AsyncPulsarClient:
         hashing: Literal["java", "murmur3"] = "java",
         batching: Literal["by_size", "by_key"] = "by_size",
     ) -> AsyncProducer:
-        """As ``PulsarClient.batching_producer``. A cancelled task's producer is closed."""
+        """As ``PulsarClient.producer``. A cancelled task's producer is closed."""
         opening = partial(
-            self._client.batching_producer,
+            self._client.producer,
             topic,
             create=create,
             linger_ms=linger_ms,
@@ -275,7 +275,7 @@ class AsyncPulsarClient:
             hashing=hashing,
             batching=batching,
         )
-        opened = await self._offloaded.run(opening, undo=BatchingProducer.close)
+        opened = await self._offloaded.run(opening, undo=Producer.close)
         return AsyncProducer(opened, self._offloaded)
 
     async def consumer(

@@ -301,7 +301,7 @@ class PulsarParticipant(Participant):
         try:
             # Asked first: opening a producer would create a topic that was deleted.
             self.client.partition_count(str(name.base))
-            self.client.producer(topic).close()
+            self.client.entry_producer(topic).close()
         except (TopicNotFound, TopicTerminated):
             return False
         except EosError:

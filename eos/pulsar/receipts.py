@@ -15,7 +15,7 @@ import uuid
 from typing import Final
 
 from eos.admin import AdminClient
-from eos.client import Entry, Producer, PulsarClient
+from eos.client import Entry, EntryProducer, PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import MessageId, TopicName
 from eos.protocol import LogRecord
@@ -74,7 +74,7 @@ class ReceiptTopic:
         self.name = str(topic)
         self._client = client
         self._topic = topic
-        self._plain: Producer | None = None
+        self._plain: EntryProducer | None = None
         self._last_sent: MessageId | None = None
 
     @property
@@ -145,7 +145,7 @@ class ReceiptTopic:
             EosError: the broker refuses, or does not answer.
         """
         with self._client.join(self._client.coordinators.begin(_PRIMING_TTL_MS)) as txn:
-            producer = self._client.producer(self.name)
+            producer = self._client.entry_producer(self.name)
             producer.send(b"", txn=txn, properties={KIND: "prime"})
             producer.close()
 
@@ -185,7 +185,7 @@ class ReceiptTopic:
         """
         assert part.txn is not None
         txn = self._client.join(part.txn)
-        (producer,) = self._client.producers([self.name], txn=txn)
+        (producer,) = self._client.entry_producers([self.name], txn=txn)
         body = {
             "sink_id": record.sink_id,
             "query_id": record.query_id,
@@ -212,10 +212,10 @@ class ReceiptTopic:
         """
         self._client.acknowledge(self.name, SUBSCRIPTION, message_id)
 
-    def _producer(self) -> Producer:
+    def _producer(self) -> EntryProducer:
         if self._plain is None or not self._plain.is_usable:
             try:
-                self._plain = self._client.producer(self.name)
+                self._plain = self._client.entry_producer(self.name)
             except TopicNotFound as error:
                 error.hint = error.deleted_hint
                 raise

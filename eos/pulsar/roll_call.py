@@ -23,7 +23,7 @@ from eos.ids import EntryPlace, MessageId
 from eos.summary import Answer
 
 if TYPE_CHECKING:
-    from eos.client import Entry, Producer, PulsarClient
+    from eos.client import Entry, EntryProducer, PulsarClient
 
 KIND: Final = "eos"
 """The property that says what a message of a receipt topic is: mark, answer, closed, ..."""
@@ -64,7 +64,7 @@ class RollCall:
             EosError: the answer could not be given: send nothing.
         """
         run_id = str(uuid.uuid4())
-        producer = client.producer(self.topic)
+        producer = client.entry_producer(self.topic)
         properties = {_RUN: run_id, _PARTITION: str(spark_partition)}
         sent = self._send(producer, _ANSWER, properties)
         producer.abandon()
@@ -81,7 +81,7 @@ class RollCall:
         return run_id
 
     def close(
-        self, client: PulsarClient, producer: Producer, *, timeout_s: float
+        self, client: PulsarClient, producer: EntryProducer, *, timeout_s: float
     ) -> tuple[Answer, ...]:
         """Close the roll call; every answer that was given before, in order.
 
@@ -122,7 +122,7 @@ class RollCall:
                     return
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
 
-    def _send(self, producer: Producer, kind: str, properties: dict[str, str]) -> MessageId:
+    def _send(self, producer: EntryProducer, kind: str, properties: dict[str, str]) -> MessageId:
         sent = producer.send(b"", properties={KIND: kind, CALL: self.mark_uuid, **properties})
         producer.flush()
         return sent.result()

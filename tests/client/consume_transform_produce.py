@@ -15,7 +15,7 @@ def main(url: str, source: str, target: str) -> None:
     with (
         PulsarClient(url, timeout_s=20) as client,
         client.consumer(source, "s", type="shared") as consumer,
-        client.batching_producer(target) as producer,
+        client.producer(target) as producer,
     ):
         while messages := consumer.receive_batch(50, timeout_s=5):
             with client.transaction(timeout_s=5) as txn:

@@ -14,7 +14,7 @@ from tests.support.judge import drain
 
 def send(client: PulsarClient, topic: str, count: int) -> None:
     """One entry for each of the numbers."""
-    producer = client.producer(topic, create=True)
+    producer = client.entry_producer(topic, create=True)
     messages = [Message(b"%d" % n, key=f"k{n % 5}") for n in range(count)]
     for message in messages:
         for batch in encode_batches(rows_from_messages([message]), by_key=True):
@@ -34,7 +34,7 @@ def test_a_committed_transaction_moves_messages_and_an_aborted_one_does_not(
     client, name, pulsar_standalone
 ):
     send(client, name, 4)
-    output = client.producer(f"{name}-out", create=True)
+    output = client.entry_producer(f"{name}-out", create=True)
     with client.consumer(name, "s") as consumer:
         messages = consumer.receive_batch(2, timeout_s=20)
         aborted = client.transaction()
@@ -98,7 +98,7 @@ def test_it_goes_on_after_an_unload_and_old_copies_cannot_be_acknowledged(
 
 
 def test_a_part_of_an_entry_is_not_committed(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     producer.send_many([Message(b"%d" % n) for n in range(3)])
     producer.flush()
     with client.consumer(name, "s") as consumer:
@@ -112,7 +112,7 @@ def test_a_part_of_an_entry_is_not_committed(client, name):
 
 
 def test_one_entry_is_not_acknowledged_in_two_transactions(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     for receipt in producer.send_many([Message(b"a"), Message(b"b")]):
         receipt.result(timeout=20)
     with client.consumer(name, "s") as consumer:
@@ -151,7 +151,7 @@ def test_all_up_to_a_message_is_acknowledged_at_once(client, name):
 def test_what_a_plain_client_acknowledged_in_a_batch_is_not_given_again(
     client, name, pulsar_standalone
 ):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     client.consumer(name, "s", type="shared").close()
     producer.send_many([Message(b"%d" % n) for n in range(5)])
     producer.flush()

@@ -204,7 +204,7 @@ def test_deliveries_of_an_epoch_before_the_last_redelivery_are_not_given():
 def test_a_coordinator_that_refuses_the_subscription_poisons_and_nothing_is_acknowledged(
     through, proxy, name
 ):
-    with through.batching_producer(name, create=True) as producer:
+    with through.producer(name, create=True) as producer:
         producer.send(b"x")
     with through.consumer(name, "s") as consumer:
         message = consumer.receive(20)

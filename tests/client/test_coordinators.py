@@ -41,7 +41,7 @@ def test_transactions_are_spread_over_several_coordinators(name):
     with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=10) as client:
         call(broker.admin_url, "POST", "/v3/transactions/transactionCoordinator/replicas", 3)
         assert client.coordinators.count() == 3
-        producer = client.producer(name, create=True)
+        producer = client.entry_producer(name, create=True)
         used = set()
         for number in range(6):
             with client.transaction(timeout_s=60) as txn:

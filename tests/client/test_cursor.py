@@ -11,7 +11,7 @@ from tests.support.admin import call
 
 
 def sent(client: PulsarClient, topic: str, count: int):
-    producer = client.producer(topic, create=True)
+    producer = client.entry_producer(topic, create=True)
     ids = [producer.send(b"%d" % n).result(timeout=20) for n in range(count)]
     producer.close()
     return ids

@@ -36,7 +36,7 @@ def position(message_id: MessageId) -> tuple[int, int]:
 
 def send(client: PulsarClient, topic: str, *values: bytes) -> list[MessageId]:
     """One entry for each of ``values``."""
-    producer = client.producer(topic, create=True)
+    producer = client.entry_producer(topic, create=True)
     ids = [receipt.result(timeout=20) for receipt in [producer.send(value) for value in values]]
     producer.close()
     return ids
@@ -46,7 +46,7 @@ def send(client: PulsarClient, topic: str, *values: bytes) -> list[MessageId]:
 
 
 def test_an_entry_shows_its_id_its_producer_and_its_messages(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     sent_id = producer.send(b"value", key="k", properties={"p": "q"}, event_time_ms=5).result(
         timeout=20
     )
@@ -65,7 +65,7 @@ def test_the_figures_of_a_batch_are_those_of_its_writer(client, name, compressio
     messages = [Message(b"v" * n, key=b"key %d" % n) for n in range(200)]
     (batch,) = encode_batches(rows_from_messages(messages), compression=compression)
     assert batch.compression is compression
-    client.producer(name, create=True).send_batch(batch).result(timeout=20)
+    client.entry_producer(name, create=True).send_batch(batch).result(timeout=20)
     with client.entry_reader(name) as reader:
         (entry,) = take(reader, 1)
     assert entry.num_messages == 200
@@ -80,7 +80,7 @@ def test_the_figures_of_a_batch_are_those_of_its_writer(client, name, compressio
 
 
 def test_committed_entries_carry_their_transaction_and_aborted_ones_do_not_come(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction() as committed:
         producer.send(b"committed", txn=committed)
     aborted = client.transaction()
@@ -96,7 +96,7 @@ def test_committed_entries_carry_their_transaction_and_aborted_ones_do_not_come(
 
 
 def test_a_reader_that_stands_before_an_open_transaction_goes_on_once_that_ends(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     first = producer.send(b"before").result(timeout=20)
     txn = client.transaction()
     producer.send(b"within", txn=txn).result(timeout=20)
@@ -130,7 +130,7 @@ def test_a_start_past_the_end_brings_nothing_that_was_there_and_all_that_comes(c
 
 
 def test_nothing_is_last_in_an_empty_topic(client, name):
-    client.producer(name, create=True).close()
+    client.entry_producer(name, create=True).close()
     with client.entry_reader(name) as reader:
         assert reader.last_id(20) is None
         assert rest(reader) == []
@@ -179,7 +179,7 @@ def test_a_read_ends_at_its_deadline_and_the_next_goes_on(client, name):
 def test_batches_are_permitted_by_their_messages(client, name, monkeypatch):
     """The broker counts messages: a batch takes more permits than there are."""
     monkeypatch.setattr("eos.client._entry_reader.PERMITS", 3)
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     for n in range(60):
         producer.send_many([Message(b"%d" % n)] * (n % 7 + 1))
     producer.flush()

@@ -19,7 +19,7 @@ def test_nothing_is_lost_and_nothing_doubled_when_the_process_is_killed(
     url = pulsar_standalone.service_url
     source, target = f"{name}-in", f"{name}-out"
     admin.create_partitioned(pulsar_standalone.admin_url, target, 2)
-    with client.batching_producer(source, create=True, max_batch_messages=7) as producer:
+    with client.producer(source, create=True, max_batch_messages=7) as producer:
         for n in range(MESSAGES):
             producer.send(b"%d" % n, key=f"k{n % 10}")
     arguments = ("tests.client.consume_transform_produce", url, source, target)

@@ -43,7 +43,7 @@ def test_an_unknown_topic_is_refused_and_not_created(client, pulsar_standalone, 
     for unknown in (name, f"{name}-partition-0", f"{name}-two-partition-2", missing):
         for _ in range(2):
             with pytest.raises(TopicNotFound, match="open the producer with create=True"):
-                client.producer(unknown)
+                client.entry_producer(unknown)
             with pytest.raises(TopicNotFound):
                 client.partition_count(unknown)
     topics = admin.call(pulsar_standalone.admin_url, "GET", "/v2/persistent/public/default")
@@ -54,16 +54,16 @@ def test_an_unknown_topic_is_refused_and_not_created(client, pulsar_standalone, 
 
 def test_a_namespace_that_is_missing_is_not_created_either(client, name):
     with pytest.raises(Fatal):
-        client.producer(f"persistent://public/{name}/t", create=True)
+        client.entry_producer(f"persistent://public/{name}/t", create=True)
 
 
 def test_a_partitioned_topics_base_name_is_refused(client, pulsar_standalone, name):
     admin.create_partitioned(pulsar_standalone.admin_url, name, 2)
     for create in (False, True):
         with pytest.raises(ConfigurationError, match=r"2 partitions.*-partition-0"):
-            client.producer(name, create=create)
+            client.entry_producer(name, create=create)
     assert client.partition_count(name) == 2
-    client.producer(f"{name}-partition-1").close()
+    client.entry_producer(f"{name}-partition-1").close()
 
 
 def test_dead_hosts_in_the_service_url_are_passed_over_and_asked_last(pulsar_standalone):
@@ -121,7 +121,7 @@ def test_through_a_proxy_every_connection_names_the_broker_behind_it(
         proxy.fault(commands.Connect, note, times=100),
         through.transaction(timeout_s=60) as txn,
     ):
-        through.producer(name, create=True).send(b"x", txn=txn)
+        through.entry_producer(name, create=True).send(b"x", txn=txn)
     assert targets == [None, pulsar_standalone.service_url.split("://")[1]]
 
 
@@ -414,4 +414,4 @@ def test_a_client_that_is_closed_leaves_no_thread_and_no_socket(pulsar_standalon
         PulsarClient(pulsar_standalone.service_url, timeout_s=10) as client,
         client.transaction() as txn,
     ):
-        client.producer(name, create=True).send(b"x", txn=txn)
+        client.entry_producer(name, create=True).send(b"x", txn=txn)

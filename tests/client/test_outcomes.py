@@ -23,7 +23,7 @@ from tests.transport.scripted import Peer, ScriptedBroker, wait_until
 @pytest.fixture
 def written(through, name):
     """A transaction with one acknowledged message in it, its producer closed."""
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     producer.send(b"x", txn=txn).result(timeout=10)
     producer.close()
@@ -134,11 +134,11 @@ def test_a_cut_between_the_last_receipt_and_the_commit_is_survived(written, prox
 def test_a_cut_between_begin_and_the_first_send_is_survived_by_a_new_look_up(
     through, proxy, name, values
 ):
-    through.producer(name, create=True)
+    through.entry_producer(name, create=True)
     with through.transaction(timeout_s=60) as txn:
         proxy.cut_all()
         wait_until(lambda: not any(c.is_alive for c in through.lookup._pool.connections))
-        through.producer(name).send(b"x", txn=txn)
+        through.entry_producer(name).send(b"x", txn=txn)
     assert values() == [b"x"]
 
 
@@ -149,7 +149,7 @@ def test_adding_a_partition_is_repeated_once_because_nothing_was_sent_yet(
     def moved(add: commands.AddPartitionToTxn) -> commands.AddPartitionToTxnResponse:
         return commands.AddPartitionToTxnResponse(request_id=add.request_id, error=code)
 
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     with proxy.fault(commands.AddPartitionToTxn, moved) as fault, through.transaction() as txn:
         producer.send(b"x", txn=txn)
     assert fault.count == 1
@@ -165,7 +165,7 @@ def test_a_transaction_that_somebody_else_ended_in_its_time_is_not_called_expire
     client, pulsar_standalone, name, values
 ):
     """Expired would say: nothing of it is readable, send it again."""
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"x", txn=txn).result(timeout=10)
     with PulsarClient(pulsar_standalone.service_url, timeout_s=10) as other:
@@ -203,7 +203,7 @@ def test_a_block_that_fails_while_the_broker_is_gone_raises_its_own_error(
 
 
 def test_two_threads_may_not_both_commit(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction()
     producer.send(b"x", txn=txn)
     refused: list[EosError] = []

@@ -88,7 +88,7 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
         return FrameAction.PASS
 
     through._timeout_s = 3  # of the producer that is made now
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     producer.send(b"before", txn=txn).result(timeout=10)
     with (
@@ -114,8 +114,8 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
 def test_a_doubt_poisons_every_open_transaction_that_the_producer_has_written_in(
     through, proxy, name
 ):
-    producer = through.producer(name, create=True)
-    other = through.producer(f"{name}-other", create=True)
+    producer = through.entry_producer(name, create=True)
+    other = through.entry_producer(f"{name}-other", create=True)
     concerned, ended, unconcerned = (through.transaction() for _ in range(3))
     producer.send(b"x", txn=concerned).result(timeout=10)
     producer.send(b"x", txn=ended).result(timeout=10)
@@ -136,7 +136,7 @@ def test_an_abort_waits_for_what_silent_producers_have_under_way_for_all_at_once
     closed_before_the_end: list[int] = []
     with PulsarClient(proxy.service_url, timeout_s=timeout_s) as client:
         topics = [f"persistent://public/default/{name}-{n}" for n in range(count)]
-        producers = [client.producer(topic, create=True) for topic in topics]
+        producers = [client.entry_producer(topic, create=True) for topic in topics]
         txn = client.transaction(timeout_s=60)
         txn.register(topics)
         answers = proxy.seen[commands.Success]
@@ -163,7 +163,7 @@ def test_an_abort_waits_for_what_silent_producers_have_under_way_for_all_at_once
 def test_the_rest_of_what_is_under_way_fails_with_it_each_with_an_error_of_its_own(
     through, proxy, name
 ):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     all_sent = threading.Event()
 
     def cut(_: commands.SendReceipt) -> FrameAction:
@@ -181,7 +181,7 @@ def test_the_rest_of_what_is_under_way_fails_with_it_each_with_an_error_of_its_o
 def test_a_topic_that_is_unloaded_in_mid_transaction_poisons_it(
     pulsar_standalone, client, name, values
 ):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"before", txn=txn).result(timeout=10)
     path = f"/v2/persistent/public/default/{name}/unload"
@@ -190,12 +190,12 @@ def test_a_topic_that_is_unloaded_in_mid_transaction_poisons_it(
     with pytest.raises(TransactionPoisoned, match="closed the producer"):
         txn.commit()
     with client.transaction(timeout_s=60) as again:
-        client.producer(name).send(b"again", txn=again)
+        client.entry_producer(name).send(b"again", txn=again)
     assert values() == [b"again"]
 
 
 def test_a_poisoned_transaction_can_not_be_committed(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"x", txn=txn).result(timeout=10)
     txn.poison(EosError("somebody's doubt"))
@@ -207,7 +207,7 @@ def test_a_poisoned_transaction_can_not_be_committed(client, name, values):
 
 
 def test_a_doubt_that_the_block_swallows_still_aborts(through, proxy, name, values):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
 
     def swallow() -> None:
         with through.transaction() as txn, proxy.fault(commands.SendReceipt, rejected):
@@ -222,7 +222,7 @@ def test_a_send_on_a_producer_that_failed_before_poisons_because_it_is_missing(
     through, proxy, name, values
 ):
     """It may happen in a thread whose exception nobody sees."""
-    failed, sound = through.producer(name, create=True), through.producer(name)
+    failed, sound = through.entry_producer(name, create=True), through.entry_producer(name)
     with proxy.fault(commands.SendReceipt, rejected):
         failed.send(b"plain").exception(timeout=10)
     txn = through.transaction()
@@ -238,7 +238,7 @@ def test_a_producer_that_is_closed_while_others_send_loses_nothing_in_silence(
     through, name, values
 ):
     """A send behind CLOSE_PRODUCER is dropped by the broker without a word."""
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     txn = through.transaction()
     accepted: list[bytes] = []
 
@@ -266,7 +266,7 @@ def test_a_producer_that_is_closed_while_others_send_loses_nothing_in_silence(
 
 
 def test_an_interrupted_send_poisons(through, name, monkeypatch, values):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     txn = through.transaction()
     producer.send(b"x", txn=txn)
 
@@ -285,7 +285,7 @@ def test_an_interrupted_send_poisons(through, name, monkeypatch, values):
 def test_an_abort_waits_until_a_failed_producer_has_nothing_under_way(
     through, proxy, name, monkeypatch, values
 ):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     txn = through.transaction()
     closed_before_end: list[int] = []
 
@@ -308,14 +308,14 @@ def test_an_abort_waits_until_a_failed_producer_has_nothing_under_way(
 
 
 def test_a_receipt_can_not_be_called_back(through, name):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     acknowledgement = producer.send(b"x")
     assert not acknowledgement.cancel()
     assert acknowledgement.result(timeout=10).ledger >= 0
 
 
 def test_a_callback_of_a_lost_send_may_use_the_producer_again(through, proxy, name):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     heard: list[BaseException] = []
     done = threading.Event()
 
@@ -334,7 +334,7 @@ def test_a_callback_of_a_lost_send_may_use_the_producer_again(through, proxy, na
 
 def test_a_flush_ends_when_one_receipt_is_missing_although_younger_ones_come(through, proxy, name):
     """Traffic that goes on must not keep flush() waiting for ever."""
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     producer.send(b"warm up").result(timeout=10)
     producer._window._timeout_s = 2
     stop = threading.Event()
@@ -360,7 +360,7 @@ def test_a_flush_ends_when_one_receipt_is_missing_although_younger_ones_come(thr
 
 
 def test_a_flush_waits_only_for_what_was_sent_before_it(through, name):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     stop = threading.Event()
 
     def keep_sending() -> None:

@@ -1,278 +1,310 @@
-"""Producers: how they are opened and closed, and what they refuse."""
+"""The producer that gathers messages: order, transactions, futures, and how it ends."""
 
 from __future__ import annotations
 
-import struct
-from dataclasses import replace
+import threading
+from collections import defaultdict
 
-import google_crc32c
+import pyarrow as pa
 import pytest
 
-from chaos.cluster.proxy import FrameAction, Replace
+from chaos.cluster.proxy import FrameAction
+from eos.client import PulsarClient
 from eos.errors import (
-    BrokerNotReady,
+    ConfigurationError,
     EosError,
     Fatal,
     InputError,
     MessageTooLarge,
-    ProtocolError,
-    RequestTimeout,
-    TopicTerminated,
-    TransactionExpired,
+    TransactionPoisoned,
 )
 from eos.wire import commands
-from eos.wire.batch import Message, encode_batches, rows_from_messages
+from eos.wire.batch import Hashing, partitions_for_keys
+from tests.client.test_entry_reader_faults import TOPIC, Broker
 from tests.support import admin
-from tests.support.expiry import await_expiry
+from tests.support.judge import drain
 from tests.transport.scripted import wait_until
 
+LONG_MS = 30_000
+"""Nothing goes out by itself while a test runs."""
 
-def test_closing_twice_is_closing_once_and_nothing_can_be_sent_afterwards(through, proxy, name):
-    producer = through.producer(name, create=True)
-    producer.send(b"x")
-    producer.close()
-    producer.close()
-    assert proxy.seen[commands.CloseProducer] == 1
-    assert not producer.is_usable
+
+def test_messages_go_out_together_and_each_future_names_its_place(through, proxy, name, values):
+    producer = through.producer(name, create=True, linger_ms=LONG_MS)
+    futures = [producer.send(b"%d" % n) for n in range(100)]
+    assert proxy.seen[commands.Send] == 0
     producer.flush()
-    with pytest.raises(Fatal, match="is closed"):
-        producer.send(b"y")
+    assert proxy.seen[commands.Send] == 1
+    ids = [future.result(timeout=0) for future in futures]
+    assert [one.batch_index for one in ids] == list(range(100))
+    assert len({one.place for one in ids}) == 1
+    assert values() == [b"%d" % n for n in range(100)]
+
+
+def test_what_lingers_goes_out_by_itself(client, name, values):
+    producer = client.producer(name, create=True, linger_ms=5)
+    assert producer.send(b"x").result(timeout=20).batch_index == 0
+    assert values() == [b"x"]
+
+
+@pytest.mark.parametrize("limits", [{"max_batch_messages": 10}, {"max_batch_bytes": 1000}], ids=str)
+def test_what_is_full_goes_out_at_once(through, proxy, name, values, limits):
+    producer = through.producer(name, create=True, linger_ms=LONG_MS, **limits)
+    futures = [producer.send(b"%02d" % n + b"." * 98) for n in range(20)]
+    futures[0].result(timeout=20)
+    assert proxy.seen[commands.Send] >= 1
+    producer.close()
+    assert proxy.seen[commands.Send] >= 2
+    assert [value[:2] for value in values()] == [b"%02d" % n for n in range(20)]
+    assert all(future.done() for future in futures)
+
+
+def test_a_commit_sends_what_lingers_first(client, name, values):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    with client.transaction() as txn:
+        future = producer.send(b"x", txn=txn)
+        assert not future.done()
+    assert future.result(timeout=0).batch_index == 0
+    assert values() == [b"x"]
+
+
+def test_an_abort_drops_what_lingers(through, proxy, name, values):
+    producer = through.producer(name, create=True, linger_ms=LONG_MS)
+    txn = through.transaction()
+    dropped, kept = producer.send(b"dropped", txn=txn), producer.send(b"kept")
+    txn.abort()
+    with pytest.raises(TransactionPoisoned):
+        dropped.result(timeout=0)
+    with pytest.raises(EosError):
+        producer.send(b"late", txn=txn)
+    producer.flush()
+    assert kept.result(timeout=0)
+    assert values() == [b"kept"]
     assert proxy.seen[commands.Send] == 1
 
 
-def test_a_failed_producer_says_why_at_its_close_and_is_closed_at_the_broker_all_the_same(
-    through, proxy, name
-):
-    producer = through.producer(name, create=True)
-    with proxy.fault(
-        commands.SendReceipt,
-        lambda r: Replace(
-            commands.SendError(producer_id=r.producer_id, sequence_id=r.sequence_id, error=7)
-        ),
-    ):
-        producer.send(b"x").exception(timeout=10)
-    with pytest.raises(BrokerNotReady, match="code 7"):
-        producer.close()
-    wait_until(lambda: proxy.seen[commands.CloseProducer] == 1)
-    wait_until(lambda: proxy.seen[commands.Success] == 1)
+def test_several_transactions_and_none_stay_apart_and_in_order(client, name, values):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    committed, aborted = client.transaction(), client.transaction()
+    for n in range(9):
+        producer.send(b"%d" % n, txn=(None, committed, aborted)[n % 3])
+    committed.commit()
+    aborted.abort()
+    producer.flush()
+    assert values() == [b"%d" % n for n in range(9) if n % 3 != 2]
 
 
-def test_a_producer_whose_opening_is_not_answered_is_taken_back(through, proxy, name):
-    """The broker may have opened it, and would keep it as long as the connection lives."""
-    through.producer(name, create=True)
-    through._timeout_s = 3
-    with (
-        proxy.fault(commands.ProducerSuccess, FrameAction.DROP),
-        pytest.raises(RequestTimeout, match="Opening a producer"),
-    ):
-        through.producer(name)
-    wait_until(lambda: proxy.seen[commands.CloseProducer] == 1)
+def test_nothing_is_lost_or_sent_late_when_threads_send_while_another_commits(client, name, values):
+    """I3: a message is in the transaction, or its sender has an error."""
+    producer = client.producer(name, create=True, linger_ms=1)
+    taken: list[bytes] = []
+
+    def send(sender: int, txn) -> None:
+        try:
+            for n in range(10_000):
+                value = b"%d-%d-%d" % (txn.id.least, sender, n)
+                producer.send(value, txn=txn)
+                taken.append(value)
+        except EosError:
+            pass
+
+    for _ in range(5):
+        txn = client.transaction()
+        threads = [threading.Thread(target=send, args=(n, txn)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        before = len(taken)
+        wait_until(lambda before=before: len(taken) > before + 500)
+        txn.commit()
+        for thread in threads:
+            thread.join()
+    assert sorted(values()) == sorted(taken)
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"producer_name": ""}, ProtocolError),
-        ({"producer_name": "x" * 100_000}, ProtocolError),
-        ({"producer_ready": False}, BrokerNotReady),
-    ],
-)
-def test_an_odd_answer_to_the_opening_is_refused(through, proxy, name, change, error):
-    through.producer(name, create=True)
-
-    def forge(answer: commands.ProducerSuccess) -> Replace:
-        return Replace(replace(answer, **change))
-
-    with proxy.fault(commands.ProducerSuccess, forge), pytest.raises(error, match="Opening"):
-        through.producer(name)
-
-
-def test_producers_never_share_an_id_on_a_connection(through, proxy, name):
-    ids = []
-
-    def note(command: commands.Producer) -> FrameAction:
-        ids.append(command.producer_id)
-        return FrameAction.PASS
-
-    with proxy.fault(commands.Producer, note, times=100):
-        for _ in range(3):
-            through.producer(name, create=True).close()
-        first, second = through.producer(name), through.producer(name)
-    assert len(set(ids)) == 5
-    assert first.name != second.name  # the broker's own: deduplication must not know them
+def test_keys_choose_partitions_as_with_java_and_stay_in_order(client, pulsar_standalone, name):
+    admin.create_partitioned(pulsar_standalone.admin_url, name, 3)
+    sent = [(f"key-{n % 17}", b"%d" % n) for n in range(500)]
+    with client.producer(name, linger_ms=2, max_batch_messages=7) as producer:
+        futures = [producer.send(value, key=key) for key, value in sent]
+    seen: dict[str, list[bytes]] = defaultdict(list)
+    places = {}
+    for number in range(3):
+        topic = f"persistent://public/default/{name}-partition-{number}"
+        for one in drain(pulsar_standalone.service_url, topic):
+            seen[one.key].append(one.value)
+            places[one.value] = number
+    for key in seen:
+        assert seen[key] == [value for other, value in sent if other == key]
+    keys = pa.array([key for key, _ in sent])
+    expected = partitions_for_keys(keys, 3, hashing=Hashing.JAVA).tolist()
+    assert [places[value] for _, value in sent] == expected
+    assert [future.result(timeout=0).partition for future in futures] == expected
 
 
-def test_a_message_over_the_limit_is_refused_before_anything_is_sent(through, proxy, name):
-    producer = through.producer(name, create=True)
-    largest = producer.max_batch_bytes
-    with pytest.raises(MessageTooLarge, match="limit"):
-        producer.send(b"x" * largest)
-    (batch,) = encode_batches(rows_from_messages([Message(b"x" * largest)]), 2 * largest)
-    with pytest.raises(MessageTooLarge, match="takes"):
-        producer.send_batch(batch)
-    assert proxy.seen[commands.Send] == 0
+def test_without_keys_the_partitions_take_turns(client, pulsar_standalone, name):
+    admin.create_partitioned(pulsar_standalone.admin_url, name, 2)
+    with client.producer(name, linger_ms=LONG_MS) as producer:
+        futures = []
+        for n in range(4):
+            futures.append(producer.send(b"%d" % n))
+            producer.flush()
+    assert sorted(future.result(timeout=0).partition for future in futures) == [0, 0, 1, 1]
 
 
-def test_a_message_of_just_the_limit_is_taken_by_the_broker(through, name, values):
-    producer = through.producer(name, create=True)
-    value = b"x" * (producer.max_batch_bytes - 20)
-    producer.send(value).result(timeout=20)
-    assert values() == [value]
+def test_entries_of_one_key_each_have_their_futures_in_order(client, name):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS, batching="by_key")
+    futures = [producer.send(b"%d" % n, key=f"k{n % 2}") for n in range(6)]
+    producer.flush()
+    ids = [future.result(timeout=0) for future in futures]
+    assert len({one.place for one in ids}) == 2
+    assert [one.batch_index for one in ids] == [0, 0, 1, 1, 2, 2]
+    with client.consumer(name, "s", type="shared") as consumer:
+        found = {(*one.id.place, one.id.batch_index): one.value for one in _all(consumer)}
+    assert [found[(*one.place, one.batch_index)] for one in ids] == [b"%d" % n for n in range(6)]
+
+
+def test_messages_keep_what_they_have_and_kinds_of_keys_are_mixed(client, name):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    buffer = bytearray(b"mine")
+    producer.send(buffer, key="ä", event_time_ms=5, properties={"a": "ö"})
+    buffer[:] = b"else"
+    producer.send(b"2", key=b"\xff")
+    producer.send(None, key="gone")
+    producer.flush()
+    with client.consumer(name, "s") as consumer:
+        first, second, third = _all(consumer)
+    assert (first.value, first.key, first.event_time_ms) == (b"mine", "ä", 5)
+    assert first.properties == {"a": "ö"}
+    assert (second.value, second.key) == (b"2", b"\xff")
+    assert (third.value, third.key) == (None, "gone")
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"value": None},
-        {"value": 5},
         {"value": "text"},
         {"value": b"", "key": 5},
+        {"value": b"", "key": "\ud800"},
         {"value": b"", "event_time_ms": -1},
+        {"value": b"", "properties": {"a": None}},
     ],
-    ids=str,
+    ids=repr,
 )
-def test_a_message_that_is_none_is_refused_before_anything_is_sent(through, proxy, name, options):
-    producer = through.producer(name, create=True)
-    with pytest.raises(InputError):
-        producer.send(**options)
-    producer.send(b"good").result(timeout=10)
-    assert proxy.seen[commands.Send] == 1
-
-
-def test_many_messages_go_in_as_few_entries_as_fit(through, proxy, name, values):
-    producer = through.producer(name, create=True)
-    messages = [Message(bytes([n]) * 1_000_000) for n in range(8)]
-    acknowledgements = producer.send_many(messages)
-    assert len(acknowledgements) == 2
-    producer.flush()
-    assert values() == [message.value for message in messages]
-    assert producer.send_many([]) == []
-
-
-def test_a_terminated_topic_is_named(client, pulsar_standalone, name):
-    client.producer(name, create=True).close()
-    path = f"/v2/persistent/public/default/{name}/terminate"
-    admin.call(pulsar_standalone.admin_url, "POST", path)
-    with pytest.raises(TopicTerminated, match=f"Opening a producer on .*{name}"):
-        client.producer(name)
-
-
-def test_a_topic_that_is_terminated_under_a_producer_fails_the_send(
-    client, pulsar_standalone, name
+def test_what_can_not_be_written_is_refused_at_once_and_spoils_no_other(
+    client, name, values, options
 ):
-    producer = client.producer(name, create=True)
-    producer.send(b"x").result(timeout=10)
-    path = f"/v2/persistent/public/default/{name}/terminate"
-    admin.call(pulsar_standalone.admin_url, "POST", path)
-    with pytest.raises(EosError):
-        producer.send(b"y").result(timeout=10)
-    assert not producer.is_usable
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    producer.send(b"good")
+    txn = client.transaction()
+    with pytest.raises(InputError):
+        producer.send(**options, txn=txn)
+    with pytest.raises(TransactionPoisoned):
+        txn.commit()
+    producer.flush()
+    assert values() == [b"good"]
 
 
-def test_the_broker_refuses_a_frame_whose_checksum_is_wrong(client, name, monkeypatch):
-    """So the one that it accepts everywhere else is the right one."""
-    producer = client.producer(name, create=True)
-    stream = producer._connection._stream
-    send = stream.send
-
-    def flip_a_bit(parts, timeout_s):
-        if len(parts) == 2:
-            parts = [parts[0], bytes([parts[1][0] ^ 1]) + bytes(parts[1][1:])]
-        send(parts, timeout_s)
-
-    monkeypatch.setattr(stream, "send", flip_a_bit)
-    with pytest.raises(ProtocolError, match="code 9"):
-        producer.send(b"x").result(timeout=10)
+def test_a_message_over_the_limit_is_refused_and_one_over_the_batch_limit_goes_alone(
+    client, name, values
+):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS, max_batch_bytes=100)
+    with pytest.raises(MessageTooLarge):
+        producer.send(b"x" * 6_000_000)
+    producer.send(b"x" * 1000)
+    producer.flush()
+    assert values() == [b"x" * 1000]
 
 
-def test_a_send_is_framed_as_specified(client, name, monkeypatch):
-    """Read back by a parser of its own, from the bytes that leave."""
-    producer = client.producer(name, create=True)
-    sent: list[bytes] = []
-    stream = producer._connection._stream
-    send = stream.send
-
-    def record(parts, timeout_s):
-        sent.append(b"".join(bytes(part) for part in parts))
-        send(parts, timeout_s)
-
-    monkeypatch.setattr(stream, "send", record)
-    with client.transaction() as txn:
-        producer.send(b"value", txn=txn).result(timeout=10)
-    (frame,) = [f for f in sent if b"\x0e\x01" in f and f.endswith(b"value")]
-    total, command_size = struct.unpack_from(">II", frame)
-    assert total == len(frame) - 4
-    magic, checksum, meta_size = struct.unpack_from(">HII", frame, 8 + command_size)
-    covered = frame[8 + command_size + 6 :]
-    assert (magic, checksum) == (0x0E01, google_crc32c.value(covered))
-    command = commands.BaseCommand.decode(frame[8 : 8 + command_size]).send
-    metadata = commands.MessageMetadata.decode(covered[4 : 4 + meta_size])
-    # Both halves of the id, in both places.
-    for part in (command, metadata):
-        assert (part.txnid_most, part.txnid_least) == txn.id
-    assert metadata.producer_name == producer.name
-    assert metadata.num_messages_in_batch == command.num_messages == 1
-
-
-def test_many_are_opened_in_the_order_asked_for(through, proxy, name):
-    names = [f"persistent://public/default/{name}-{n}" for n in range(5)]
-    for topic in names:
-        through.producer(topic, create=True).close()
-    with through.transaction(timeout_s=60) as txn:
-        producers = through.producers(names, txn=txn)
-        assert [producer.topic for producer in producers] == names
-        assert proxy.seen[commands.AddPartitionToTxn] == 1
-        for producer in producers:
-            producer.send(b"x", txn=txn)
-    assert proxy.seen[commands.AddPartitionToTxn] == 1
-
-
-def test_none_stays_open_when_one_cannot_be_opened(through, proxy, name):
-    names = [f"persistent://public/default/{name}-{n}" for n in range(3)]
-    for topic in names:
-        through.producer(topic, create=True).close()
-    opened, closed = proxy.seen[commands.Producer], proxy.seen[commands.CloseProducer]
-
-    def refuse_the_second(command: commands.Producer) -> FrameAction | commands.Error:
-        if command.topic != names[1]:
-            return FrameAction.PASS
-        return commands.Error(request_id=command.request_id, error=4, message="not for you")
-
+def test_an_entry_in_doubt_fails_its_messages_and_poisons_the_transaction(
+    through, proxy, name, values
+):
+    producer = through.producer(name, create=True, linger_ms=LONG_MS)
+    txn = through.transaction()
+    futures = [producer.send(b"x", txn=txn) for _ in range(3)]
     with (
-        proxy.fault(commands.Producer, refuse_the_second, times=len(names)),
-        pytest.raises(EosError, match="not for you"),
+        proxy.fault(commands.Send, FrameAction.CUT_AFTER),
+        pytest.raises(TransactionPoisoned),
     ):
-        through.producers(names)
-    # The refused one is closed as well: the broker may have opened it. One whose turn had not come
-    # when that was known is never opened.
-    tried = proxy.seen[commands.Producer] - opened
-    assert tried in (2, 3)
-    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + tried)
+        txn.commit()
+    assert all(isinstance(future.exception(timeout=0), EosError) for future in futures)
+    with pytest.raises(EosError):
+        producer.send(b"never")
+    assert values() == []
 
 
-def test_none_stays_open_when_the_transaction_has_expired(through, proxy, name):
-    names = [f"persistent://public/default/{name}-{n}" for n in range(3)]
-    for topic in names:
-        through.producer(topic, create=True).close()
-    closed = proxy.seen[commands.CloseProducer]
-    txn = through.transaction(timeout_s=1)
-    await_expiry(through, txn.id)
-    with pytest.raises(TransactionExpired):
-        through.producers(names, txn=txn)
-    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + len(names))
-    with pytest.raises(TransactionExpired):
+def test_a_closed_producer_has_sent_all_and_takes_no_more(client, name, values):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    future = producer.send(b"x")
+    producer.close()
+    producer.close()
+    assert future.done()
+    with pytest.raises(Fatal, match="closed"):
+        producer.send(b"y")
+    assert values() == [b"x"]
+
+
+def test_a_client_that_is_closed_leaves_no_future_open_and_no_thread(pulsar_standalone, name):
+    with PulsarClient(pulsar_standalone.service_url) as client:
+        producer = client.producer(name, create=True, linger_ms=LONG_MS)
+        future = producer.send(b"x")
+        thread = client._clock._thread
+        assert thread is not None
+    with pytest.raises(EosError):
+        future.result(timeout=10)
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    with pytest.raises(EosError):
+        producer.send(b"y")
+
+
+def test_an_interrupt_while_a_batch_is_sent_leaves_no_future_open(client, name, monkeypatch):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    txn = client.transaction()
+    future = producer.send(b"x", txn=txn)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer._producers[0], "send_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.flush()
+    assert isinstance(future.exception(timeout=0), EosError)
+    with pytest.raises(TransactionPoisoned):
         txn.commit()
 
 
-def test_a_silent_broker_is_not_waited_for_once_for_each_of_many(
-    through, proxy, pulsar_standalone, name
-):
-    admin.create_partitioned(pulsar_standalone.admin_url, name, 100)
-    names = [f"persistent://public/default/{name}-partition-{n}" for n in range(100)]
-    through._timeout_s = 1
+def test_callbacks_are_called_and_may_send(client, name, values):
+    producer = client.producer(name, create=True, linger_ms=1)
+    again: list[object] = []
+    producer.send(b"1").add_done_callback(lambda _: again.append(producer.send(b"2")))
+    wait_until(lambda: again)
+    producer.flush()
+    assert values() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"linger_ms": -1},
+        {"max_batch_messages": 0},
+        {"max_batch_bytes": 0},
+        {"hashing": "md5"},
+        {"batching": "none"},
+    ],
+    ids=str,
+)
+def test_options_out_of_their_range_are_refused(options):
     with (
-        proxy.fault(commands.Producer, FrameAction.DROP, times=len(names)),
-        pytest.raises(RequestTimeout, match="Opening a producer"),
+        Broker() as broker,
+        PulsarClient(broker.url) as client,
+        pytest.raises(ConfigurationError, match=next(iter(options))),
     ):
-        through.producers(names)
-    assert proxy.seen[commands.Producer] <= 64  # those at work when the first one gave up
+        client.producer(TOPIC, **options)
+
+
+def _all(consumer):
+    found = []
+    while (one := consumer.receive(2)) is not None:
+        found.append(one)
+    return found

@@ -38,7 +38,7 @@ class Writer:
         self._client = client
         self._topic = topic
         self._rng = rng
-        self._producer = client.producer(topic, create=True)
+        self._producer = client.entry_producer(topic, create=True)
         self._open: list[Transaction] = []
         self._count = 0
         self.places: list[EntryPlace] = []
@@ -75,7 +75,7 @@ class Writer:
         for txn in self._open:
             txn.abort()
         self._open.clear()
-        self._producer = self._client.producer(self._topic)
+        self._producer = self._client.entry_producer(self._topic)
 
 
 def cut(

@@ -32,7 +32,7 @@ def rest(reader: Reader, idle_s: float = 0.5) -> list[bytes]:
 
 def send(client: PulsarClient, topic: str, *sent: bytes) -> list[MessageId]:
     """One entry for each of ``sent``."""
-    producer = client.producer(topic, create=True)
+    producer = client.entry_producer(topic, create=True)
     ids = [receipt.result(timeout=20) for receipt in [producer.send(value) for value in sent]]
     producer.close()
     return ids
@@ -46,7 +46,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def test_batches_hold_the_columns_that_are_asked_for(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     sent = producer.send(b"v", key="k", properties={"p": "q"}, event_time_ms=5).result(timeout=20)
     with client.reader(name, columns=tuple(COLUMNS)) as reader:
         ((row,), *_) = [batch.to_pylist() for batch in reader.read_to(reader.last_id)]
@@ -59,7 +59,7 @@ def test_batches_hold_the_columns_that_are_asked_for(client, name):
 @pytest.mark.parametrize("compression", Compression)
 def test_large_entries_and_many_small_ones_are_read_whole(client, name, compression):
     messages = [Message(b"%07d" % n * (n % 300), key=f"{n % 7}") for n in range(20_000)]
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     for some in (messages[:15_000], *(messages[n : n + 10] for n in range(15_000, 20_000, 10))):
         columns = rows_from_messages(some)
         for batch in encode_batches(columns, producer.max_batch_bytes, compression=compression):
@@ -80,7 +80,7 @@ def test_a_column_that_is_none_is_refused(client, name):
 
 
 def test_only_what_is_committed_is_read_and_gaps_are_no_end(client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     wanted = []
     for n in range(12):
         txn = client.transaction()
@@ -114,7 +114,7 @@ def test_reading_stops_behind_the_end_and_goes_on_there(client, name):
 
 def test_a_caller_who_stops_in_between_loses_nothing(client, name):
     ids = send(client, name, b"0")
-    producer = client.producer(name)
+    producer = client.entry_producer(name)
     for compression in (Compression.LZ4, Compression.NONE) * 3:  # which are batches of their own
         messages = [Message(b"x" * 100)] * 5
         for batch in encode_batches(rows_from_messages(messages), compression=compression):

@@ -39,7 +39,7 @@ def secured(tmp_path_factory):
 
 def write(url: str, security: Security, name: str) -> None:
     with PulsarClient(url, security=security, timeout_s=10) as client:
-        producer = client.producer(name, create=True)
+        producer = client.entry_producer(name, create=True)
         with client.transaction(timeout_s=60) as txn:
             for _ in range(8):  # a thread reads acknowledgements while this one writes
                 producer.send(b"x" * 700_000, txn=txn)
@@ -63,12 +63,12 @@ def test_several_threads_write_through_one_tls_connection(secured, name):
     broker, trusted = secured
     security = Security(token=token("admin"), tls_trust_certs_file=trusted)
     with PulsarClient(broker.tls_service_url, security=security, timeout_s=20) as client:
-        client.producer(name, create=True).close()
+        client.entry_producer(name, create=True).close()
         txn = client.transaction(timeout_s=60)
         acknowledgements: list[list[object]] = []
 
         def send(letter: bytes) -> None:
-            producer = client.producer(name)
+            producer = client.entry_producer(name)
             sent = [producer.send(letter * 60_000, txn=txn) for _ in range(40)]
             acknowledgements.append(
                 [acknowledgement.result(timeout=20) for acknowledgement in sent]

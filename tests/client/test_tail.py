@@ -13,7 +13,7 @@ from tests.support.admin import call
 
 
 def send(client: PulsarClient, topic: str, value: bytes, **more):
-    return client.producer(topic, create=True).send(value, **more).result(timeout=20)
+    return client.entry_producer(topic, create=True).send(value, **more).result(timeout=20)
 
 
 def test_it_is_the_last_entry_that_is_readable(client, name):

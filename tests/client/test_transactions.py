@@ -26,7 +26,7 @@ from tests.support.judge import drain
 
 
 def test_what_is_sent_in_a_transaction_is_readable_once_it_is_committed(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"a", txn=txn, key="k", properties={"p": "q"}, event_time_ms=5)
     producer.send_many([Message(b"b"), Message(b"c")], txn=txn)
@@ -36,7 +36,7 @@ def test_what_is_sent_in_a_transaction_is_readable_once_it_is_committed(client, 
 
 
 def test_key_properties_and_event_time_arrive(client, name, pulsar_standalone):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction() as txn:
         producer.send(b"v", txn=txn, key="k", properties={"p": "q"}, event_time_ms=5)
     (seen,) = drain(pulsar_standalone.service_url, name)
@@ -45,7 +45,7 @@ def test_key_properties_and_event_time_arrive(client, name, pulsar_standalone):
 
 
 def test_the_end_of_the_block_commits_without_any_receipt_asked_for(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction(timeout_s=60) as txn:
         for n in range(100):
             producer.send(b"%d" % n, txn=txn)
@@ -53,7 +53,7 @@ def test_the_end_of_the_block_commits_without_any_receipt_asked_for(client, name
 
 
 def test_an_exception_in_the_block_aborts_and_passes(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
 
     def fail() -> None:
         with client.transaction(timeout_s=60) as txn:
@@ -67,7 +67,7 @@ def test_an_exception_in_the_block_aborts_and_passes(client, name, values):
 
 
 def test_a_block_may_commit_or_abort_by_itself(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction() as txn:
         producer.send(b"committed", txn=txn)
         txn.commit()
@@ -87,7 +87,7 @@ def test_a_block_may_commit_or_abort_by_itself(client, name, values):
 
 
 def test_a_transaction_that_outlived_its_time_is_reported_as_expired(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=4)
     producer.send(b"late", txn=txn).result(timeout=10)
     await_expiry(client, txn.id)
@@ -101,7 +101,7 @@ def test_a_transaction_that_outlived_its_time_is_reported_as_expired(client, nam
 def test_sending_in_an_expired_transaction_on_a_new_partition_says_so(client, name):
     txn = client.transaction(timeout_s=1)
     await_expiry(client, txn.id)
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with pytest.raises(TransactionExpired):
         producer.send(b"late", txn=txn)
     with pytest.raises(TransactionExpired):
@@ -113,13 +113,13 @@ def test_after_a_commit_nothing_more_can_be_sent_in_it_and_it_is_not_said_to_hav
 ):
     """The late-send hazard can't be had from one process. And whoever commits twice must not be
     told to send everything again: it is committed."""
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction(timeout_s=60) as txn:
         producer.send(b"a", txn=txn)
     for late in (
         lambda: producer.send(b"late", txn=txn),
         lambda: producer.send(b"late", txn=client.join(txn.id)),
-        lambda: client.producer(name).send(b"late", txn=txn),
+        lambda: client.entry_producer(name).send(b"late", txn=txn),
         txn.commit,
         txn.abort,
     ):
@@ -129,7 +129,7 @@ def test_after_a_commit_nothing_more_can_be_sent_in_it_and_it_is_not_said_to_hav
 
 
 def test_after_an_abort_nothing_more_can_be_sent_in_it(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"a", txn=txn)
     txn.abort()
@@ -141,13 +141,13 @@ def test_after_an_abort_nothing_more_can_be_sent_in_it(client, name, values):
 
 
 def test_a_late_comer_from_another_process_can_not_register(client, pulsar_standalone, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction(timeout_s=60) as txn:
         producer.send(b"a", txn=txn)
     with PulsarClient(pulsar_standalone.service_url) as other:
         late = other.join(txn.id)
         with pytest.raises(TransactionExpired):
-            other.producer(name).send(b"late", txn=late)
+            other.entry_producer(name).send(b"late", txn=late)
 
 
 @pytest.mark.broker
@@ -158,7 +158,7 @@ def test_the_late_send_hazard_is_real_when_the_rules_are_broken(name):
     """
     topic = f"persistent://public/default/{name}"
     with PulsarStandalone() as broker, PulsarClient(broker.service_url) as client:
-        producer = client.producer(name, create=True)
+        producer = client.entry_producer(name, create=True)
         with client.transaction(timeout_s=60) as txn:
             producer.send(b"committed", txn=txn)
         assert [seen.value for seen in drain(broker.service_url, topic)] == [b"committed"]
@@ -175,7 +175,7 @@ def test_what_threads_send_while_another_commits_is_either_committed_or_refused(
     through, proxy, name, values
 ):
     """No send gets out once END_TXN has: the proxy sees the order of what leaves us."""
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     accepted: list[bytes] = []
     late: list[object] = []
@@ -221,8 +221,8 @@ def test_several_topics_and_partitions_become_readable_together(client, pulsar_s
     topics = [f"persistent://public/default/{name}-partition-{n}" for n in range(3)]
     with client.transaction(timeout_s=60) as txn:
         for topic in topics:
-            client.producer(topic).send(topic.encode(), txn=txn)
-        client.producer(f"{name}-b", create=True).send(b"b", txn=txn)
+            client.entry_producer(topic).send(topic.encode(), txn=txn)
+        client.entry_producer(f"{name}-b", create=True).send(b"b", txn=txn)
         assert txn.registered == (f"persistent://public/default/{name}-b", *topics)
     seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")
     assert [m.value.decode() for m in seen] == topics
@@ -235,7 +235,7 @@ def test_plain_sends_and_two_transactions_share_a_producer(client, name, values)
     Each is stored before the next is sent: while a topic takes its first snapshot, the broker lets
     plain messages pass those of a transaction (measured).
     """
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     one, two = client.transaction(), client.transaction()
     producer.send(b"plain 1").result(timeout=10)
     producer.send(b"one", txn=one).result(timeout=10)
@@ -248,11 +248,11 @@ def test_plain_sends_and_two_transactions_share_a_producer(client, name, values)
 
 
 def test_a_second_client_joins_and_the_first_one_commits(client, pulsar_standalone, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     with client.transaction(timeout_s=60) as txn:
         producer.send(b"first", txn=txn).result(timeout=10)
         with PulsarClient(pulsar_standalone.service_url, timeout_s=10) as other:
-            theirs = other.producer(name)
+            theirs = other.entry_producer(name)
             theirs.send(b"second", txn=other.join(txn.id))
             theirs.close()
     assert values() == [b"first", b"second"]
@@ -263,7 +263,7 @@ def test_all_who_join_a_transaction_in_one_client_share_its_fate(client, name):
     assert client.join(txn.id) is txn
     txn.poison(EosError("a doubt"))
     with pytest.raises(TransactionPoisoned, match="a doubt"):
-        client.producer(name, create=True).send(b"x", txn=client.join(txn.id))
+        client.entry_producer(name, create=True).send(b"x", txn=client.join(txn.id))
     txn_id = txn.id
     txn.abort()
     del txn
@@ -278,7 +278,7 @@ def test_a_time_to_live_that_would_upset_the_coordinator_is_refused(client, time
 
 
 def test_a_message_that_can_not_be_sent_poisons_because_it_would_be_missing(client, name, values):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction()
     producer.send(b"small", txn=txn)
     with pytest.raises(MessageTooLarge, match="limit"):
@@ -299,12 +299,12 @@ def test_limits_of_zero_are_refused(options):
 
 def test_a_closed_client_says_so_at_once_and_may_be_closed_again(pulsar_standalone, name):
     client = PulsarClient(pulsar_standalone.service_url, timeout_s=10)
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     txn = client.transaction()
     producer.send(b"x", txn=txn).result(timeout=10)
     client.close()
     client.close()
-    for use in (lambda: client.producer(name), client.transaction, txn.abort):
+    for use in (lambda: client.entry_producer(name), client.transaction, txn.abort):
         with pytest.raises(Fatal, match="The client is closed"):
             use()
     with pytest.raises(EosError):

@@ -219,7 +219,7 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
         return FrameAction.PASS
 
     with PulsarClient(proxy.service_url, timeout_s=15, max_pending_bytes=64 * 1024) as client:
-        producer = client.producer(name, create=True)
+        producer = client.entry_producer(name, create=True)
         acknowledgements: list[Future[MessageId]] = []
 
         def send() -> None:
@@ -244,7 +244,7 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
 
 
 def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through, proxy, name):
-    producer = through.producer(name, create=True)
+    producer = through.entry_producer(name, create=True)
     producer._window._timeout_s = 2
     through._budget._max_bytes = 3000
     with proxy.fault(commands.SendReceipt, FrameAction.DROP, times=100):

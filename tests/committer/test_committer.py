@@ -242,7 +242,7 @@ def test_what_a_run_did_that_no_summary_tells_of_is_never_committed(
 
     def send_and_write(parts):
         (begun,) = parts
-        producer = client.producer(topic)
+        producer = client.entry_producer(topic)
         producer.send(b"never readable", txn=client.join(begun.txn))
         producer.close()
         return [write(client, begun)]

@@ -48,7 +48,7 @@ class Drivers(RuleBasedStateMachine):
         self._name = f"t-{uuid.uuid4().hex[:12]}"
         self._topic = f"persistent://public/default/{self._name}"
         self._client = PulsarClient(self.broker.service_url, timeout_s=30)
-        self._client.producer(self._topic, create=True).close()
+        self._client.entry_producer(self._topic, create=True).close()
         self._driver: PlainDriver | None = None
         self._asleep: PlainDriver | None = None
         self._next = 0

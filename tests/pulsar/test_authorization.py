@@ -43,7 +43,7 @@ def driver(broker: PulsarStandalone, tmp_path, name: str) -> Iterator[PlainDrive
         permissions(broker, "POST", namespace)
     topic = f"persistent://public/default/{name}"
     with PulsarClient(broker.service_url, security=Security(token=ADMIN)) as client:
-        client.producer(topic, create=True).close()
+        client.entry_producer(topic, create=True).close()
     driver = PlainDriver(
         broker.service_url,
         tmp_path / "log",
@@ -68,7 +68,7 @@ def withdraw(broker: PulsarStandalone, topic: str) -> None:
     while time.monotonic() < deadline:
         with PulsarClient(broker.service_url, security=WRITER) as client:
             try:
-                client.producer(topic).close()
+                client.entry_producer(topic).close()
             except Unauthorized:
                 return
         time.sleep(0.1)

@@ -39,7 +39,7 @@ def sink(broker: PulsarStandalone, tmp_path, name: str):
     """Makes drivers of one sink; ``.topic`` exists."""
     topic = f"persistent://public/default/{name}"
     with PulsarClient(broker.service_url) as client:
-        client.producer(topic, create=True).close()
+        client.entry_producer(topic, create=True).close()
     drivers: list[PlainDriver] = []
 
     def make(**options) -> PlainDriver:
@@ -269,7 +269,7 @@ def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
     topic = f"persistent://public/default/{name}"
     strangers: list[bytes] = []
     with PulsarStandalone() as old, PulsarClient(old.service_url) as client:
-        client.producer(topic, create=True).close()
+        client.entry_producer(topic, create=True).close()
         driver = PlainDriver(old.service_url, tmp_path / "log", name, topic)
         leave_behind(driver, step)
         txn = pulsar_part(driver.records()[-1]).txn
@@ -280,7 +280,7 @@ def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
         while stranger.id.least < txn.least:
             stranger = client.transaction(timeout_s=300)
         assert stranger.id == txn
-        client.producer(topic, create=True).send(b"the stranger's", txn=stranger)
+        client.entry_producer(topic, create=True).send(b"the stranger's", txn=stranger)
         options = {"deadline_s": 3.0}
         second = PlainDriver(fresh.service_url, tmp_path / "log", name, topic, **options)
         with pytest.raises(NewCluster):

@@ -83,7 +83,7 @@ def make_driver(secured, tmp_path, name) -> Iterator[Callable[..., PlainDriver]]
     """Drivers of one sink on one topic, which is there."""
     topic = f"persistent://public/default/{name}"
     with PulsarClient(secured.broker.service_url, security=Security(token=ADMIN)) as client:
-        client.producer(topic, create=True).close()
+        client.entry_producer(topic, create=True).close()
     drivers: list[PlainDriver] = []
 
     def make(security: Security, service_url: str = "") -> PlainDriver:
@@ -183,7 +183,7 @@ def test_a_broker_that_asks_again_in_the_middle_of_a_long_transaction_gets_a_fre
     topic = f"persistent://public/default/{name}"
     sent = 0
     with PulsarClient(secured.broker.tls_service_url, security=security, timeout_s=10) as client:
-        producer = client.producer(topic, create=True)
+        producer = client.entry_producer(topic, create=True)
         with client.transaction(timeout_s=60) as txn:
             until = time.monotonic() + 10
             while time.monotonic() < until:

@@ -229,7 +229,7 @@ def test_a_partition_pinned_by_an_aborted_transaction_is_found_and_healed(
         def leave_a_zombie(txn_id) -> None:
             zombie = client.join(txn_id)
             zombie.register([fresh])
-            zombies.append((zombie, client.producer(fresh)))
+            zombies.append((zombie, client.entry_producer(fresh)))
             raise ValueError("the job failed")
 
         def wake_the_zombie() -> None:

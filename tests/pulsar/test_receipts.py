@@ -48,7 +48,9 @@ def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarC
     driver = make_driver()
     record = fresh_mark(driver)
     stranger = client.transaction(timeout_s=60)
-    client.producer(pulsar_part(record).receipt_topic).send(b"", txn=stranger).result(timeout=10)
+    client.entry_producer(pulsar_part(record).receipt_topic).send(b"", txn=stranger).result(
+        timeout=10
+    )
     assert ask(driver, record, timeout_s=3) is WitnessAnswer.UNKNOWN
     stranger.abort()
     assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
@@ -56,7 +58,7 @@ def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarC
 
 def forge_receipt(client: PulsarClient, record: LogRecord, **changes: str) -> MessageId:
     """What anybody may do who may write to the topic."""
-    producer = client.producer(pulsar_part(record).receipt_topic)
+    producer = client.entry_producer(pulsar_part(record).receipt_topic)
     properties = {
         "eos": "receipt",
         "uuid": str(pulsar_part(record).mark_uuid),
@@ -94,7 +96,7 @@ def test_forged_and_malformed_messages_on_the_receipt_topic_stop_no_driver(
     driver.run("0")
     record = driver.records()[-1]
     forge_receipt(client, record, uuid="unknown")
-    producer = client.producer(pulsar_part(record).receipt_topic)
+    producer = client.entry_producer(pulsar_part(record).receipt_topic)
     for properties in ({"eos": "receipt"}, {"eos": "answer"}, {"eos": "closed"}, {}):
         producer.send(b"\xff not json", properties=properties)
     producer.close()

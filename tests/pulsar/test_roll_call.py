@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from eos.client import Producer, PulsarClient
+from eos.client import EntryProducer, PulsarClient
 from eos.errors import EosError, TransactionPoisoned
 from eos.ids import MessageId
 from eos.pulsar import roll_call
@@ -30,7 +30,7 @@ def begin(client: PulsarClient, topic: str):
 
     def make() -> RollCall:
         mark_uuid = str(uuid.uuid4())
-        producer = client.producer(topic)
+        producer = client.entry_producer(topic)
         sent = producer.send(b"", properties={KIND: MARK, CALL: mark_uuid})
         producer.close()
         return RollCall(topic, sent.result(timeout=10), mark_uuid)
@@ -51,7 +51,7 @@ def answer(client: PulsarClient, request, monkeypatch):
 
 
 def close(client: PulsarClient, call: RollCall) -> tuple[Answer, ...]:
-    return call.close(client, client.producer(call.topic), timeout_s=20)
+    return call.close(client, client.entry_producer(call.topic), timeout_s=20)
 
 
 def test_everybody_who_answered_before_the_closing_is_counted(client, begin, answer):
@@ -92,7 +92,7 @@ def test_a_roll_call_that_is_closed_is_closed_for_the_second_run_too(client, beg
 
 def test_messages_of_others_change_nothing(client, begin, answer, topic):
     call = begin()
-    producer = client.producer(topic)
+    producer = client.entry_producer(topic)
     for properties in (
         {},
         {KIND: "closed", CALL: str(uuid.uuid4())},
@@ -109,7 +109,7 @@ def test_messages_of_others_change_nothing(client, begin, answer, topic):
 @pytest.mark.parametrize("partition", ["", "-1", "x", "1e300", "٣"])
 def test_a_malformed_answer_is_nobodys(client, begin, topic, partition):
     call = begin()
-    producer = client.producer(topic)
+    producer = client.entry_producer(topic)
     producer.send(b"", properties={KIND: "answer", CALL: call.mark_uuid, "partition": partition})
     producer.close()
     assert close(client, call) == (Answer(-1, ""),)
@@ -123,14 +123,14 @@ def test_without_its_mark_a_roll_call_is_over(client, begin, answer):
         with pytest.raises(EosError):
             wrong.answer(client, 0, timeout_s=2)
         with pytest.raises(EosError):
-            wrong.close(client, client.producer(call.topic), timeout_s=2)
+            wrong.close(client, client.entry_producer(call.topic), timeout_s=2)
 
 
 def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, monkeypatch):
     call, late_s = begin(), [100.0]
     real, producer = time.monotonic, client.producer
 
-    def slow(topic: str) -> Producer:
+    def slow(topic: str) -> EntryProducer:
         late_s[0] = 0.0  # as if it had taken so long
         return producer(topic)
 

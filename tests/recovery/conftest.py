@@ -73,7 +73,7 @@ def make_driver(pulsar_standalone, client: PulsarClient, root, name):
     def make(**options: Any) -> PlainDriver:
         topic = f"persistent://public/default/{name}"
         if not made:
-            client.producer(topic, create=True).close()
+            client.entry_producer(topic, create=True).close()
         driver = PlainDriver(
             **{"service_url": pulsar_standalone.service_url, "topic": topic} | options,
             commit_log=root,

@@ -16,7 +16,7 @@ from tests.support.plain_driver import PlainDriver, rows_of
 @pytest.fixture
 def driver(pulsar_standalone, client: PulsarClient, tmp_path, name):
     topic = f"persistent://public/default/{name}"
-    client.producer(topic, create=True).close()
+    client.entry_producer(topic, create=True).close()
     driver = PlainDriver(pulsar_standalone.service_url, tmp_path / "log", name, topic)
     yield driver
     driver.close()

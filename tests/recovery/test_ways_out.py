@@ -89,7 +89,7 @@ def test_each_state_has_a_way_out(
         ended = recovery(verb, name, *options, *where, "--apply", "--yes", "--json")
         assert (ended.code, driver.states("1")[-1]) == (code, after), ended
     with PulsarClient(broker.service_url) as there:
-        there.producer(driver.topic, create=True).close()
+        there.entry_producer(driver.topic, create=True).close()
     again = make_driver(service_url=broker.service_url)
     epoch = "2" if driver.states("1")[-1] == "ABANDONED" else "1"
     assert again.run(epoch).status == "written"

@@ -11,7 +11,7 @@ from tests.support.processes import driver
 
 def test_the_log_reads_with_delta_spark_and_sql(pulsar_standalone, client, tmp_path, name):
     topic = f"persistent://public/default/{name}"
-    client.producer(topic, create=True).close()
+    client.entry_producer(topic, create=True).close()
     plain = PlainDriver(pulsar_standalone.service_url, tmp_path / "log", name, topic)
     for epoch in ("0", "1"):
         plain.run(epoch)

@@ -44,7 +44,7 @@ def open_topics(secured: Secured) -> tuple[str, str]:
     topics = tuple(f"{NAMESPACE}/{name}" for name in ("open", "closed"))
     with PulsarClient(secured.broker.service_url, security=Security(token=ADMIN)) as client:
         for topic in topics:
-            client.producer(f"persistent://{topic}", create=True).close()
+            client.entry_producer(f"persistent://{topic}", create=True).close()
     secured.allow(topics[0], "produce", "consume")
     return f"persistent://{topics[0]}", f"persistent://{topics[1]}"
 

@@ -44,7 +44,7 @@ def send(client: PulsarClient, name: str) -> Callable[..., list[MessageId]]:
     """Sends one entry for each value; to this test's topic unless another is named."""
 
     def send(*values: bytes, topic: str = name) -> list[MessageId]:
-        producer = client.producer(topic, create="-partition-" not in topic)
+        producer = client.entry_producer(topic, create="-partition-" not in topic)
         ids = [one.result(timeout=20) for one in [producer.send(value) for value in values]]
         producer.close()
         return ids

@@ -24,7 +24,7 @@ def test_all_committed_messages_of_all_partitions_are_read(
     create_partitioned(pulsar_standalone.admin_url, name, 3)
     for n in range(3):
         send(*(b"%d" % (n + 3 * k) for k in range(5)), topic=f"{name}-partition-{n}")
-    producer = client.producer(f"{name}-partition-1")
+    producer = client.entry_producer(f"{name}-partition-1")
     for end in ("commit", "abort"):
         txn = client.transaction()
         producer.send(end.encode(), txn=txn).result(timeout=20)
@@ -38,7 +38,7 @@ def test_all_committed_messages_of_all_partitions_are_read(
 
 
 def test_metadata_has_the_names_and_types_of_streamnatives_connector(load, client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     sent = producer.send(b"v", key="k", properties={"p": "q"}, event_time_ms=1_700_000_000_001)
     at = sent.result(timeout=20)
     producer.send(b"plain").result(timeout=20)

@@ -30,7 +30,7 @@ def test_markers_and_aborted_entries_are_cut_through(run, send, client, name, ad
     expected = []
     for n in range(6):
         txn = client.transaction()
-        producer = client.producer(name, create=True)
+        producer = client.entry_producer(name, create=True)
         sent = [producer.send(b"%d-%d" % (n, k), txn=txn) for k in range(3)]
         [one.result(timeout=20) for one in sent]
         producer.close()
@@ -57,7 +57,7 @@ def test_a_partition_is_split_into_ranges_over_its_ledgers(load, send, admin, to
 
 
 def test_split_by_keys_each_key_is_in_one_task_in_its_order(load, client, name):
-    producer = client.producer(name, create=True)
+    producer = client.entry_producer(name, create=True)
     expected = defaultdict(list)
     for n in range(300):
         key = None if n % 7 == 0 else "hot" if n % 2 else f"k{n % 23}"

@@ -196,5 +196,5 @@ def test_several_topics_need_one_schema(load, produce, name):
 
 def test_tombstones_are_rows_of_nulls(load, produce, client, name):
     produce(Order(id=1, name="a"), schema=AvroSchema(Order))
-    client.producer(name).send(None, key="k").result(timeout=20)
+    client.entry_producer(name).send(None, key="k").result(timeout=20)
     assert load(schema="auto").collect() == [(1, "a"), (None, None)]

@@ -50,7 +50,7 @@ def test_a_later_epoch_that_runs_again_reads_the_same_over_an_unload(
 
 def test_only_what_is_committed_is_read_and_an_open_transaction_waits(run, send, client, name):
     send(b"0")
-    producer = client.producer(name)
+    producer = client.entry_producer(name)
     open_txn, aborted = client.transaction(), client.transaction()
     producer.send(b"aborted", txn=aborted).result(timeout=20)
     aborted.abort()

@@ -17,7 +17,7 @@ MakeDriver = Callable[..., PlainDriver]
 def topic(client: PulsarClient, name: str) -> str:
     """An unpartitioned topic of this test's own; its full name."""
     full = f"persistent://public/default/{name}"
-    client.producer(full, create=True).close()
+    client.entry_producer(full, create=True).close()
     return full
 
 

@@ -157,7 +157,7 @@ def _send(
     txn = client.join(part.txn)
     if values:
         run_id = part.call.answer(client, index, timeout_s=20.0)
-        producer = client.producer(topic)
+        producer = client.entry_producer(topic)
         (batch,) = encode_batches(rows_from_messages([Message(value) for value in values]))
         receipt = producer.send_batch(batch, txn=txn)
         producer.close()

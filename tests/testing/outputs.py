@@ -107,7 +107,7 @@ class TopicOutput:
         with PulsarClient(self.url) as client:
             run_id = part.call.answer(client, 0, timeout_s=20)
             txn = client.join(part.txn)
-            producer = client.producer(self.topic)
+            producer = client.entry_producer(self.topic)
             messages = [Message(row.encode()) for row in rows]
             (batch,) = encode_batches(rows_from_messages(messages))
             receipt = producer.send_batch(batch, txn=txn)

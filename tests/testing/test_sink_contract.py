@@ -32,7 +32,7 @@ class TestTopic(SinkContract):
     @pytest.fixture
     def output(self, pulsar_standalone, client, name):
         topic = f"persistent://public/default/{name}"
-        client.producer(topic, create=True).close()
+        client.entry_producer(topic, create=True).close()
         return TopicOutput(pulsar_standalone.service_url, topic)
 
 

@@ -21,7 +21,7 @@ def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name
     records = [Record(f"{epoch}/0", str(epoch), epoch) for epoch in range(3)]
     log: list[Decision] = []
     with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=10) as client:
-        producer = client.producer(topic, create=True)
+        producer = client.entry_producer(topic, create=True)
 
         def commit(record: Record) -> object:
             with client.transaction(timeout_s=60) as txn:

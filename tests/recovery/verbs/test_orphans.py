@@ -27,7 +27,7 @@ def test_a_transaction_of_no_log_is_an_orphan_and_one_of_a_log_is_not(
     dies_behind(driver, Step.WRITE, "0")
     owned = str(pulsar_part(driver.records()[-1]).txn)
     orphan = client.transaction(timeout_s=120)
-    client.producer(driver.topic).send(b"x", txn=orphan).result(timeout=10)
+    client.entry_producer(driver.topic).send(b"x", txn=orphan).result(timeout=10)
     try:
         ended = recovery("orphans", *where, "--json")
     finally:
@@ -66,7 +66,7 @@ def pinned(root, name):
         def leave_a_zombie(txn_id) -> None:
             zombie = client.join(txn_id)
             zombie.register([fresh])
-            zombies.append((zombie, client.producer(fresh)))
+            zombies.append((zombie, client.entry_producer(fresh)))
             raise ValueError("the job failed")
 
         driver.during_write = leave_a_zombie

@@ -110,7 +110,7 @@ def test_a_topic_that_was_changed_is_shown_with_the_ones_before(
     recovery, make_driver, root, name, client
 ):
     old, new = (f"persistent://public/default/{name}{end}" for end in ("", "-new"))
-    client.producer(new, create=True).close()
+    client.entry_producer(new, create=True).close()
     make_driver().run("0")
     make_driver(topic=new).run("1")
     assert f"topic {new}; before: {old} " in recovery("status", "--commit-log", root).out

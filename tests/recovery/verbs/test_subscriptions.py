@@ -18,7 +18,7 @@ def topic(pulsar_standalone, client, name):
     create_partitioned(pulsar_standalone.admin_url, name, 2)
     for number in range(2):
         partition = f"{name}-partition-{number}"
-        producer = client.producer(partition)
+        producer = client.entry_producer(partition)
         sent = [producer.send(b"x").result(timeout=20) for _ in range(3)]
         gone = client.cursor(partition, "gone")
         gone.acknowledge(sent[number])

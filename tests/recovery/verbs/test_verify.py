@@ -49,7 +49,7 @@ def test_every_partition_of_a_partitioned_topic_is_read(
 def test_rows_of_others_in_between_are_no_finding(recovery, make_driver, where, client):
     driver = make_driver()
     driver.run("0")
-    producer = client.producer(driver.topic)
+    producer = client.entry_producer(driver.topic)
     producer.send(b"not ours").result(timeout=10)
     producer.close()
     driver.run("1")
@@ -73,14 +73,14 @@ def test_a_late_send_that_hides_a_committed_epoch_is_found(recovery, where, root
     """
     with PulsarStandalone() as broker, PulsarClient(broker.service_url) as client:
         topic = f"persistent://public/default/{name}"
-        client.producer(topic, create=True).close()
+        client.entry_producer(topic, create=True).close()
         driver = PlainDriver(broker.service_url, root, name, topic)
         driver.run("0")
         txn = pulsar_part(driver.records()[-1]).txn
         assert recovery("verify", *where).code == 0
         zombie = client.join(txn)
         zombie._registered.add(topic)  # a task of long ago, which had registered it
-        client.producer(topic).send(b"late", txn=zombie).result(timeout=10)
+        client.entry_producer(topic).send(b"late", txn=zombie).result(timeout=10)
         driver.run("1")
         driver.run("2")
         driver.close()
@@ -123,7 +123,7 @@ def test_readers_that_are_held_back_make_it_unknown(recovery, make_driver, where
     driver = make_driver()
     driver.run("0")
     blocking = client.transaction(timeout_s=120)
-    client.producer(driver.topic).send(b"open", txn=blocking).result(timeout=10)
+    client.entry_producer(driver.topic).send(b"open", txn=blocking).result(timeout=10)
     driver.run("1")
     try:
         ended = recovery("verify", *where, "--json")
@@ -144,7 +144,7 @@ def test_a_broker_that_can_not_be_reached_is_unknown(recovery, make_driver, wher
 
 def send_in(client: PulsarClient, txn_id, topic: str, rows: list[bytes]) -> None:
     """Send rows in a transaction of somebody else's, as another producer."""
-    producer = client.producer(topic)
+    producer = client.entry_producer(topic)
     txn = client.join(txn_id)
     txn.register([topic])
     for row in rows:
@@ -227,7 +227,7 @@ def test_a_forged_receipt_is_no_receipt(recovery, make_driver, where, client):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
-    producer = client.producer(pulsar_part(record).receipt_topic)
+    producer = client.entry_producer(pulsar_part(record).receipt_topic)
     for properties in (
         {"eos": "receipt", "uuid": pulsar_part(record).mark_uuid},
         {"eos": "receipt"},

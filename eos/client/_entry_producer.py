@@ -42,7 +42,7 @@ METADATA_ROOM_BYTES: Final = 1024
 _MAX_NAME_CHARS: Final = 256
 
 
-class Producer:
+class EntryProducer:
     """Made by ``PulsarClient.producer``. Safe for several threads.
 
     ``name`` is the broker's: a name of our own, used again after an abort, would make a broker

@@ -19,10 +19,10 @@ from typing import Literal, Self
 
 import numpy as np
 
+from eos.client._entry_producer import EntryProducer
 from eos.client._gathered import Gathered, MessageFuture, checked, fail_all, settle
 from eos.client._linger import LingerClock
 from eos.client._transaction import Transaction, poisoning
-from eos.client.producer import Producer
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
 from eos.ids import MessageId, TopicName
 from eos.wire.batch import (
@@ -71,8 +71,8 @@ class BatchLimits:
             raise ConfigurationError(f"batching={self.batching!r}: choose by_size or by_key.")
 
 
-class BatchingProducer:
-    """Made by ``PulsarClient.batching_producer``. Safe for several threads.
+class Producer:
+    """Made by ``PulsarClient.producer``. Safe for several threads.
 
     Messages of one key arrive in the order in which they were sent, those without a key in any
     order where there are partitions: each batch of them goes to the next one. A failed producer
@@ -82,7 +82,11 @@ class BatchingProducer:
     """
 
     def __init__(
-        self, topic: str, producers: Sequence[Producer], limits: BatchLimits, clock: LingerClock
+        self,
+        topic: str,
+        producers: Sequence[EntryProducer],
+        limits: BatchLimits,
+        clock: LingerClock,
     ) -> None:
         self.topic = topic
         self._producers = producers
@@ -305,7 +309,7 @@ class BatchingProducer:
         self.close()
 
 
-def _partition(producer: Producer) -> int:
+def _partition(producer: EntryProducer) -> int:
     index = TopicName.parse(producer.topic).partition_index
     return -1 if index is None else index
 
