@@ -1,0 +1,107 @@
+"""What can't be read is one clear error, and is read when the cause is gone. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pulsar
+import pyarrow as pa
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from eos.client import PulsarClient
+from eos.errors import ProtocolError, TopicNotFound, Unauthorized
+from eos.standalone import PulsarStandalone
+from eos.transport.security import Security
+from sources._columns import row_format, schema_of_source
+from sources._epochs import EpochPlanner, values_of
+from sources._options import SourceOptions
+from sources._reading import read_range
+from tests.support import admin
+from tests.support.tokens import CONFIG, token
+
+ADMIN = token("admin")
+
+
+def read(url: str, topic: str, **more: str) -> list[bytes]:
+    """All that is there, as a batch read has it."""
+    given = {"serviceUrl": url, "topic": topic, "requestTimeoutS": "5", **more}
+    options = SourceOptions.parse(given)
+    values = values_of(options)
+    form = row_format(values, schema_of_source(values, metadata=False))
+    planner = EpochPlanner(options)
+    try:
+        tasks = planner.tasks(planner.bounded())
+    finally:
+        planner.close()
+    batches = [batch for task in tasks for batch in read_range(options, form, task)]
+    return pa.Table.from_batches(batches)["value"].to_pylist() if batches else []
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[PulsarStandalone]:
+    """A broker that asks who may do what."""
+    config = {**CONFIG, "authorizationEnabled": "true"}
+    with PulsarStandalone(config=config, admin_token=ADMIN) as running:
+        yield running
+
+
+def permit(broker: PulsarStandalone, topic: str, method: str) -> None:
+    path = f"/v2/persistent/public/default/{topic}/permissions/reader"
+    body = ["consume"] if method == "POST" else None
+    admin.call(broker.admin_url, method, path, body, token=ADMIN)
+
+
+@pytest.mark.parametrize("schema", ["bytes", "auto"])
+def test_a_topic_that_the_role_may_not_read(guarded, name, schema):
+    url = guarded.service_url
+    with PulsarClient(url, security=Security(token=ADMIN)) as client:
+        client.entry_producer(name, create=True).send(b"a").result(timeout=20)
+    reader = {"token": token("reader"), "schema": schema}
+    with pytest.raises(Unauthorized, match=f"{name}.*permissions of its role"):
+        read(url, name, **reader)
+    permit(guarded, name, "POST")
+    assert read(url, name, **reader) == [b"a"]
+
+
+def test_a_topic_that_is_not_there_yet(pulsar_standalone, client, name):
+    url = pulsar_standalone.service_url
+    with pytest.raises(TopicNotFound, match=name):
+        read(url, name)
+    client.entry_producer(name, create=True).send(b"a").result(timeout=20)
+    assert read(url, name) == [b"a"]
+
+
+def test_an_encrypted_entry_is_named(pulsar_standalone, client, name, tmp_path):
+    client.entry_producer(name, create=True).send(b"plain").result(timeout=20)
+    send_encrypted(pulsar_standalone.service_url, name, tmp_path)
+    with pytest.raises(ProtocolError, match=r"The entry \d+:1:.* is encrypted"):
+        read(pulsar_standalone.service_url, name)
+
+
+def send_encrypted(url: str, topic: str, folder) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private, public = folder / "private.pem", folder / "public.pem"
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+    public.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    sender = pulsar.Client(url)
+    try:
+        producer = sender.create_producer(
+            topic,
+            encryption_key="mine",
+            crypto_key_reader=pulsar.CryptoKeyReader(str(public), str(private)),
+        )
+        producer.send(b"secret")
+    finally:
+        sender.close()
