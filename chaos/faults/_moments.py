@@ -10,30 +10,12 @@ from typing import Any, Final
 
 import psutil
 
-from chaos.cluster.processes import kill_all
 from chaos.cluster.proxy import FrameAction
 from chaos.cluster.target import FaultTarget
 from chaos.faults._fault import Fault, HitPart, Proof, pids
+from chaos.faults._kills import kill_broker, kill_executor, kill_workers
 from eos.wire import commands
 from eos.wire.messages import WireMessage
-
-
-def _executor(target: FaultTarget) -> str:
-    victims = target.supervisor.current.executors()[:1]
-    kill_all(victims)
-    return pids(victims)
-
-
-def _workers(target: FaultTarget) -> str:
-    victims = target.supervisor.current.workers()
-    kill_all(victims)
-    return pids(victims)
-
-
-def _broker(target: FaultTarget) -> str:
-    pid = target.broker.pid
-    target.broker.kill()
-    return f"pid {pid}"
 
 
 def _at(
@@ -99,14 +81,14 @@ FAULTS: Final = (
         "executor",
         "SIGKILL of an executor with the first SEND",
         commands.Send,
-        _executor,
+        kill_executor,
     ),
     _at(
         "executor-kill-at-close",
         "executor",
         "SIGKILL of an executor when a task has its receipts, before its summary",
         commands.CloseProducer,
-        _executor,
+        kill_executor,
     ),
     Fault(
         "zombie-at-send",
@@ -119,34 +101,34 @@ FAULTS: Final = (
         "executor",
         "SIGKILL of an executor with END_TXN",
         commands.EndTxn,
-        _executor,
+        kill_executor,
     ),
     _at(
         "worker-kill-at-send",
         "executor",
         "SIGKILL of all Python workers with the first SEND",
         commands.Send,
-        _workers,
+        kill_workers,
     ),
     _at(
         "broker-kill-at-send",
         "broker",
         "SIGKILL of the broker with the first SEND",
         commands.Send,
-        _broker,
+        kill_broker,
     ),
     _at(
         "broker-kill-at-end",
         "broker",
         "SIGKILL of the broker with END_TXN",
         commands.EndTxn,
-        _broker,
+        kill_broker,
     ),
     _at(
         "broker-kill-at-end-reply",
         "broker",
         "SIGKILL of the broker when it has ended a transaction, before its answer",
         commands.EndTxnResponse,
-        _broker,
+        kill_broker,
     ),
 )

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from chaos.cluster.processes import kill_all
 from chaos.cluster.proxy import FrameAction
 from chaos.cluster.target import FaultTarget, path_of
-from chaos.faults._fault import Act, Fault, Proof, pids
+from chaos.faults._fault import Act, Fault, Proof
+from chaos.faults._kills import kill_broker, kill_executor, kill_workers
 from chaos.job import INPUT_SUBSCRIPTION
 from eos.client import PulsarClient
 from eos.errors import EosError
@@ -33,24 +33,6 @@ def _unload(target: FaultTarget) -> str:
     for topic in _partitions(target):
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
     return target.job.input_topic
-
-
-def _kill_workers(target: FaultTarget) -> str:
-    victims = target.supervisor.current.workers()
-    kill_all(victims)
-    return pids(victims)
-
-
-def _kill_executor(target: FaultTarget) -> str:
-    victims = target.supervisor.current.executors()[:1]
-    kill_all(victims)
-    return pids(victims)
-
-
-def _kill_broker(target: FaultTarget) -> str:
-    pid = target.broker.pid
-    target.broker.kill()
-    return f"pid {pid}"
 
 
 def _while_reading(
@@ -149,17 +131,17 @@ FAULTS: Final = (
     _fault(
         "worker-kill-at-read",
         "SIGKILL of all Python workers with the first entry that they get",
-        _while_reading(_kill_workers),
+        _while_reading(kill_workers),
     ),
     _fault(
         "executor-kill-at-read",
         "SIGKILL of an executor with the first entry that it gets",
-        _while_reading(_kill_executor),
+        _while_reading(kill_executor),
     ),
     _fault(
         "broker-kill-at-read",
         "SIGKILL of the broker with the first entry that it delivers",
-        _while_reading(_kill_broker),
+        _while_reading(kill_broker),
     ),
     _fault("input-trimmed", "what nothing keeps of the input topic is deleted", _trimmed),
     _fault("input-partition-added", "the input topic gets a partition more", _partition_added),
