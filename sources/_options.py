@@ -133,14 +133,16 @@ class SourceOptions(BaseModel):
             known = names.get(_plain(name))
             if known is None:
                 raise ConfigurationError(
-                    f"there is no option {name!r}; options are: {', '.join(own)}."
+                    f"there is no option {name!r}; options are: {', '.join(map(_camel, own))}."
                 )
             values[known] = value.lower() if known == "mode" else value
         try:
             options = cls(**values)
         except ValidationError as error:
             wrong = "; ".join(_explain(one) for one in error.errors())
-            raise ConfigurationError(f"{wrong}.") from None
+            # As users of Spark write them, and our docs.
+            written = re.sub(rf"\b({'|'.join(own)})\b", lambda name: _camel(name[0]), wrong)
+            raise ConfigurationError(f"{written}.") from None
         parse_service_url(options.service_url)
         options.security  # noqa: B018 - half a key pair is refused here, not in a task
         options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
@@ -195,14 +197,14 @@ class SourceOptions(BaseModel):
         *namespace, local = self.topics_pattern.removeprefix("persistent://").split("/", 2)
         if len(namespace) == 1:
             raise ConfigurationError(
-                f"topics_pattern {self.topics_pattern[:200]!r}: expected tenant/namespace/pattern, "
+                f"topicsPattern {self.topics_pattern[:200]!r}: expected tenant/namespace/pattern, "
                 "or a pattern without '/' for topics in public/default."
             )
         try:
             pattern = re.compile(local)
         except re.error as error:
             raise ConfigurationError(
-                f"topics_pattern {local[:200]!r} is no regular expression: {error}."
+                f"topicsPattern {local[:200]!r} is no regular expression: {error}."
             ) from None
         return "/".join(namespace) or "public/default", pattern
 
@@ -234,6 +236,11 @@ class SourceOptions(BaseModel):
             timeout_s=self.request_timeout_s,
             max_pending_bytes=_PENDING_BYTES,
         )
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _plain(name: str) -> str:

@@ -45,7 +45,14 @@ class Planner:
     def _partitions_of(self, topic: TopicName) -> Sequence[TopicName]:
         if topic.partition_index is not None:
             return [topic]
-        return topic.partitions(self._client.partition_count(str(topic)))
+        try:
+            return topic.partitions(self._client.partition_count(str(topic)))
+        except TopicNotFound as error:
+            error.hint = (
+                "Create it. If it was deleted under the query, what was in it is gone: once it is "
+                "there again, failOnDataLoss=false reads the new one from its beginning."
+            )
+            raise
 
     def _matching(self, pattern: tuple[str, re.Pattern[str]]) -> list[str]:
         namespace, local = pattern
@@ -130,18 +137,18 @@ class Planner:
         names = self.partitions()
         options = self._options
         if options.starting_time is not None:
-            return self._found(names, asked_times(options.starting_time, names, "starting_time"))
+            return self._found(names, asked_times(options.starting_time, names, "startingTime"))
         text = options.starting_offsets or otherwise
-        return self._found(names, asked_places(text, names, "starting_offsets"))
+        return self._found(names, asked_places(text, names, "startingOffsets"))
 
     def stops(self, names: list[str]) -> dict[str, EntryPlace | None]:
         """The same of places at which the options end; partitions that they don't name end where
         they end now."""
         options = self._options
         if options.ending_time is not None:
-            asked = asked_times(options.ending_time, names, "ending_time")
+            asked = asked_times(options.ending_time, names, "endingTime")
         else:
-            asked = asked_places(options.ending_offsets or LATEST, names, "ending_offsets")
+            asked = asked_places(options.ending_offsets or LATEST, names, "endingOffsets")
         return self._found(names, dict.fromkeys(names, LATEST) | asked)
 
     def _found(

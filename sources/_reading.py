@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,15 +13,17 @@ from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
 from eos.client.kept import kept_client
-from eos.errors import DataLost, IncompatibleSchema
-from eos.ids import TopicName
+from eos.errors import DataLost, IncompatibleSchema, ProtocolError
+from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.wire.batch import key_slices
 from sources._columns import RowFormat
 from sources._loss import LossGuard
 from sources._offsets import Span, place_text
 from sources._options import SourceOptions
-from sources._values import version_of
+from sources._values import Mode, version_of
+
+logger = logging.getLogger("sources.values")
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,51 @@ def read_range(
     guard = LossGuard(fail=options.fail_on_data_loss)
     with kept_client(options.client) as client:
         try:
-            yield from _rows(client, form, one)
+            yield from _rows(client, form, one, options.request_timeout_s)
         except DataLost as error:
             guard.lost(error.args[0], one.topic)
         _check_it_was_all_there(client, one, guard)
 
 
-def _rows(client: PulsarClient, form: RowFormat, one: EntryRange) -> Iterator[pa.RecordBatch]:
+def _rows(
+    client: PulsarClient, form: RowFormat, one: EntryRange, timeout_s: float
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range; what can't be opened is passed over, unless it has to be an error."""
+    start, last = one.span.first, one.span.last
+    while start is None or start.place <= last.place:
+        columns = form.needs if one.keys is None else tuple(dict.fromkeys((*form.needs, "key")))
+        with client.reader(one.topic, start=start, columns=columns) as reader:
+            try:
+                yield from _converted(client, reader.read_to(last), form, one)
+            except ProtocolError as error:
+                if form.values.mode is Mode.FAILFAST:
+                    error.hint = (
+                        "With mode=dropmalformed such an entry is left out, and so it is with "
+                        "mode=permissive."
+                    )
+                    raise
+                odd = _next_entry(client, one.topic, reader.next_id, timeout_s)
+                if odd is None:
+                    raise
+                logger.warning("%s: %s It is left out.", one.topic, error.message)
+                start = odd._replace(entry=odd.entry + 1)
+                continue
+        return
+
+
+def _next_entry(
+    client: PulsarClient, topic: str, start: MessageId | None, timeout_s: float
+) -> MessageId | None:
+    """Where the next entry is, which need not be one that can be opened."""
+    with client.entry_reader(topic, start) as reader:
+        entry = next(reader.read(time.monotonic() + timeout_s), None)
+    return None if entry is None else MessageId(entry.id.ledger, entry.id.entry)
+
+
+def _converted(
+    client: PulsarClient, batches: Iterator[pa.RecordBatch], form: RowFormat, one: EntryRange
+) -> Iterator[pa.RecordBatch]:
     topic = TopicName.parse(one.topic)
-    columns = form.needs if one.keys is None else tuple(dict.fromkeys((*form.needs, "key")))
 
     @lru_cache
     def find(version: bytes) -> SchemaVersion:
@@ -76,11 +116,10 @@ def _rows(client: PulsarClient, form: RowFormat, one: EntryRange) -> Iterator[pa
             )
         return found
 
-    with client.reader(one.topic, start=one.span.first, columns=columns) as reader:
-        for batch in reader.read_to(one.span.last):
-            rows = batch if one.keys is None else _slice(batch, one.keys)
-            if rows.num_rows:
-                yield form.rows(rows, topic, find)
+    for batch in batches:
+        rows = batch if one.keys is None else _slice(batch, one.keys)
+        if rows.num_rows:
+            yield form.rows(rows, topic, find)
 
 
 def _slice(batch: pa.RecordBatch, keys: KeySlice) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from eos.at_once import at_once
 from eos.client import SubscriptionCursor
 from eos.errors import EosError
 from eos.ids import EntryPlace, MessageId
+from sources._offsets import place_text
 
 logger = logging.getLogger("sources.subscription")
 
@@ -50,7 +51,22 @@ class QuerySubscription:
             EosError: the broker refuses, or does not answer.
         """
         missing = [(name, place) for name, place in places.items() if name not in self._kept]
-        at_once(lambda one: self._move(*one), missing)
+        at_once(lambda one: self._begin(*one), missing)
+
+    def _begin(self, name: str, place: EntryPlace | None) -> None:
+        cursor = self._kept[name] = self._cursors.cursor(name, self.name)
+        stands = cursor.place()
+        if place is not None and stands > place:
+            logger.warning(
+                "The subscription %s on %s stands at %s, and this query has still to read from %s "
+                "on: that is not kept. Does another query use it? Give each one of its own.",
+                self.name,
+                name,
+                place_text(stands),
+                place_text(place),
+                extra={"topic": name, "subscription": self.name},
+            )
+        self._move(name, place)
 
     def move(self, places: Mapping[str, EntryPlace | None]) -> None:
         """Keep only what is at the places and behind them. What fails is logged: the next epoch
@@ -73,9 +89,10 @@ class QuerySubscription:
         return name, None
 
     def _move(self, name: str, place: EntryPlace | None) -> None:
-        cursor = self._kept.get(name) or self._cursors.cursor(name, self.name)
+        if name not in self._kept:
+            self._kept[name] = self._cursors.cursor(name, self.name)
+        cursor = self._kept[name]
         if place is not None and place[1] > 1:
             cursor.acknowledge(MessageId(place[0], place[1] - 2))
         else:
             cursor.place()
-        self._kept[name] = cursor

@@ -58,7 +58,7 @@ def own_schema(name: str, definition: str | None) -> Schema | None:
         )
     if definition is None:
         raise ConfigurationError(
-            f"schema {name!r} needs schema_definition, a record in Avro's language.",
+            f"schema {name!r} needs schemaDefinition, a record in Avro's language.",
             hint='With "auto" the registry\'s is taken.',
         )
     return kinds[name](definition)

@@ -48,6 +48,7 @@ class IdleConsumer:
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
         self._id = 0
+        self._asked: tuple[Connection, int] | None = None
         self._closed = threading.Event()
 
     def subscribed(self) -> Connection:
@@ -102,9 +103,14 @@ class IdleConsumer:
             EosError: the broker refuses, or does not answer.
         """
         connection = self.subscribed()
+
+        def command(request_id: int) -> WireMessage:
+            self._asked = None if make is commands.Seek else (connection, request_id)
+            return make(consumer_id=self._id, request_id=request_id, **fields)
+
         try:
             return connection.request(
-                lambda request_id: make(consumer_id=self._id, request_id=request_id, **fields),
+                command,
                 answer,
                 timeout_s=self._timeout_s,
                 doing=doing,
@@ -150,6 +156,14 @@ class IdleConsumer:
     def on_delivery(self, delivery: Delivery) -> None:
         """Nothing was asked for."""
 
-    def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
-        """The consumer or its connection ended without our doing."""
+    def on_closed(self, reason: EosError) -> None:
+        """The consumer or its connection ended without our doing.
+
+        What was asked on the way to its end gets no answer (measured, at an unload); only SEEK,
+        which ends the consumer itself, gets one.
+        """
         self._closed.set()
+        asked = self._asked
+        if asked is not None:
+            connection, request_id = asked
+            connection.abandon(request_id, reason)

@@ -41,6 +41,13 @@ class PendingRequests:
         with self._lock:
             self._pending.pop(request_id, None)
 
+    def abandon(self, request_id: int, error: EosError) -> None:
+        """No answer to ``request_id`` comes any more; whoever waits for it is told."""
+        with self._lock:
+            future = self._pending.pop(request_id, None)
+        if future is not None:
+            future.set_exception(error)
+
     def settle(self, command: WireMessage) -> None:
         """Hand ``command`` to who asked. What nobody waits for is dropped: late answers to
         requests that gave up, PONG, and notices that need no action."""

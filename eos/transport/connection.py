@@ -145,6 +145,10 @@ class Connection:
         request_id = next(self._request_ids)
         return self._ask(request_id, make(request_id), answer, timeout_s=timeout_s, doing=doing)
 
+    def abandon(self, request_id: int, error: EosError) -> None:
+        """Tell whoever waits for the answer to ``request_id`` that none will come."""
+        self._answers.abandon(request_id, error)
+
     def _ask(
         self,
         request_id: int,

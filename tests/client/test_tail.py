@@ -7,7 +7,7 @@ import time
 import pytest
 
 from eos.client import PulsarClient
-from eos.errors import TopicNotFound
+from eos.errors import ConnectionLost, TopicNotFound
 from eos.standalone import PulsarStandalone
 from tests.support.admin import call
 
@@ -134,3 +134,27 @@ def test_an_entry_behind_all_that_was_written_is_not_reached(client, name, pulsa
     assert not tail.reaches((ids[2].ledger + 10_000, 0))
     unload_and_trim(pulsar_standalone, name)
     assert all(tail.reaches(one.place) for one in ids)
+
+
+def test_a_question_that_an_unload_leaves_unanswered_is_asked_again_at_once(client, name):
+    """The broker closes the consumer, and gives no answer to what was on its way."""
+    sent = send(client, name, b"0")
+    tail = client.tail(name)
+    tail.bounds()
+    consumer = tail._consumer
+    connection = consumer.subscribed()
+    real, is_first = connection._write, [True]
+
+    def lost(*args, **kwargs):
+        if is_first.pop() if is_first else False:
+            consumer.on_closed(ConnectionLost("The broker closed the consumer."))
+            return
+        real(*args, **kwargs)
+
+    connection._write = lost
+    began = time.monotonic()
+    try:
+        assert tail.last_id().place == sent.place
+    finally:
+        connection._write = real
+    assert time.monotonic() - began < 5

@@ -73,11 +73,29 @@ def test_a_topic_that_is_not_there_yet(pulsar_standalone, client, name):
     assert read(url, name) == [b"a"]
 
 
-def test_an_encrypted_entry_is_named(pulsar_standalone, client, name, tmp_path):
+def test_an_encrypted_entry_is_named_and_can_be_left_out(pulsar_standalone, client, name, tmp_path):
     client.entry_producer(name, create=True).send(b"plain").result(timeout=20)
     send_encrypted(pulsar_standalone.service_url, name, tmp_path)
-    with pytest.raises(ProtocolError, match=r"The entry \d+:1:.* is encrypted"):
-        read(pulsar_standalone.service_url, name)
+    client.entry_producer(name).send(b"behind").result(timeout=20)
+    url = pulsar_standalone.service_url
+    with pytest.raises(ProtocolError, match=r"The entry \d+:1:.* is encrypted.*dropmalformed"):
+        read(url, name)
+    for mode in ("dropmalformed", "permissive"):
+        assert read(url, name, mode=mode) == [b"plain", b"behind"]
+
+
+def test_a_message_in_chunks_is_named_and_can_be_left_out(pulsar_standalone, client, name):
+    url = pulsar_standalone.service_url
+    sender = pulsar.Client(url)
+    try:
+        producer = sender.create_producer(name, chunking_enabled=True)
+        for value in (b"one", bytes(7 << 20), b"two"):
+            producer.send(value)
+    finally:
+        sender.close()
+    with pytest.raises(ProtocolError, match=r"one chunk of a message"):
+        read(url, name)
+    assert read(url, name, mode="dropmalformed") == [b"one", b"two"]
 
 
 def send_encrypted(url: str, topic: str, folder) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
+
+from sources._subscription import QuerySubscription
 
 
 @pytest.fixture
@@ -60,3 +64,17 @@ def test_a_stream_from_the_end_keeps_nothing_from_before(run, send, subscription
     send(*(b"%d" % n for n in range(5)))
     run(startingOffsets="latest", subscription="mine")
     assert subscriptions() == {"mine": 1}
+
+
+def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog):
+    ids = send(b"0", b"1", b"2", b"3")
+    client.cursor(name, "mine").acknowledge(ids[3])
+    topic = f"persistent://public/default/{name}"
+    with caplog.at_level(logging.WARNING, "sources.subscription"):
+        QuerySubscription("mine", client).keep({topic: (ids[0].ledger, 2)})
+    (record,) = caplog.records
+    assert "Does another query use it?" in record.message
+    assert record.topic == topic
+    caplog.clear()
+    QuerySubscription("mine", client).keep({topic: (ids[0].ledger, 4)})
+    assert not caplog.records

@@ -58,7 +58,7 @@ def test_malformed_rows_are_left_out_and_tombstones_are_not(caplog):
     [
         ("avr", None, "no schema 'avr' for reading; there are: auto, "),
         ("protobuf", None, "auto reads what the registry has"),
-        ("avro", None, "needs schema_definition"),
+        ("avro", None, "needs schemaDefinition"),
         ("auto", "{}", "has no definition"),
         ("string", "{}", "has no definition"),
         ("json", "[", "Avro"),
