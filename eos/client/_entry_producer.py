@@ -43,7 +43,7 @@ _MAX_NAME_CHARS: Final = 256
 
 
 class EntryProducer:
-    """Made by ``PulsarClient.producer``. Safe for several threads.
+    """Made by ``PulsarClient.entry_producer``. Safe for several threads.
 
     ``name`` is the broker's: a name of our own, used again after an abort, would make a broker
     with deduplication drop what it takes for repeats. ``topic`` is the exact name. A failed
