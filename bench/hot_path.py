@@ -38,7 +38,7 @@ PHASES: Final = {
     "frame and its crc32c": ("frames.py", "encode_send"),
     "socket": ("_stream.py", "send"),
     "wait for room": ("_window.py", "admit"),
-    "wait for receipts": ("producer.py", "close"),
+    "wait for receipts": ("_entry_producer.py", "close"),
 }
 """Phase -> file and function. None calls another, but for the last, which sends one small frame."""
 

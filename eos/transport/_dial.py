@@ -51,7 +51,7 @@ _ADVICE: Final = {
     ),
     "oauth2_issuer_url": _Advice(
         check="Check that the token server runs and that oauth2_issuer_url is right.",
-        ports="it has to be the token server's port for TLS.",
+        ports="oauth2_issuer_url has to name the token server's port for TLS.",
         trust_option="oauth2_trust_certs_file",
     ),
 }

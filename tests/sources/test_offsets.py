@@ -78,7 +78,7 @@ def test_a_place_is_text() -> None:
     for place, expected in (((17, 0), "17:0"), (None, "earliest")):
         assert place_text(place) == expected
         assert parse_place(expected) == place
-    for wrong in ("latest", "1:-1", "1", "01:2", "1:9223372036854775808", "1:2:3", ""):
+    for wrong in ("latest", "1:-1", "1", "01:2", "1:9223372036854775808", "1:2:3", "x"):
         with pytest.raises(ValueError, match=re.escape(wrong)):
             parse_place(wrong)
 
