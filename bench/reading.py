@@ -85,7 +85,7 @@ class _ReadyReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         count = _ENTRY_BYTES // _VALUE_BYTES
-        schema = to_arrow_schema(self._schema)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
         batch = pa.RecordBatch.from_arrays(
             [pa.array([_ready(field)] * count, field.type) for field in schema], schema=schema
         )
