@@ -224,12 +224,13 @@ def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monk
                 while record is None:
                     at_most_s *= 5  # in the end there has to be time enough to read the log
                     try:
-                        signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.0005, at_most_s))
-                        record = log.append(draft)
+                        try:
+                            signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.0005, at_most_s))
+                            record = log.append(draft)
+                        finally:  # which the signal may interrupt as well
+                            signal.setitimer(signal.ITIMER_REAL, 0)
                     except KeyboardInterrupt:
                         interrupts += 1
-                    finally:
-                        signal.setitimer(signal.ITIMER_REAL, 0)
                 told.append(record)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -82,15 +82,17 @@ def test_under_signals_at_random_moments_every_key_is_written_once(
     try:
         for number in range(1, 25):
             for _ in range(6):
-                signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.001, 0.25))
+                result = None
                 try:
-                    driver.run(str(number), query_id=BATCH)
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.001, 0.25))
+                        result = driver.run(str(number), query_id=BATCH)
+                    finally:  # which the signal may interrupt as well
+                        signal.setitimer(signal.ITIMER_REAL, 0)
                 except KeyboardInterrupt:
                     interrupts += 1
-                    continue
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                break
+                if result is not None:
+                    break
             else:
                 driver.run(str(number), query_id=BATCH)
     finally:
