@@ -20,10 +20,18 @@ from typing import Literal
 from eos.commit_log import CommitLog
 from eos.committer._calls import Calls
 from eos.committer._claim import Claim
-from eos.committer._epoch import check_epoch
+from eos.committer._epoch import Reports, check_epoch
 from eos.committer._open_epoch import OpenEpoch
 from eos.committer.participants import Participants
-from eos.errors import EosError, Fenced, Retriable, TransactionPoisoned
+from eos.errors import (
+    EosError,
+    Fenced,
+    Indeterminate,
+    InDoubt,
+    Retriable,
+    TransactionExpired,
+    TransactionPoisoned,
+)
 from eos.participant import Participant
 from eos.protocol import LogRecord, Part, Run, Skip, State, check_lineage, decide_epoch
 from eos.retry import attempts
@@ -112,6 +120,29 @@ class SharedRun:
         if newest is None or not is_open or newest.run_id != self._run_id:
             return None
         return OpenEpoch(self.log, self._claim, newest)
+
+    def end(self, opened: OpenEpoch, written: Reports) -> LogRecord:
+        """Steps 6 to 10: commit what ``join`` or ``find`` has returned, where that may be; goes on
+        with what is PREPARED. The attempt's last record, COMMITTED or EMPTY.
+
+        Raises:
+            TransactionPoisoned: it must not be committed, and is aborted.
+            EosError: likewise. Fenced, InDoubt: the next run of the query ends it.
+        """
+        if opened.record.state is State.OPEN:
+            try:
+                opened.prepare(written)
+            except (Fenced, InDoubt):
+                raise
+            except BaseException as error:
+                opened.abort(error)
+                if isinstance(error, Indeterminate):
+                    raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
+                raise
+        last = opened.note(opened.commit())
+        if last.state is State.ABORTED:
+            raise TransactionExpired("The transaction expired before it was committed.")
+        return last
 
     def check_replayed(self, query_id: str, epoch: str, planned_at: Callable[[], datetime]) -> None:
         """Nothing, when ``epoch``, which is done, holds the rows that it had when it was written.

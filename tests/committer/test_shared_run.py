@@ -57,8 +57,7 @@ def end(process: SharedRun, written: list, epoch: str = "0") -> None:
     """What the driver's worker does at the commit."""
     opened = process.find(QUERY, epoch)
     assert isinstance(opened, OpenEpoch)
-    opened.prepare(written)
-    opened.note(opened.commit())
+    process.end(opened, written)
 
 
 def test_who_comes_first_opens_and_the_others_join(
@@ -186,7 +185,7 @@ def test_an_end_that_was_begun_is_gone_on_with(make_process, write, make_driver)
     opened.prepare(write(opened))
     again = make_process().find(QUERY, "0")
     again.abort(TransactionPoisoned("its answer was lost"))  # decided: nothing is changed
-    again.note(again.commit())
+    make_process().end(again, [])
     assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
 
 

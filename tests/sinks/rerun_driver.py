@@ -7,11 +7,13 @@ Prints a line of JSON for each scenario; the sink, its topic and its epoch bear 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -44,7 +46,8 @@ def await_rows(admin_url: str, topic: str) -> None:
     url = f"{admin_url}/admin/v2/persistent/public/default/{topic}/stats"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(url) as response:
+        # The topic may have to be made first.
+        with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(url) as response:
             if json.load(response)["msgInCounter"] > 0:
                 return
         time.sleep(0.05)
