@@ -143,14 +143,14 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
     return {"scenario": scenario, "status": result.status, "records": result.records}
 
 
-def main() -> None:
-    """Run the scenarios in one session."""
-    service_url, admin_url, where, *scenarios = sys.argv[1:]
-    folder = Path(where)
+def session() -> SparkSession:
+    """Two executors, and a Spark that tells its listeners, and remembers, as little as can be."""
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.adaptive.enabled", "false")
+        # This checkout, whatever is installed.
+        .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).parents[2]))
         # Nothing that the sink relies on may hang on what Spark tells its listeners, or remembers.
         .config("spark.scheduler.listenerbus.eventqueue.capacity", "1")
         .config("spark.ui.retainedStages", "0")
@@ -165,6 +165,14 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def main() -> None:
+    """Run the scenarios in one session."""
+    service_url, admin_url, where, *scenarios = sys.argv[1:]
+    folder = Path(where)
+    spark = session()
     for scenario in scenarios:
         sink = PulsarSink(
             sink_id=scenario,
