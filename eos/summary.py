@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from eos.errors import EosError
 from eos.ids import MessageId
 
 
@@ -37,6 +38,11 @@ class TaskError:
     kind: str
     message: str
     hint: str
+
+    @classmethod
+    def of(cls, error: EosError) -> TaskError:
+        """What crosses of ``error``."""
+        return cls(type(error).__name__, error.message, error.hint)
 
 
 @dataclass(frozen=True)

@@ -83,11 +83,19 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
-        context = TaskContext.get()
-        assert context is not None
-        run = _Run(self, context.partitionId())
-        yield pa.RecordBatch.from_pydict({"summary": [run.write(batches).to_json()]})
+        yield pa.RecordBatch.from_pydict({"summary": [self.write(batches).to_json()]})
         failpoints.reached(TaskStep.REPORT)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
+        """Send ``batches``, or say why not."""
+        return _Run(self, spark_partition()).write(batches)
+
+
+def spark_partition() -> int:
+    """Which one the task is of that runs here."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
 
 
 @dataclass
@@ -117,7 +125,7 @@ class _Run:
                     pass
             if isinstance(failure, TopicNotFound) and self.task.topics:
                 failure.hint = failure.deleted_hint  # the driver has seen it
-            error = TaskError(type(failure).__name__, failure.message, failure.hint)
+            error = TaskError.of(failure)
         return TaskSummary(
             spark_partition=self.spark_partition,
             run_id=self.run_id,

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -144,10 +145,52 @@ class MessageColumns:
     value_type: pa.DataType | None
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a DataFrame are which of the messages'.
+
+    Attributes:
+        names: column of the messages -> the DataFrame's; only those that are written, in the order
+            of ``COLUMNS``. Without ``value``, when it is made of ``record``.
+        record: the columns that are the fields of ``value``; none when it is a column itself.
+        kinds: column of the messages -> its type.
+        value_type: see ``MessageColumns``.
+        json: the columns that become JSON text.
+    """
+
+    names: dict[str, str]
+    record: tuple[str, ...]
+    kinds: dict[str, DataType]
+    value_type: pa.DataType | None
+    json: tuple[str, ...]
+
+
 def select_columns(
     df: DataFrame, *, names_topics: bool = False, schema: Schema | None = None
 ) -> MessageColumns:
     """The columns of messages, in the form that tasks take.
+
+    Raises:
+        InputError: see ``layout_of``.
+    """
+    layout = layout_of(df.schema, names_topics=names_topics, schema=schema)
+    fields = ", ".join(_quoted(name) for name in layout.record)
+    named = df.selectExpr(
+        *([f"struct({fields}) AS value"] if layout.record else []),
+        *(f"{_quoted(name)} AS `{ours}`" for ours, name in layout.names.items()),
+    )
+    encoded = {} if schema is None else {name: name for name in schema.columns}
+    encoded |= {name: f"{_TO_JSON.format(column=name)} AS {name}" for name in layout.json}
+    rows = named.selectExpr(
+        *(encoded.get(name) or COLUMNS[name](kind) for name, kind in layout.kinds.items())
+    )
+    return MessageColumns(rows, layout.value_type)
+
+
+def layout_of(
+    columns: StructType, *, names_topics: bool = False, schema: Schema | None = None
+) -> Layout:
+    """Which of ``columns`` are which of the messages', with their types checked.
 
     Args:
         names_topics: each row says in ``topic`` where it goes; otherwise that column is left out,
@@ -159,13 +202,33 @@ def select_columns(
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
     """
-    lower = [name.lower() for name in df.columns]  # Spark would not tell them apart either
+    lower = [name.lower() for name in columns.names]  # Spark would not tell them apart either
     twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
-    if schema is not None and not isinstance(schema, PrimitiveSchema):
-        df = _whole_rows(df, schema)
-    kinds = {field.name: field.dataType for field in df.schema.fields}
+    names = {name: name for name in columns.names}
+    kinds = {field.name: field.dataType for field in columns.fields}
+    record: tuple[str, ...] = ()
+    if _takes_whole_rows(kinds, schema):
+        record, names = _whole_rows(columns.names)
+        value = StructType([columns[name] for name in record])
+        kinds = {"value": value, **{ours: kinds[name] for ours, name in names.items()}}
+    _check_names(kinds, names_topics=names_topics)
+    given = [name for name in COLUMNS if name in kinds and (name != "topic" or names_topics)]
+    encoded = () if schema is None else schema.columns
+    for name in given:
+        if name not in encoded:
+            COLUMNS[name](kinds[name])
+    return Layout(
+        names={name: names[name] for name in given if name in names},
+        record=record,
+        kinds={name: kinds[name] for name in given},
+        value_type=_value_type(kinds, schema),
+        json=() if schema is None else schema.json_columns,
+    )
+
+
+def _check_names(kinds: dict[str, DataType], *, names_topics: bool) -> None:
     if "value" not in kinds:
         raise InputError(
             f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",
@@ -188,26 +251,20 @@ def select_columns(
             f"{', '.join(COLUMNS)}.",
             hint="Drop them, or encode them into 'value'.",
         )
-    encoded = _encoded_columns(schema)
-    rows = df.selectExpr(
-        *(
-            encoded.get(name) or convert(kinds[name])
-            for name, convert in COLUMNS.items()
-            if name in kinds and (name != "topic" or names_topics)
-        )
-    )
-    return MessageColumns(rows, _value_type(df, schema))
 
 
-def _whole_rows(df: DataFrame, schema: Schema) -> DataFrame:
-    """Whole rows as a struct ``value`` beside the columns of messages."""
-    kinds = {field.name: field.dataType for field in df.schema.fields}
+def _takes_whole_rows(kinds: dict[str, DataType], schema: Schema | None) -> bool:
+    if schema is None or isinstance(schema, PrimitiveSchema):
+        return False
     has_all = len(schema.columns) > 1 and kinds.keys() >= set(schema.columns)
-    if has_all or isinstance(kinds.get("value"), StructType):
-        return df
+    return not has_all and not isinstance(kinds.get("value"), StructType)
+
+
+def _whole_rows(columns: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The fields of the record, and the columns of messages beside it, by what they are called."""
     ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
-    fields = [name for name in df.columns if not name.startswith(_ROW_PREFIX)]
-    strange = [name for name in df.columns if name.startswith(_ROW_PREFIX) and name not in ours]
+    fields = tuple(name for name in columns if not name.startswith(_ROW_PREFIX))
+    strange = [name for name in columns if name.startswith(_ROW_PREFIX) and name not in ours]
     if strange:
         known = ", ".join(f"{_ROW_PREFIX}{name}" for name in COLUMNS if name != "value")
         raise InputError(
@@ -217,32 +274,22 @@ def _whole_rows(df: DataFrame, schema: Schema) -> DataFrame:
         )
     if not fields:
         raise InputError("There are no columns for the record, only those of the message.")
-    quoted = (f"`{name.replace('`', '``')}`" for name in fields)
-    return df.selectExpr(
-        f"struct({', '.join(quoted)}) AS value",
-        *(f"`{name}` AS `{ours[name]}`" for name in df.columns if name in ours),
-    )
+    return fields, {ours[name]: name for name in columns if name in ours}
 
 
-def _encoded_columns(schema: Schema | None) -> dict[str, str]:
-    """Column -> its SQL, where a schema decides about it."""
-    if schema is None:
-        return {}
-    return {
-        name: f"{_TO_JSON.format(column=name)} AS {name}" if name in schema.json_columns else name
-        for name in schema.columns
-    }
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
-def _value_type(df: DataFrame, schema: Schema | None) -> pa.DataType | None:
+def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataType | None:
     """Found here, so that a type that can't be written is refused before anything is begun."""
     if schema is None:
         return None
-    wanted = df.schema["value"].dataType
+    wanted = kinds["value"]
     if len(schema.columns) > 1:
-        if "key" not in df.columns:
+        if "key" not in kinds:
             raise InputError("There is no column 'key': a key_value schema needs one.")
-        wanted = StructType([df.schema[name] for name in schema.columns])
+        wanted = StructType([StructField(name, kinds[name]) for name in schema.columns])
     _check_has_schema(wanted, "")
     kind = to_arrow_type(wanted, timezone="UTC")
     schema.writer(kind)

@@ -14,22 +14,13 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from eos.commit_log import CommitLog, has_log
+from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Observer, Reports
 from eos.errors import DuplicateEpochCall, EosError
-from eos.protocol import (
-    BATCH,
-    FINAL,
-    History,
-    Part,
-    State,
-    check_lineage,
-    lost_log,
-    unfinished_epoch,
-)
-from eos.retry import attempts
+from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
 from sinks._arguments import BatchKey, batch_key, check_batch
 from sinks._jobs import spark_context
+from sinks._opening import open_log
 from sinks._progress import log_written
 from sinks._streaming import (
     is_stateful,
@@ -212,13 +203,8 @@ class Sink(ABC):
             for output in outputs:
                 # A client that is left open keeps threads that may outlive the interpreter.
                 weakref.finalize(self, output.participant.close)
-            self._check_log_is_there(outputs, query_id, epoch)
-            log = CommitLog.open(
-                options.commit_log,
-                options.sink_id,
-                storage_options=options.storage_options,
-                keep_epochs=options.keep_epochs,
-                on_append=self._observer.state_changed,
+            log = open_log(
+                options, outputs, query_id, epoch, on_append=self._observer.state_changed
             )
             for output, frame in zip(outputs, self.frames(df), strict=True):
                 output.on_open(log.history, frame)
@@ -234,22 +220,6 @@ class Sink(ABC):
             )
         self._committer.check_lineage(query_id, epoch, options.on_new_query)
         return self._committer
-
-    def _check_log_is_there(self, outputs: list[Output], query_id: str, epoch: str) -> None:
-        """Before an empty one is made in the place of a log that is elsewhere."""
-        options = self.options
-        where = (options.commit_log, options.sink_id)
-        if has_log(*where, storage_options=options.storage_options):
-            return
-        check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
-        if options.on_new_query == "continue":
-            return
-        traces: list[str] = []
-        for attempt in attempts(options.resolve_timeout_s):
-            with attempt:
-                traces = [trace for output in outputs for trace in output.traces()]
-        if traces:
-            raise lost_log(options.commit_log, traces[-1])
 
     def _plan(
         self, df: DataFrame, context: SparkContext, parts: tuple[Part, ...]

@@ -9,6 +9,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -57,6 +59,18 @@ class PulsarDataSource(DataSource):
         """Streams."""
         options = SourceOptions.parse(self.options)
         return PulsarStreamReader(options, row_format(values_of(options), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Batch jobs that write; see ``sinks.writer``."""
+        from sinks.writer import PulsarBatchWriter  # deltalake, which executors that read lack
+
+        return PulsarBatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Streams that are written."""
+        from sinks.writer import PulsarStreamWriter
+
+        return PulsarStreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class PulsarBatchReader(DataSourceReader):

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "at_once": set(),
     "hidden": {"errors"},
     "ids": {"errors"},
-    "summary": {"ids"},
+    "summary": {"errors", "ids"},
     "retry": {"errors"},
     "failpoints": {"errors", "steps"},
     "wire": {"errors", "ids"},

@@ -54,6 +54,11 @@ class Head:
         if self._fenced is not None:
             raise Fenced(self._fenced, sink_id=self.table.sink_id)
 
+    def adopt(self, run_id: str) -> None:
+        """``run_id`` holds the claim, and this is one of its processes: who comes behind it from
+        another run is a stranger."""
+        self._own_runs.add(run_id)
+
     def settle(self) -> None:
         """Catch up, if something was broken off.
 

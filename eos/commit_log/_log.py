@@ -192,6 +192,15 @@ class CommitLog:
             self._compact_when_due(written.run_id)
         return written
 
+    def adopt(self, run_id: str) -> None:
+        """Append for a run whose claim another process of it has appended, as ``history`` says.
+
+        Processes of one run may append at the same time: each append has one winner, and the others
+        get ``Retriable``. Another run's claim fences them all.
+        """
+        with self._lock:
+            self._head.adopt(run_id)
+
     def settle(self) -> None:
         """Read the log again if an append was broken off, so that its outcome is in ``history``;
         otherwise do nothing. For the beginning of whatever decides by ``history``.

@@ -191,10 +191,11 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
 
 
 def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
-    """The error for a record whose place a late record of the same run has taken."""
+    """The error for a record whose place another one of the same run has taken: a late one of this
+    process, or one of another process."""
     return Retriable(
-        f"commit log {location.uri}: the {record.state.value} record was not written: an append "
-        f"of this run that was broken off took its place (seq {record.seq}; the log ends with "
+        f"commit log {location.uri}: the {record.state.value} record was not written: another "
+        f"append of this run took its place (seq {record.seq}; the log ends with "
         f"{last.state.value} at seq {last.seq}).",
         hint="Decide again by what the log says now.",
         sink_id=record.sink_id,

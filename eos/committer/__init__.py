@@ -5,6 +5,7 @@ from eos.committer._committer import Committer
 from eos.committer._epoch import EpochResult, PlanWriting, Reports
 from eos.committer._observer import Observer
 from eos.committer._open_epoch import OpenEpoch
+from eos.committer._shared_run import SharedRun
 from eos.committer.participants import Participants
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "Participants",
     "PlanWriting",
     "Reports",
+    "SharedRun",
 ]

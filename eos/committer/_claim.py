@@ -9,7 +9,7 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer._ending import Ending
 from eos.committer.participants import Participants
-from eos.errors import CommitLogError, NewCluster
+from eos.errors import CommitLogError, Fenced, NewCluster
 from eos.participant import Participant
 from eos.protocol import Fate, Known, LogRecord, Part, Reason, ReasonKind, State
 from eos.retry import attempts
@@ -24,6 +24,8 @@ class Claim:
         participants: the sink's outputs.
         deadline_s: of each wait for a participant.
         on_new_cluster: what to do about a cluster that does not hold what the log recorded.
+        shared_run: the id of a run that several processes share: the first one claims, the others
+            find that it has; None: the run is this process' own.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class Claim:
         *,
         deadline_s: float = 60.0,
         on_new_cluster: Literal["refuse", "continue"] = "refuse",
+        shared_run: str | None = None,
     ) -> None:
         self.ending = Ending(log, participants, deadline_s)
         self.participants = participants
         self._log = log
         self._deadline_s = deadline_s
         self._on_new_cluster = on_new_cluster
+        self._shared_run = shared_run
         self._record: LogRecord | None = None
         self._is_ready = False
 
@@ -58,6 +62,9 @@ class Claim:
         if self._record is not None and self._is_ready:
             return self._record
         claim = self.take()
+        if self._is_at_work:
+            self._is_ready = True
+            return claim
         for record in self._log.history.owing:
             if record.attempt is not None:
                 self._suspect(record)
@@ -81,22 +88,48 @@ class Claim:
         """
         if self._record is None:
             parts = self.participants.claim()
-            for participant, part in zip(self.participants.own, parts, strict=True):
-                for attempt in attempts(self._deadline_s):
-                    with attempt:  # whoever can't write must not fence the one who can
-                        participant.check(part)
-                        self._check_not_new(participant, part)
-                        participant.make(part)
-            self._record = self._log.append(
-                LogRecord.claimed(
-                    sink_id=self._log.sink_id, run_id=str(uuid.uuid4()), participants=parts
-                )
-            )
+            self._record = self._adopted() or self._appended(parts)
         for part, participant in self.participants.of_record(self._record):
             for attempt in attempts(self._deadline_s):
                 with attempt:
                     participant.attach(part, self._log.history)
         return self._record
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether the shared run has an attempt open: who opened it has completed the claim. It is
+        not to be ended as one of an earlier run; and one that is prepared hides what comes behind
+        its receipt."""
+        return any(
+            record.run_id == self._shared_run and record.state is not State.ABORTING
+            for record in self._log.history.unfinished
+        )
+
+    def _adopted(self) -> LogRecord | None:
+        """The claim that another process of the run has appended.
+
+        Raises:
+            Fenced: the run has had the claim, and lost it.
+        """
+        run_id, newest = self._shared_run, self._log.history.last_claim
+        if run_id is None or not self._log.history.has_claimed(run_id):
+            return None
+        if newest is None or newest.run_id != run_id:
+            raise Fenced("Another driver has claimed the sink.", sink_id=self._log.sink_id)
+        self._log.adopt(run_id)
+        return newest
+
+    def _appended(self, parts: tuple[Part, ...]) -> LogRecord:
+        for participant, part in zip(self.participants.own, parts, strict=True):
+            for attempt in attempts(self._deadline_s):
+                with attempt:  # whoever can't write must not fence the one who can
+                    participant.check(part)
+                    self._check_not_new(participant, part)
+                    participant.make(part)
+        run_id = self._shared_run or str(uuid.uuid4())
+        return self._log.append(
+            LogRecord.claimed(sink_id=self._log.sink_id, run_id=run_id, participants=parts)
+        )
 
     def _suspect(self, record: LogRecord) -> None:
         for part in record.participants:

@@ -67,6 +67,10 @@ class History:
         """The newest CLAIMED: the run that may append."""
         return self._last_claim
 
+    def has_claimed(self, run_id: str) -> bool:
+        """Whether the run has claimed the sink, as far as the log has kept that."""
+        return run_id in self._run_ids
+
     @property
     def last_written(self) -> LogRecord | None:
         """The newest record that counts rows; None when none were written."""
@@ -219,7 +223,7 @@ class History:
 
     def _check_run(self, record: LogRecord) -> None:
         if record.state is State.CLAIMED:
-            if record.run_id in self._run_ids:
+            if self.has_claimed(record.run_id):
                 raise _refused(record, f"run {record.run_id} claimed the sink before")
         elif self._last_claim is None:
             raise _refused(record, "no run has claimed the sink")

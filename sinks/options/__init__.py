@@ -3,6 +3,7 @@
 from sinks.options._base import SinkArguments, SinkOptions
 from sinks.options._delta import DeltaSinkArguments, DeltaSinkOptions
 from sinks.options._pulsar import PulsarSinkArguments, PulsarSinkOptions
+from sinks.options._writer import WriterOptions
 
 __all__ = [
     "DeltaSinkArguments",
@@ -11,4 +12,5 @@ __all__ = [
     "PulsarSinkOptions",
     "SinkArguments",
     "SinkOptions",
+    "WriterOptions",
 ]

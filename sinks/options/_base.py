@@ -130,8 +130,8 @@ def _explain(error: Any, known: str) -> str:
     match error["type"]:
         case "missing":
             return f"option {name!r} is required"
-        case "extra_forbidden" if left_out := _left_out(name):
-            return f"option {name!r}: {left_out}"
+        case "extra_forbidden" if why := left_out(name):
+            return f"option {name!r}: {why}"
         case "extra_forbidden":
             return f"there is no option {name!r}; options are: {known}"
         case _ if name in _SECRET:
@@ -140,5 +140,6 @@ def _explain(error: Any, known: str) -> str:
             return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"
 
 
-def _left_out(name: str) -> str | None:
+def left_out(name: str) -> str | None:
+    """Why there is no option ``name``, where it is one of Pulsar's own clients that is missing."""
     return next((why for part, why in _LEFT_OUT.items() if part in name.lower()), None)

@@ -54,6 +54,18 @@ def log(tmp_path, name: str) -> Callable[[], list[LogRecord]]:
 
 
 @pytest.fixture
+def writer_options(pulsar_standalone: PulsarStandalone, tmp_path, name: str) -> dict[str, str]:
+    """What ``format("pulsar")`` needs to write to this test's topic."""
+    return {
+        "serviceUrl": pulsar_standalone.service_url,
+        "topic": name,
+        "sinkId": name,
+        "commitLog": str(tmp_path / "log"),
+        "createTopics": "true",
+    }
+
+
+@pytest.fixture
 def source(spark, tmp_path) -> Source:
     """A file stream, each of whose files is an epoch."""
     return Source(spark, tmp_path)

@@ -7,11 +7,13 @@ Prints a line of JSON for each scenario; the sink, its topic and its epoch bear 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -44,7 +46,8 @@ def await_rows(admin_url: str, topic: str) -> None:
     url = f"{admin_url}/admin/v2/persistent/public/default/{topic}/stats"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(url) as response:
+        # The topic may have to be made first.
+        with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(url) as response:
             if json.load(response)["msgInCounter"] > 0:
                 return
         time.sleep(0.05)
@@ -140,14 +143,14 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
     return {"scenario": scenario, "status": result.status, "records": result.records}
 
 
-def main() -> None:
-    """Run the scenarios in one session."""
-    service_url, admin_url, where, *scenarios = sys.argv[1:]
-    folder = Path(where)
+def session() -> SparkSession:
+    """Two executors, and a Spark that tells its listeners, and remembers, as little as can be."""
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.adaptive.enabled", "false")
+        # This checkout, whatever is installed.
+        .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).parents[2]))
         # Nothing that the sink relies on may hang on what Spark tells its listeners, or remembers.
         .config("spark.scheduler.listenerbus.eventqueue.capacity", "1")
         .config("spark.ui.retainedStages", "0")
@@ -162,6 +165,14 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def main() -> None:
+    """Run the scenarios in one session."""
+    service_url, admin_url, where, *scenarios = sys.argv[1:]
+    folder = Path(where)
+    spark = session()
     for scenario in scenarios:
         sink = PulsarSink(
             sink_id=scenario,

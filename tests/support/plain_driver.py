@@ -131,7 +131,7 @@ class PlainDriver:
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
             self.participant.touches(topics)
             summaries = [
-                _send(client, part, topic, index, values[index :: len(topics)])
+                send_rows(client, part, topic, values[index :: len(topics)], index)
                 for index, topic in enumerate(topics)
             ]
         self.during_write(part.txn)
@@ -148,9 +148,10 @@ def _store(part: Part, values: list[bytes]) -> list[Path]:
     return paths
 
 
-def _send(
-    client: PulsarClient, part: PulsarPart, topic: str, index: int, values: list[bytes]
+def send_rows(
+    client: PulsarClient, part: PulsarPart, topic: str, values: list[bytes], index: int = 0
 ) -> TaskSummary:
+    """What the task of Spark partition ``index`` does: answer, send, report."""
     figures: tuple[PartitionFigures, ...] = ()
     run_id = ""
     assert part.txn is not None

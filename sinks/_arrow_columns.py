@@ -1,0 +1,56 @@
+"""The columns of messages out of Arrow batches, where no SQL of Spark's can make them any more.
+
+What ``sinks.columns`` has Spark do to a DataFrame, done to the batches that a Data Source gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sinks._json_text import json_text
+from sinks.columns import Layout
+
+
+def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+    """``batch``, of a DataFrame that ``layout`` is of, in the form that tasks take."""
+    given = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns: dict[str, pa.Array] = {}
+    if layout.record:
+        fields = [given[name] for name in layout.record]
+        columns["value"] = pa.StructArray.from_arrays(fields, names=list(layout.record))
+    columns |= {ours: given[name] for ours, name in layout.names.items()}
+    converted = {name: _CONVERT.get(name, _as_it_is)(array) for name, array in columns.items()}
+    converted |= {name: json_text(columns[name]) for name in layout.json}
+    return pa.RecordBatch.from_pydict(converted)
+
+
+def _as_it_is(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _milliseconds(array: pa.Array) -> pa.Array:
+    """As Spark's ``unix_millis``: rounded down, also before 1970."""
+    if not pa.types.is_timestamp(array.type):
+        return array.cast(pa.int64())
+    us = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())
+    rounded = np.floor_divide(us.fill_null(0).to_numpy(zero_copy_only=False), 1000)
+    return pa.array(rounded, mask=us.is_null().to_numpy(zero_copy_only=False))
+
+
+def _binary(array: pa.Array) -> pa.Array:
+    return array.cast(pa.binary())
+
+
+def _long(array: pa.Array) -> pa.Array:
+    return array.cast(pa.int64())
+
+
+_CONVERT: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
+    "event_time": _milliseconds,
+    "ordering_key": _binary,
+    "partition": _long,
+}

@@ -1,0 +1,140 @@
+"""A topic as an output: where rows go, and how Spark's tasks write to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from eos.errors import EosError, TopicNotFound
+from eos.protocol import History, Part
+from eos.pulsar.part import PulsarPart
+from eos.pulsar.participant import PulsarParticipant
+from eos.summary import TaskSummary
+from eos.wire.batch import Compression, Hashing
+from sinks._jobs import tagged_jobs
+from sinks._progress import warn_of_new_topic
+from sinks._task import SUMMARY_SCHEMA, WriteTask
+from sinks.columns import select_columns
+from sinks.options import PulsarSinkOptions
+from sinks.output import Output, Write
+
+
+class PulsarOutput(Output):
+    """A topic, and how Spark's tasks write to it."""
+
+    participant: PulsarParticipant
+
+    def __init__(self, options: PulsarSinkOptions) -> None:
+        self._options = options
+        self.participant = PulsarParticipant(
+            options.sink_id,
+            options.service_url,
+            options.security,
+            receipt_namespace=options.receipts_in,
+            admin_url=options.admin_url,
+            ttl_ms=int(options.transaction_ttl_s * 1000),
+            timeout_s=options.request_timeout_s,
+        )
+
+    def traces(self) -> list[str]:
+        """Receipt topics of other logs of this sink."""
+        return [
+            f"{topic} is the receipt topic of its log"
+            for topic in self.participant.other_receipt_topics()
+        ]
+
+    def on_open(self, history: History, df: DataFrame) -> None:  # noqa: ARG002
+        """See ``remember``."""
+        self.remember(history)
+
+    def remember(self, history: History) -> None:
+        """Say when the topic has changed; remember what an earlier run may have pinned."""
+        if self._options.topic is None:
+            return
+        warn_of_new_topic(history, self._options.topic_name)
+        with contextlib.suppress(EosError):
+            self.participant.touches(self._partitions())
+
+    def plan(self, df: DataFrame, context: SparkContext, part: Part) -> Write:
+        """See ``Output``."""
+        options = self._options
+        columns = select_columns(
+            df, names_topics=options.topic is None, schema=options.schema_of_values
+        )
+        topics = self.topics()
+        self.participant.touches(topics)
+        task = self.task(part, topics, columns.rows.columns, columns.value_type)
+        writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
+
+        def write() -> Sequence[TaskSummary]:
+            with tagged_jobs(context):
+                summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
+            if not topics:
+                self.participant.touches({name for one in summaries for name in one.registered})
+            return summaries
+
+        return write
+
+    def task(
+        self,
+        part: Part,
+        topics: tuple[str, ...],
+        columns: Iterable[str],
+        value_type: pa.DataType | None,
+    ) -> WriteTask:
+        """What a task does that writes in the attempt of ``part``.
+
+        Args:
+            topics: what ``topics`` has returned.
+            columns: of the messages, those that the rows have.
+            value_type: see ``MessageColumns``.
+        """
+        assert isinstance(part, PulsarPart)
+        assert part.txn is not None
+        options = self._options
+        return WriteTask(
+            client=options.client,
+            txn=part.txn,
+            call=part.call,
+            topics=topics,
+            creation=options.creation,
+            spread=bool({"key", "partition", "topic"}.intersection(columns)),
+            max_batch_bytes=options.max_batch_bytes,
+            compression=Compression.parse(options.compression),
+            hashing=Hashing(options.hashing),
+            by_key=options.batching == "by_key",
+            tombstones=options.null_values == "tombstone",
+            schema=options.schema_of_values,
+            value_type=value_type,
+        )
+
+    def topics(self) -> tuple[str, ...]:
+        """The exact names of the topic's partitions; none when rows name their topics.
+
+        Raises:
+            EosError: there is no such topic, or it can't be asked for, or made.
+        """
+        if self._options.topic is None:
+            return ()
+        creation = self._options.creation
+        try:
+            return self._partitions()
+        except TopicNotFound as error:
+            if creation is None:
+                error.hint = "Create the topic, or set create_topics=True."
+                raise
+        client, options = self.participant.client, self._options.client
+        creation.create(self._options.topic_name, client, options)
+        if not creation.partitions:
+            # Not asked: the question creates a partitioned topic where namespaces make such.
+            return (str(self._options.topic_name),)
+        return self._partitions()
+
+    def _partitions(self) -> tuple[str, ...]:
+        name = self._options.topic_name
+        count = self.participant.client.partition_count(str(name))
+        return tuple(str(partition) for partition in name.partitions(count))

@@ -1,0 +1,216 @@
+"""A run whose processes share nothing but the log: one attempt of an epoch, and one end of it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.committer import OpenEpoch, SharedRun
+from eos.errors import Fenced, NewLineage, RewoundCheckpoint, TransactionPoisoned
+from eos.protocol import Skip
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.participant import PulsarParticipant
+from eos.steps import Step
+from eos.transport.security import Security
+from tests.support.judge import drain
+from tests.support.plain_driver import QUERY, PlainDriver, rows_of, send_rows
+
+RUN, LATER_RUN = str(uuid.uuid4()), str(uuid.uuid4())
+
+
+@pytest.fixture
+def make_process(pulsar_standalone, tmp_path, name, make_driver):
+    """What one process of a run has: a log, participants, and no memory."""
+    participants = []
+
+    def make(run_id: str = RUN, **options) -> SharedRun:
+        log = CommitLog.open(tmp_path / "log", name)
+        participant = PulsarParticipant(
+            name,
+            pulsar_standalone.service_url,
+            Security(),
+            receipt_namespace="public/default",
+            ttl_ms=60_000,
+            timeout_s=20.0,
+        )
+        participants.append(participant)
+        return SharedRun(log, [participant], run_id, **options)
+
+    yield make
+    for participant in participants:
+        participant.close()
+
+
+@pytest.fixture
+def write(client, topic) -> Callable[[OpenEpoch], list]:
+    """One task's rows in an attempt that was joined; what it reports."""
+    return lambda opened: [[send_rows(client, pulsar_part(opened.record), topic, rows_of("0"))]]
+
+
+def end(process: SharedRun, written: list, epoch: str = "0") -> None:
+    """What the driver's worker does at the commit."""
+    opened = process.find(QUERY, epoch)
+    assert isinstance(opened, OpenEpoch)
+    process.end(opened, written)
+
+
+def test_who_comes_first_opens_and_the_others_join(
+    make_process, make_driver, write, pulsar_standalone, topic
+):
+    first, second, third = make_process(), make_process(), make_process()
+    opened, joined = first.join(QUERY, "0"), second.join(QUERY, "0")
+    assert opened.record == joined.record
+    end(third, write(joined))
+    assert isinstance(third.join(QUERY, "0"), Skip)
+    seen = drain(pulsar_standalone.service_url, topic)
+    assert [one.value for one in seen] == rows_of("0")
+    assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+
+
+def test_all_that_come_at_once_are_in_one_transaction(make_process, make_driver):
+    """All of them claim, and all of those that have not seen OPEN begin a transaction."""
+    processes = [make_process() for _ in range(4)]
+    barrier = threading.Barrier(len(processes))
+
+    def join(process: SharedRun) -> object:
+        barrier.wait()
+        return process.join(QUERY, "0")
+
+    with ThreadPoolExecutor(len(processes)) as pool:
+        joined = list(pool.map(join, processes))
+    assert len({pulsar_part(one.record).mark_uuid for one in joined}) == 1
+    records = make_driver().records()
+    assert [record.state.value for record in records] == ["CLAIMED", "OPEN"]
+
+
+def test_what_loses_the_race_leaves_no_transaction_open(
+    make_process, make_driver, monkeypatch, write
+):
+    loser, winner = make_process(), make_process()
+    assert isinstance(winner.join(QUERY, "0"), OpenEpoch)
+    end(winner, write(winner.find(QUERY, "0")))
+    aborted = []
+    participant = loser._claim.participants.own[0]
+    abort = participant.abort
+
+    def spy(part, **how):
+        aborted.append(part)
+        return abort(part, **how)
+
+    monkeypatch.setattr(participant, "abort", spy)
+    loser.find(QUERY, "1")
+    joined = _join_while_another_is_quicker(loser, winner)
+    assert joined.record == winner.find(QUERY, "1").record
+    assert len(aborted) == 1
+    assert aborted[0].mark_uuid != pulsar_part(joined.record).mark_uuid
+
+
+def _join_while_another_is_quicker(loser: SharedRun, winner: SharedRun) -> OpenEpoch:
+    """The winner opens when the loser has begun its own transaction."""
+    done = []
+
+    def quicker() -> None:
+        if not done:
+            done.append(True)
+            winner.join(QUERY, "1")
+
+    with failpoints.armed(Step.BEGIN, quicker):
+        joined = loser.join(QUERY, "1")
+    assert isinstance(joined, OpenEpoch)
+    return joined
+
+
+def test_a_process_that_claims_leaves_alone_what_its_run_has_open(make_process, write, make_driver):
+    first = make_process()
+    rows = write(first.join(QUERY, "0"))
+    late = make_process()
+    assert isinstance(late.find(QUERY, "0"), OpenEpoch)  # it has adopted the claim on its way
+    end(make_process(), rows)
+    assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+
+
+def test_what_an_earlier_run_has_left_is_ended_by_whoever_comes_first(
+    make_process, make_driver, write
+):
+    write(make_process().join(QUERY, "0"))
+    opened = make_process(LATER_RUN).join(QUERY, "0")
+    assert opened.record.attempt == 2
+    end(make_process(LATER_RUN), write(opened))
+    states = ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert make_driver().states("0") == states
+
+
+def test_what_an_earlier_run_has_prepared_is_committed_and_not_written_again(make_process, write):
+    opened = make_process().join(QUERY, "0")
+    opened.prepare(write(opened))
+    assert isinstance(make_process(LATER_RUN).join(QUERY, "0"), Skip)
+
+
+def test_a_process_of_a_run_that_has_lost_its_claim_is_fenced(make_process, write):
+    asleep = make_process()
+    rows = write(asleep.join(QUERY, "0"))
+    make_process(LATER_RUN).join(QUERY, "0")
+    for process in (asleep, make_process()):
+        with pytest.raises(Fenced):
+            process.join(QUERY, "0")
+        with pytest.raises(Fenced):
+            end(process, rows)
+
+
+def test_a_task_that_wakes_up_behind_the_abort_opens_nothing(make_process, make_driver):
+    make_process().join(QUERY, "0")
+    make_process().find(QUERY, "0").abort(TransactionPoisoned("given up"))
+    before = make_driver().records()
+    with pytest.raises(TransactionPoisoned, match="too late"):
+        make_process().join(QUERY, "0")
+    assert make_process().find(QUERY, "0") is None
+    assert make_driver().records() == before
+
+
+def test_a_task_that_wakes_up_behind_prepared_writes_nothing(make_process, write):
+    opened = make_process().join(QUERY, "0")
+    opened.prepare(write(opened))
+    with pytest.raises(TransactionPoisoned, match="too late"):
+        make_process().join(QUERY, "0")
+
+
+def test_an_end_that_was_begun_is_gone_on_with(make_process, write, make_driver):
+    opened = make_process().join(QUERY, "0")
+    opened.prepare(write(opened))
+    again = make_process().find(QUERY, "0")
+    again.abort(TransactionPoisoned("its answer was lost"))  # decided: nothing is changed
+    make_process().end(again, [])
+    assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+
+
+def test_a_new_query_is_refused_before_anything_is_claimed(make_process, write, make_driver):
+    process = make_process()
+    end(process, write(process.join(QUERY, "0")))
+    before = make_driver().records()
+    with pytest.raises(NewLineage):
+        make_process(LATER_RUN).join(str(uuid.uuid4()), "0")
+    assert make_driver().records() == before
+
+
+def test_an_epoch_that_was_planned_anew_is_refused(make_process, write):
+    process = make_process()
+    opened = process.join(QUERY, "0")
+    end(process, write(opened))
+    process.check_replayed(QUERY, "0", lambda: opened.record.opened_at)
+    with pytest.raises(RewoundCheckpoint):
+        process.check_replayed(QUERY, "0", lambda: opened.record.opened_at.replace(year=2999))
+
+
+def test_a_sink_goes_from_foreach_batch_to_the_writer_and_back(make_process, make_driver, write):
+    driver: PlainDriver = make_driver()
+    driver.run("0")
+    process = make_process()
+    end(process, write(process.join(QUERY, "1")), "1")
+    assert make_driver().run("1").status == "skipped"
+    assert make_driver().run("2").status == "written"

@@ -1,0 +1,109 @@
+"""Batch jobs by ``df.write.format("pulsar")``: one transaction each, and what a rerun does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from tests.support.judge import drain
+
+Save = Callable[..., None]
+
+
+@pytest.fixture
+def save(writer_options) -> Save:
+    """Write a DataFrame to this test's topic; further options by name."""
+
+    def save(df: DataFrame, mode: str = "append", **more: Any) -> None:
+        df.write.format("pulsar").mode(mode).options(**writer_options | more).save()
+
+    return save
+
+
+@pytest.fixture
+def seen(pulsar_standalone, name) -> Callable[[], list[str]]:
+    """What a plain client reads."""
+    return lambda: sorted(one.value.decode() for one in drain(pulsar_standalone.service_url, name))
+
+
+@pytest.fixture
+def rows(spark) -> DataFrame:
+    """Ten rows in four tasks."""
+    return spark.range(0, 10, 1, 4).selectExpr("CAST(id AS STRING) AS value")
+
+
+def states(log) -> list[str]:
+    return [record.state.value for record in log() if record.epoch is not None]
+
+
+def test_a_job_is_one_transaction(save, rows, seen, log):
+    save(rows)
+    assert seen() == [str(n) for n in range(10)]
+    assert states(log) == ["OPEN", "PREPARED", "COMMITTED"]
+    assert log()[-1].records == 10
+
+
+def test_a_rerun_with_the_same_epoch_writes_nothing_and_another_one_does(save, rows, seen, log):
+    save(rows, epoch="2026-11-23")
+    before = log()
+    save(rows, epoch="2026-11-23")
+    assert log() == before
+    save(rows, epoch="2026-11-24")
+    assert seen() == sorted(2 * [str(n) for n in range(10)])
+
+
+def test_a_rerun_without_an_epoch_writes_again(save, rows, seen):
+    save(rows)
+    save(rows)
+    assert seen() == sorted(2 * [str(n) for n in range(10)])
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_a_job_without_rows_is_empty(save, spark, seen, log, partitions):
+    none = spark.sql("SELECT 'x' AS value WHERE false")
+    save(
+        none if partitions == 0 else spark.range(9).selectExpr("'x' AS value").where("value = 'y'")
+    )
+    assert states(log) == ["OPEN", "ABORTING", "EMPTY"]
+
+
+def test_a_job_whose_task_fails_leaves_nothing(save, spark, seen, log):
+    rows = spark.range(0, 4000, 1, 2).selectExpr(
+        "IF(id = 3999, CAST(raise_error('row 3999') AS STRING), CAST(id AS STRING)) AS value"
+    )
+    with pytest.raises(PySparkException, match="row 3999"):
+        save(rows, epoch="1")
+    assert states(log)[-2:] == ["ABORTING", "ABORTED"]
+    save(spark.sql("SELECT 'again' AS value"), epoch="1")
+    assert seen() == ["again"]
+
+
+def test_rows_that_can_not_be_written_are_refused_with_the_row(save, spark, seen, log):
+    rows = spark.sql("SELECT * FROM VALUES ('a'), (NULL) AS t(value)")
+    with pytest.raises(PySparkException, match=r"InputError.*value"):
+        save(rows)
+    assert states(log)[-2:] == ["ABORTING", "ABORTED"]
+    with pytest.raises(PySparkException, match="There is no column 'value'"):
+        save(spark.range(3))
+
+
+def test_modes_and_options_that_can_not_be_are_refused_with_what_to_write(save, rows):
+    with pytest.raises(PySparkException, match='Use mode\\("append"\\)'):
+        save(rows, mode="overwrite")
+    with pytest.raises(PySparkException, match="there is no option 'sinkname'"):
+        save(rows, sinkName="x")
+    with pytest.raises(PySparkException, match="Append"):
+        save(rows, mode="errorifexists")
+
+
+def test_sql_writes_too(spark, rows, writer_options, seen, name):
+    rows.createOrReplaceTempView("rows_of_sql")
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in writer_options.items())
+    view = name.replace("-", "_")
+    spark.sql(f"CREATE TEMPORARY VIEW {view} (value STRING) USING pulsar OPTIONS ({options})")
+    spark.sql(f"INSERT INTO {view} SELECT value FROM rows_of_sql")
+    assert seen() == [str(n) for n in range(10)]

@@ -1,0 +1,130 @@
+"""The options of the writer: ours in any spelling, others' where they mean the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import ConfigurationError
+from eos.schemas import AvroSchema
+from sinks.options import WriterOptions
+
+NEEDED = {
+    "service_url": "pulsar://localhost:6650",
+    "topic": "orders",
+    "sink_id": "orders",
+    "commit_log": "/data/eos",
+}
+
+
+def of_batch(**more: str) -> WriterOptions:
+    return WriterOptions.of_batch(NEEDED | more, overwrite=False)
+
+
+def refused(given: dict[str, str], *, stream: bool = False, overwrite: bool = False) -> str:
+    make = WriterOptions.of_stream if stream else WriterOptions.of_batch
+    with pytest.raises(ConfigurationError) as caught:
+        make(NEEDED | given, overwrite=overwrite)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("spelling", ["serviceUrl", "service.url", "SERVICE-URL", "serviceurl"])
+def test_options_may_be_spelt_as_others_do(spelling):
+    given = {name: value for name, value in NEEDED.items() if name != "service_url"}
+    options = WriterOptions.of_batch({**given, spelling: "pulsar://h:1"}, overwrite=False)
+    assert options.service_url == "pulsar://h:1"
+
+
+def test_text_becomes_what_the_options_are():
+    options = of_batch(
+        create_topics="4",
+        admin_url="http://localhost:8080",
+        transaction_ttl_s="30",
+        maxBatchBytes="2048",
+        epoch="2026-11-23",
+        nullValues="tombstone",
+    )
+    assert options.creation is not None
+    assert options.creation.partitions == 4
+    assert (options.transaction_ttl_s, options.max_batch_bytes) == (30.0, 2048)
+    assert (options.epoch, options.null_values) == ("2026-11-23", "tombstone")
+    assert of_batch(create_topics="true").creation.partitions == 0
+
+
+def test_options_of_other_connectors_that_mean_the_same_are_taken():
+    options = of_batch(
+        **{
+            "pulsar.producer.compressionType": "LZ4",
+            "pulsar.producer.hashingScheme": "Murmur3_32Hash",
+            "pulsar.producer.batchingMaxBytes": "4096",
+        }
+    )
+    assert (options.compression, options.hashing, options.max_batch_bytes) == (
+        "lz4",
+        "murmur3",
+        4096,
+    )
+    assert of_batch(**{"kafka.compression.type": "gzip"}).compression == "zlib"
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("kafka.bootstrap.servers", "service_url"),
+        ("kafka.acks", "Kafka's client"),
+        ("includeHeaders", "properties"),
+        ("pulsar.producer.sendTimeoutMs", "Java client"),
+        ("pulsar.client.authPluginClassName", "token"),
+        ("pulsar.producer.encryptionKeys", "encryption"),
+        ("path", "option('topic'"),
+        ("topics", "column 'topic'"),
+        ("max_attempts", "a restart of the query"),
+        ("on_gap", "Spark leaves no epoch out"),
+        ("listeners", "PulsarSink"),
+        ("sinkid2", "options are: "),
+    ],
+)
+def test_what_means_something_else_is_refused_with_what_to_write(name, instead):
+    message = refused({name: "x"})
+    assert name in message
+    assert instead in message
+
+
+def test_what_is_missing_or_wrong_is_named():
+    with pytest.raises(ConfigurationError, match="option 'service_url' is required"):
+        WriterOptions.of_batch({"topic": "orders"}, overwrite=False)
+    assert "transaction_ttl_s" in refused({"transactionTtlS": "soon"})
+    assert "is given twice" in refused(
+        {"pulsar.producer.compressionType": "lz4", "compression": ""}
+    )
+    assert "secret" not in refused({"token": "secret", "topic": ""})
+
+
+def test_modes_that_would_replace_a_topic_are_refused():
+    assert 'mode("append")' in refused({}, overwrite=True)
+    assert 'outputMode("append")' in refused({}, stream=True, overwrite=True)
+
+
+def test_a_stream_has_a_checkpoint_and_no_key_and_a_batch_job_the_other_way_round():
+    checkpoint = {"checkpointLocation": "/data/checkpoints/orders"}
+    options = WriterOptions.of_stream(NEEDED | checkpoint, overwrite=False)
+    assert options.checkpoint_location == "/data/checkpoints/orders"
+    assert ".option('checkpointLocation'" in refused({}, stream=True)
+    WriterOptions.of_stream(NEEDED | {"on_rewind": "skip"}, overwrite=False)
+    assert "numbered by Spark" in refused(checkpoint | {"epoch": "1"}, stream=True)
+    assert "a stream's" in refused(checkpoint)
+
+
+def test_storage_options_are_given_one_by_one():
+    options = of_batch(
+        **{"storage_options.aws_region": "r", "storageOptions.AWS_ENDPOINT_URL": "u"}
+    )
+    assert options.storage_options == {"aws_region": "r", "AWS_ENDPOINT_URL": "u"}
+    assert "no option" in refused({"storage.aws_region": "r"})
+
+
+def test_a_record_may_be_defined():
+    definition = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+    options = of_batch(schema="avro", schemaDefinition=definition)
+    assert options.schema_of_values == AvroSchema(definition)
+    assert "set schema to avro or json" in refused({"schema_definition": definition})
+    assert "schema_definition: " in refused({"schema_definition": "[]", "schema": "json"})
