@@ -135,6 +135,7 @@ class ScheduleRun:
             habits=tuple(habit for one in self._conditions for habit in one.habits),
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             whole_rows=self._whole_rows,
+            by_format=any(one.has_format for one in self._conditions),
             input_topic=self._input_topic(name),
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
         )

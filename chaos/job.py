@@ -53,6 +53,7 @@ class Job:
         shape: what kind of query it is, for the harness's own workload.
         table: of a second output, for the same; "" for none.
         whole_rows: whether it writes rows under a schema (``chaos._rows``), for the same.
+        by_format: whether it writes by ``format("pulsar")``, for the same.
         habits: what its user's code does, for the same (``chaos._habits``).
         spark_conf: more settings of Spark.
     """
@@ -71,6 +72,7 @@ class Job:
     shape: QueryShape = "stream"
     table: str = ""
     whole_rows: bool = False
+    by_format: bool = False
     input_topic: str = ""
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)

@@ -82,10 +82,12 @@ def _conditions(seed: int, names: Sequence[str], always: Sequence[str]) -> tuple
 
 def clash(one: str, other: str) -> bool:
     """Whether two conditions can't hold together."""
-    groups = {CONDITIONS[one].group, CONDITIONS[other].group}
-    # A notebook has no foreachBatch function with habits.
-    # And it takes its inputs from files.
-    return len(groups) == 1 or ("notebook" in (one, other) and bool(groups & {"user", "input"}))
+    first, second = CONDITIONS[one], CONDITIONS[other]
+    return (
+        first.group == second.group
+        or first.group in second.leaves_out
+        or second.group in first.leaves_out
+    )
 
 
 def fits(fault: Fault, conditions: Sequence[str]) -> bool:

@@ -14,6 +14,7 @@ from eos.ids import TopicName
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from chaos.job import Job
     from sinks import PulsarSink
@@ -25,16 +26,37 @@ OWN: Final = "chaos.workloads:stream"
 
 
 def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
-    """``PulsarSink``: one transaction for each epoch; of any shape, with any habits; with a table
-    besides."""
-    sink = _sink(job)
+    """One transaction for each epoch; of any shape. By ``PulsarSink``, with any habits, with a
+    table besides; or by ``format("pulsar")``."""
+    sink = _ByFormat(job) if job.by_format else _sink(job)
     if job.shape == "notebook":
         return Notebook(spark, job, sink)
     rows = job.input(spark)
     if job.shape == "stateful":
         rows = rows.dropDuplicates(["value"])  # each comes in two inputs: the state tells
-    writer = rows.writeStream.foreachBatch(with_habits(job.habits, spark, sink))
+    if isinstance(sink, _ByFormat):
+        writer = sink.stream(rows)
+    else:
+        writer = rows.writeStream.foreachBatch(with_habits(job.habits, spark, sink))
     return writer.option("checkpointLocation", job.checkpoint).start()
+
+
+class _ByFormat:
+    """Spark's own way to write, in a stream and in a notebook."""
+
+    def __init__(self, job: Job) -> None:
+        options = {**_shared(job), **_to_pulsar(job), "topic": job.topic}
+        self._options = {name: value for name, value in options.items() if value is not None}
+        say("by-format", job.topic)
+
+    def stream(self, rows: DataFrame) -> DataStreamWriter:
+        """A query's writer."""
+        return rows.writeStream.format("pulsar").options(**self._options)
+
+    def write(self, df: DataFrame, *, epoch: int) -> None:
+        """A batch call."""
+        writer = df.write.format("pulsar").mode("append").options(**self._options)
+        writer.option("epoch", epoch).save()
 
 
 class _WholeRows:
@@ -55,19 +77,7 @@ class _WholeRows:
 def _sink(job: Job) -> Sink | _WholeRows:
     from sinks import DeltaSink, PulsarSink, all_or_nothing
 
-    # Short ones: here what is lost is lost on purpose, and nobody likes to wait for it.
-    shared: dict[str, Any] = {
-        "sink_id": job.sink_id,
-        "commit_log": job.commit_log,
-        "on_new_cluster": job.on_new_cluster,
-        "resolve_timeout_s": 30,
-    }
-    to_pulsar: dict[str, Any] = {
-        "service_url": job.service_url,
-        "admin_url": job.admin_url or None,
-        "request_timeout_s": 5,
-        "transaction_ttl_s": 20,
-    }
+    shared, to_pulsar = _shared(job), _to_pulsar(job)
     if job.whole_rows:
         say("whole-rows", topics_of(job.topic))
         namespace = TopicName.parse(job.topic).namespace_name
@@ -86,6 +96,25 @@ def _sink(job: Job) -> Sink | _WholeRows:
         return topic
     say("table", job.table)
     return all_or_nothing(topic, DeltaSink(**shared, table=job.table))
+
+
+# Short times: here what is lost is lost on purpose, and nobody likes to wait for it.
+def _shared(job: Job) -> dict[str, Any]:
+    return {
+        "sink_id": job.sink_id,
+        "commit_log": job.commit_log,
+        "on_new_cluster": job.on_new_cluster,
+        "resolve_timeout_s": 30,
+    }
+
+
+def _to_pulsar(job: Job) -> dict[str, Any]:
+    return {
+        "service_url": job.service_url,
+        "admin_url": job.admin_url or None,
+        "request_timeout_s": 5,
+        "transaction_ttl_s": 20,
+    }
 
 
 def _java_router(message: Any, partitions: int) -> int:

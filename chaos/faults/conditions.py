@@ -44,6 +44,8 @@ class Condition:
         has_table: each epoch goes to a Delta table as well, all or nothing.
         has_input_topic: the inputs come by a topic, and the source of eos reads it.
         has_whole_rows: the workload writes rows under a schema (``chaos._rows``).
+        has_format: it writes by ``format("pulsar")``.
+        leaves_out: groups that have nothing to say then.
         excludes: faults that have nothing to hit then.
         operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
         needs_own: only the harness's own workload can be so.
@@ -61,6 +63,8 @@ class Condition:
     has_table: bool = False
     has_input_topic: bool = False
     has_whole_rows: bool = False
+    has_format: bool = False
+    leaves_out: frozenset[Group] = frozenset()
     excludes: tuple[str, ...] = ()
     operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
     needs_own: bool = True
@@ -125,6 +129,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "no stream, but one batch call after the other in one process",
             "chaos: notebook:",
             shape="notebook",
+            # It has no foreachBatch function, and takes its inputs from files.
+            leaves_out=frozenset({"user", "input"}),
         ),
         _stateful("hdfs", 1),
         _stateful("rocksdb", 1),
@@ -186,6 +192,15 @@ CONDITIONS: Final[dict[str, Condition]] = {
             said("whole-rows"),
             has_whole_rows=True,
             excludes=("schema-changed",),
+        ),
+        Condition(
+            "by-format",
+            "output",
+            'format("pulsar") writes, where Spark calls the steps and runs an epoch once',
+            said("by-format"),
+            has_format=True,
+            leaves_out=frozenset({"user"}),
+            excludes=("swallowed", "called-twice"),
         ),
         Condition(
             FROM_TOPIC,
