@@ -2,7 +2,7 @@
 
 Source: ``OffsetSeqLog`` of Spark 4.2: ``offsets/N`` has a version, a line of JSON with the time of
 the plan, and the sources' offsets. Spark writes it before it runs the epoch, and reads it when it
-runs the epoch again.
+runs the epoch again. ``StreamMetadata``: ``metadata`` is JSON with the query's id.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ def planned_at(checkpoint: str, epoch: str) -> datetime:
         ConfigurationError: it can't be read here, or says nothing of the epoch.
     """
     try:
-        system, folder = _opened(checkpoint)
-        with system.open_input_stream(f"{folder.rstrip('/')}/offsets/{epoch}") as stream:
-            lines = bytes(stream.read()).decode().splitlines()
+        lines = _lines(checkpoint, f"offsets/{epoch}")
         found = next(line for line in lines if _TIME in line)
         return datetime.fromtimestamp(json.loads(found)[_TIME] / 1000, UTC)
     except (OSError, ValueError, KeyError, StopIteration) as error:
@@ -41,6 +39,26 @@ def planned_at(checkpoint: str, epoch: str) -> datetime:
             hint="The driver's Python has to be able to read it. With a source that cuts the same "
             "epochs each time, set on_rewind to 'skip' once.",
         ) from error
+
+
+def query_id_of(checkpoint: str) -> str:
+    """The id of the query that the checkpoint is of.
+
+    Raises:
+        ConfigurationError: it can't be read here.
+    """
+    try:
+        return str(json.loads("".join(_lines(checkpoint, "metadata")))["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"Whose checkpoint {checkpoint} is can't be read: {type(error).__name__}."
+        ) from error
+
+
+def _lines(checkpoint: str, path: str) -> list[str]:
+    system, folder = _opened(checkpoint)
+    with system.open_input_stream(f"{folder.rstrip('/')}/{path}") as stream:
+        return bytes(stream.read()).decode().splitlines()
 
 
 def _opened(checkpoint: str) -> tuple[fs.FileSystem, str]:

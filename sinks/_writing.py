@@ -23,6 +23,7 @@ from eos.errors import (
     ConfigurationError,
     EosError,
     Fatal,
+    NewLineage,
     TransactionPoisoned,
     crossed,
 )
@@ -167,30 +168,55 @@ class Writing:
         Raises:
             EosError: it is not committed; says why.
         """
-        process = Process.of(self.options, name)
+        marks = {report.mark for report in reports if report.mark is not None}
         summaries = [TaskSummary.from_json(report.summary) for report in reports]
+        process = self._committing(name, marks)
         found = process.run.find(name.query_id, name.epoch)
         if found is None:
+            if marks and not process.run.has_claimed:
+                raise self._not_shared()
             _raise_error(summaries)
-            if any(report.mark is not None for report in reports):
+            if marks:
                 raise TransactionPoisoned(
                     "The epoch's transaction was ended by somebody else (eos-recovery, perhaps)."
                 )
             found = process.run.join(name.query_id, name.epoch)  # the log has empty epochs, too
         if isinstance(found, Skip):
-            _check_committed(found, reports)
+            _check_committed(found, marks)
             process.run.check_replayed(name.query_id, name.epoch, planned_at)
             return
+        if marks - {pulsar_part(found.record).mark_uuid}:
+            refusal = self._not_shared()
+            found.abort(refusal)
+            raise refusal
         process.output.participant.touches(
             {topic for summary in summaries for topic in summary.registered}
         )
         process.run.end(found, [summaries])
 
-    def name_of(self, epoch: str, reports: Sequence[TaskReport]) -> EpochName | None:
-        """The name of a stream's epoch that Spark gives up: as its tasks have reported it; when
-        none has, as the log has it. None: nothing of it is open."""
-        if reports:
-            return reports[0].name
+    def _committing(self, name: EpochName, marks: set[str]) -> Process:
+        try:
+            return Process.of(self.options, name)
+        except NewLineage as error:
+            if marks:  # tasks have a log, then
+                raise self._not_shared() from error
+            raise
+
+    def _not_shared(self) -> ConfigurationError:
+        return ConfigurationError(
+            "Tasks have written in a transaction that the driver's commit log does not hold: "
+            f"{self.options.commit_log} is not the same place for all of them.",
+            hint="The tasks of a stream open its epochs, so commit_log has to be on storage that "
+            "the driver and all executors share. Or use foreachBatch(PulsarSink(...)), where only "
+            "the driver needs it. Nothing of the epoch is readable.",
+        )
+
+    def open_epoch(self, epoch: str, query_id: str | None) -> EpochName | None:
+        """The name of a stream's epoch that the log has as open; None: it has none.
+
+        Args:
+            query_id: of the stream, when it is known: another one may have taken the sink over.
+        """
         options = self.options
         if not has_log(
             options.commit_log, options.sink_id, storage_options=options.storage_options
@@ -200,8 +226,10 @@ class Writing:
             options.commit_log, options.sink_id, storage_options=options.storage_options
         )
         for record in log.history.unfinished:
-            is_it = record.state is State.OPEN and record.epoch == epoch
-            if is_it and record.query_id is not None and is_streaming(record.query_id):
+            if record.state is not State.OPEN or record.epoch != epoch:
+                continue
+            assert record.query_id is not None
+            if is_streaming(record.query_id) and query_id in (None, record.query_id):
                 return EpochName(record.query_id, epoch, record.run_id)
         return None
 
@@ -294,9 +322,8 @@ def _raise_error(summaries: Iterable[TaskSummary]) -> None:
         raise error
 
 
-def _check_committed(done: Skip, reports: Iterable[TaskReport]) -> None:
+def _check_committed(done: Skip, marks: set[str]) -> None:
     """Rows that were sent are in the transaction that is committed, or the epoch must not pass."""
-    marks = {report.mark for report in reports if report.mark is not None}
     committed = None if done.record is None else pulsar_part(done.record).mark_uuid
     if marks - {committed}:
         raise TransactionPoisoned(

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from eos.errors import EosError, Fatal, InDoubt
 from eos.protocol import BATCH
-from sinks._checkpoint import planned_at
+from sinks._checkpoint import planned_at, query_id_of
 from sinks._writing import EpochName, TaskReport, Writing, running_epoch
 from sinks.columns import layout_of
 from sinks.options import WriterOptions
@@ -85,9 +85,14 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         """Abort what the epoch has open: a task or the commit failed. Of tasks that failed there is
         no message, and when it is all of them only the log knows the run."""
         with _left_to_the_next_run():
-            name = self._writing.name_of(str(batchId), _reports(messages))
+            reports = _reports(messages)
+            name = reports[0].name if reports else self._open_epoch(str(batchId))
             if name is not None:
                 self._writing.abort(name)
+
+    def _open_epoch(self, epoch: str) -> EpochName | None:
+        query_id = None if self._checkpoint is None else query_id_of(self._checkpoint)
+        return self._writing.open_epoch(epoch, query_id)
 
 
 class PulsarBatchWriter(DataSourceArrowWriter):

@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
 
 from eos.commit_log import CommitLog
 from eos.committer._calls import Calls
@@ -24,6 +24,7 @@ from eos.committer._epoch import Reports, check_epoch
 from eos.committer._open_epoch import OpenEpoch
 from eos.committer.participants import Participants
 from eos.errors import (
+    ConfigurationError,
     EosError,
     Fenced,
     Indeterminate,
@@ -33,10 +34,22 @@ from eos.errors import (
     TransactionPoisoned,
 )
 from eos.participant import Participant
-from eos.protocol import LogRecord, Part, Run, Skip, State, check_lineage, decide_epoch
+from eos.protocol import (
+    LogRecord,
+    Part,
+    Run,
+    Skip,
+    State,
+    check_lineage,
+    decide_epoch,
+    is_streaming,
+)
 from eos.retry import attempts
 
 logger = logging.getLogger(__name__)
+
+MAX_AHEAD: Final = timedelta(seconds=1)
+"""How far the clock of a machine that opens an epoch may be ahead of the one that commits it."""
 
 
 class SharedRun:
@@ -76,6 +89,11 @@ class SharedRun:
             shared_run=run_id,
         )
 
+    @property
+    def has_claimed(self) -> bool:
+        """Whether a process of the run has claimed the sink, as of the last look."""
+        return self.log.history.has_claimed(self._run_id)
+
     def join(self, query_id: str, epoch: str) -> OpenEpoch | Skip:
         """The run's attempt of ``epoch``, opened when nobody of the run has done so (steps 1 to 4);
         ``Skip`` when the epoch is done.
@@ -110,7 +128,7 @@ class SharedRun:
         if not history.is_done(query_id, epoch):
             if self.log.is_fenced:
                 raise Fenced("Another driver has claimed the sink.", sink_id=self.log.sink_id)
-            if not history.has_claimed(self._run_id):
+            if not self.has_claimed:
                 return None
             self._claim.complete()  # which may end what an earlier run has left of this very epoch
         newest = self.log.history.newest(query_id, epoch)
@@ -131,6 +149,7 @@ class SharedRun:
         """
         if opened.record.state is State.OPEN:
             try:
+                self._check_clock(opened.record)
                 opened.prepare(written)
             except (Fenced, InDoubt):
                 raise
@@ -152,9 +171,24 @@ class SharedRun:
         """
         self._calls.check_replayed(query_id, epoch, planned_at)
 
+    def _check_clock(self, opened: LogRecord) -> None:
+        """What ``check_replayed`` compares are times of two machines: the plan's, of this one, and
+        OPEN's, of a task's. Were that one ahead, a plan made anew would look older."""
+        assert opened.query_id is not None
+        assert opened.opened_at is not None
+        ahead = opened.opened_at - datetime.now(UTC)
+        if ahead > MAX_AHEAD and is_streaming(opened.query_id):
+            raise ConfigurationError(
+                f"The clock of the machine that opened epoch {opened.epoch} is "
+                f"{ahead.total_seconds():.0f} s ahead of this one, and a checkpoint that was set "
+                "back would not be noticed.",
+                hint="Let driver and executors keep the same time (NTP), and start the query "
+                "again: nothing of the epoch is readable, and it runs again.",
+            )
+
     def _join(self, query_id: str, epoch: str) -> OpenEpoch | Skip | None:
         found = self.find(query_id, epoch)
-        if found is None and not self.log.history.has_claimed(self._run_id):
+        if found is None and not self.has_claimed:
             check_lineage(self.log.history, query_id, epoch, self._on_new_query)
             self._claim.complete()
             found = self.find(query_id, epoch)  # that took a while: somebody may have been quicker

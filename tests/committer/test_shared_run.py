@@ -6,13 +6,20 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 
 import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch, SharedRun
-from eos.errors import Fenced, NewLineage, RewoundCheckpoint, TransactionPoisoned
+from eos.committer import OpenEpoch, SharedRun, _open_epoch
+from eos.errors import (
+    ConfigurationError,
+    Fenced,
+    NewLineage,
+    RewoundCheckpoint,
+    TransactionPoisoned,
+)
 from eos.protocol import Skip
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
@@ -205,6 +212,47 @@ def test_an_epoch_that_was_planned_anew_is_refused(make_process, write):
     process.check_replayed(QUERY, "0", lambda: opened.record.opened_at)
     with pytest.raises(RewoundCheckpoint):
         process.check_replayed(QUERY, "0", lambda: opened.record.opened_at.replace(year=2999))
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_clock_that_is_ahead_of_the_drivers_would_hide_a_rewind(
+    make_process, write, make_driver, monkeypatch, behind
+):
+    class Elsewhere(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(seconds=-60 if behind else 60)
+
+    process = make_process()
+    with monkeypatch.context() as patch:
+        patch.setattr(_open_epoch, "datetime", Elsewhere)
+        opened = process.join(QUERY, "0")
+    rows = write(opened)
+    if behind:
+        end(process, rows)
+        return
+    with pytest.raises(ConfigurationError, match="is 60 s ahead"):
+        end(process, rows)
+    assert make_driver().states("0") == ["OPEN", "ABORTING", "ABORTED"]
+
+
+def test_what_an_earlier_run_has_left_may_be_ended_by_all_that_come_at_once(
+    make_process, make_driver, write
+):
+    write(make_process().join(QUERY, "0"))
+    processes = [make_process(LATER_RUN) for _ in range(4)]
+    barrier = threading.Barrier(len(processes))
+
+    def join(process: SharedRun) -> OpenEpoch:
+        barrier.wait()
+        return process.join(QUERY, "0")
+
+    with ThreadPoolExecutor(len(processes)) as pool:
+        joined = list(pool.map(join, processes))
+    assert len({pulsar_part(one.record).mark_uuid for one in joined}) == 1
+    end(processes[0], write(joined[1]))
+    states = ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
+    assert make_driver().states("0") == states
 
 
 def test_a_sink_goes_from_foreach_batch_to_the_writer_and_back(make_process, make_driver, write):
