@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -107,3 +111,61 @@ def test_sql_writes_too(spark, rows, writer_options, seen, name):
     spark.sql(f"CREATE TEMPORARY VIEW {view} (value STRING) USING pulsar OPTIONS ({options})")
     spark.sql(f"INSERT INTO {view} SELECT value FROM rows_of_sql")
     assert seen() == [str(n) for n in range(10)]
+
+
+def test_a_plan_that_is_only_shown_opens_nothing(spark, writer_options, log, name, tmp_path):
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in writer_options.items())
+    view = name.replace("-", "_")
+    spark.sql(f"CREATE TEMPORARY VIEW {view} (value STRING) USING pulsar OPTIONS ({options})")
+    spark.sql(f"EXPLAIN EXTENDED INSERT INTO {view} VALUES ('a')").collect()
+    assert not (tmp_path / "log").exists()
+
+
+def cancel_when_it_runs(context: SparkContext) -> None:
+    while not context.statusTracker().getActiveJobsIds():
+        time.sleep(0.1)
+    context.cancelAllJobs()
+
+
+def test_a_job_that_is_cancelled_is_aborted(save, spark, spark_conf, seen, log):
+    def slow(batches):
+        for batch in batches:
+            time.sleep(0.5)
+            yield batch
+
+    rows = spark.range(0, 40, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    spark_conf("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    cancel = threading.Thread(target=cancel_when_it_runs, args=(spark.sparkContext,))
+    cancel.start()
+    with pytest.raises(Py4JJavaError, match="cancelled"):
+        save(rows.mapInArrow(slow, "value string"), epoch="1")
+    cancel.join()
+    assert states(log) == ["OPEN", "ABORTING", "ABORTED"]
+    save(spark.sql("SELECT 'again' AS value"), epoch="1")
+    assert seen() == ["again"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.session.timeZone", "Asia/Tokyo"),
+        ("spark.sql.execution.arrow.useLargeVarTypes", "true"),
+        ("spark.sql.execution.arrow.maxRecordsPerBatch", "1"),
+    ],
+)
+@pytest.mark.parametrize("schema", ["avro", "json"])
+def test_sessions_settings_change_nothing_of_the_values(
+    save, spark, spark_conf, pulsar_standalone, name, schema, key, value
+):
+    spark_conf(key, value)
+    rows = spark.sql(
+        "SELECT * FROM VALUES (1, 'a', X'01', TIMESTAMP'2026-11-23 10:00:00 UTC', MAP('k', 'v')), "
+        "(2, NULL, NULL, NULL, NULL) AS t(n, text, raw, at, map)"
+    )
+    save(rows, schema=schema)
+    read = spark.read.format("pulsar").options(
+        serviceUrl=pulsar_standalone.service_url, topic=name, schema="auto"
+    )
+    columns = ("n", "text", "CAST(at AS TIMESTAMP) AS at", "map")  # JSON has moments as text
+    found = read.load().selectExpr(*columns).collect()
+    assert sorted(found) == sorted(rows.selectExpr(*columns).collect())
