@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def main() -> None:
         sink = _sink(plan, way, topic=plan.topic, **login)
         print(way, sink.write(rows, epoch="a").status, flush=True)
         _write_to_a_closed_topic(plan, way, rows, login)
+        _write_by_format(plan, way, rows, login)
     slow = rows.selectExpr("repeat('x', 4000) AS value").mapInArrow(_slowly, "value string")
     long = _sink(plan, "long", topic=plan.topic, max_batch_bytes=4096, **plan.logins["oauth2"])
     print("long", long.write(slow, epoch="a").status, flush=True)
@@ -70,6 +72,37 @@ def _write_to_a_closed_topic(plan: Plan, way: str, rows: DataFrame, login: dict[
     )
     with _Shown(f"{way}-closed"):
         _sink(plan, f"{way}-closed", **login).write(several, epoch="a")
+
+
+def _write_by_format(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any]) -> None:
+    """To the open topic, and to the closed one."""
+    writers = {}
+    # What users give Spark as an option goes through py4j by their own call, and its log has it.
+    with _py4j_at(logging.INFO):
+        for name, topic in (("format", plan.topic), ("format-closed", plan.closed_topic)):
+            options = {
+                "serviceUrl": plan.service_url,
+                "topic": topic,
+                "sinkId": f"{way}-{name}",
+                "commitLog": f"{plan.folder}/log",
+                "receiptNamespace": "public/default",
+            }
+            writer = rows.write.format("pulsar").mode("append").options(**options, **login)
+            writers[name] = writer
+    writers["format"].save()
+    with _Shown(f"{way}-format-closed"):
+        writers["format-closed"].save()
+
+
+@contextmanager
+def _py4j_at(level: int) -> Iterator[None]:
+    logger = logging.getLogger("py4j")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _stream_to_a_closed_topic(spark: SparkSession, plan: Plan) -> None:

@@ -159,7 +159,10 @@ def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], top
     # Tokens were good for three seconds, and its tasks wrote for ten through one connection each.
     records = CommitLog.open_read_only(scratch / "log", "long").records()
     assert [one.state for one in records if one.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
-    for way in ("token-closed", "basic-closed", "oauth2-closed", "token-stream"):
+    for way in (
+        "token-closed", "basic-closed", "oauth2-closed", "token-stream", "token-format-closed",
+        "basic-format-closed", "oauth2-format-closed",
+    ):  # fmt: skip
         assert re.search(r"Unauthorized.*code 4.*permissions of its role", said[way]), said[way]
     assert "code 3" in said["wrong-token"]
     assert "code 3" in said["wrong-password"]
@@ -169,4 +172,4 @@ def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], top
         assert [one.state for one in records if one.epoch] == ["OPEN", "ABORTING", "ABORTED"]
         assert "closed" in records[-1].reason.detail
     seen = drain(secured.broker.service_url, topic, token=ADMIN)
-    assert len(seen) == 320  # nothing of the epochs that were for several topics
+    assert len(seen) == 620  # nothing of the epochs that were for several topics
