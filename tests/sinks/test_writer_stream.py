@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,6 +170,39 @@ def test_an_epoch_that_a_person_ends_meanwhile_ends_the_query_and_the_restart_wr
     assert states(log, 0) == ["OPEN", "ABORTING", "ABORTED"]
     run(large)
     assert [int(value[:8]) for value in seen()] == list(range(40))
+
+
+def test_the_loop_of_the_docs_starts_it_again(source, run, seen, tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "writer.md").read_text()
+    (code,) = (
+        one for one in re.findall("```python\n(.+?)```", page, re.DOTALL) if "def run" in one
+    )
+    loop: dict[str, Any] = {}
+    exec(code, loop)
+    monkeypatch.setattr(loop["time"], "sleep", lambda _: None)
+    failed = tmp_path / "failed"
+
+    def fail_twice(batches):
+        if len(list(tmp_path.glob("failed*"))) < 2:
+            Path(f"{failed}-{uuid.uuid4()}").touch()
+            raise ValueError("order 7 has no customer")
+        yield from batches
+
+    def failing() -> None:
+        run(lambda rows: rows.mapInArrow(fail_twice, "value string"))
+
+    source.add("a")
+    loop["run"](lambda: SimpleNamespace(awaitTermination=failing))
+    assert seen() == ["a"]
+    starts = []
+
+    def hopeless() -> None:
+        starts.append(True)
+        raise StreamingQueryException("no")
+
+    with pytest.raises(StreamingQueryException):
+        loop["run"](lambda: SimpleNamespace(awaitTermination=hopeless))
+    assert len(starts) == loop["FAILURES"]
 
 
 def test_a_stateful_query_goes_on_behind_an_epoch_that_is_skipped(

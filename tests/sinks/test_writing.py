@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -99,3 +100,13 @@ def test_a_checkpoint_tells_its_query_and_when_an_epoch_was_planned(tmp_path):
     (folder / "metadata").write_text("[]")
     with pytest.raises(ConfigurationError, match="can't be read"):
         query_id_of(str(folder))
+
+
+def test_rows_of_a_run_that_was_overtaken_do_not_pass_with_the_epoch(make_writing, epoch, log):
+    """The later run has committed the epoch, with rows of its own; this one's rows are nowhere."""
+    asleep, later = make_writing(), replace(epoch, run_id=str(uuid.uuid4()))
+    report = opened(asleep, epoch)
+    make_writing().commit(later, [])
+    assert log()[-1].state is State.EMPTY
+    with pytest.raises(TransactionPoisoned, match="committed by another run"):
+        asleep.commit(epoch, [report])
