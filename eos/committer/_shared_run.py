@@ -201,12 +201,14 @@ class SharedRun:
         return decision if isinstance(decision, Skip) else self._open(query_id, epoch, decision)
 
     def _has_opened(self, query_id: str, epoch: str) -> bool:
-        """Whether an attempt of ``epoch`` was opened in this run: it was ended then."""
-        newest = self.log.history.newest(query_id, epoch)
+        """Whether an attempt of ``epoch`` was opened in this run: it was ended then. What others
+        have opened since the last look is not ended: whoever opens next finds that out."""
+        history = self.log.history
+        newest, known = history.newest(query_id, epoch), history.last_seq
         if newest is None or newest.attempt is None:
             return False
         opened = (r for r in self.log.records() if r.state is State.OPEN and r.key == newest.key)
-        return any(record.run_id == self._run_id for record in opened)
+        return any(record.run_id == self._run_id and record.seq <= known for record in opened)
 
     def _open(self, query_id: str, epoch: str, run: Run) -> OpenEpoch:
         begun: list[tuple[Part, ...]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -131,6 +132,38 @@ def _join_while_another_is_quicker(loser: SharedRun, winner: SharedRun) -> OpenE
         joined = loser.join(QUERY, "1")
     assert isinstance(joined, OpenEpoch)
     return joined
+
+
+def test_a_process_joins_what_was_opened_while_it_looked_whether_anything_was(
+    make_process, monkeypatch
+):
+    """Behind an attempt that failed in an earlier run, as at each restart."""
+    make_process().join(QUERY, "0")
+    make_process().find(QUERY, "0").abort(TransactionPoisoned("given up"))
+    slower, quicker = make_process(LATER_RUN), make_process(LATER_RUN)
+    records, joined = slower.log.records, []
+
+    def looking() -> list:
+        if not joined:
+            joined.append(quicker.join(QUERY, "0"))
+        return records()
+
+    monkeypatch.setattr(slower.log, "records", looking)
+    assert slower.join(QUERY, "0").record == joined[0].record
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["aborted", "left open"])
+def test_run_after_run_its_processes_meet_in_one_transaction(make_process, ended):
+    for number in range(6):
+        run_id = str(uuid.uuid4())
+        first, second = make_process(run_id), make_process(run_id)
+        with ThreadPoolExecutor(1) as pool:
+            joining = pool.submit(first.join, QUERY, "0")
+            time.sleep(number * 0.02)  # in the middle of its claim, of its OPEN, behind it
+            joined = second.join(QUERY, "0")
+            assert joining.result().record == joined.record
+        if ended:
+            joined.abort(TransactionPoisoned("given up"))
 
 
 def test_a_process_that_claims_leaves_alone_what_its_run_has_open(make_process, write, make_driver):

@@ -1,0 +1,162 @@
+"""Ledgers in tiered storage, which the bookies do not have any more, are read like all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
+from tests.support.admin import call
+from tests.support.judge import drain
+from tests.support.offloader import offloading
+
+TOPIC = "offloaded"
+PATH = f"/v2/persistent/public/default/{TOPIC}"
+NAMESPACE = "/v2/namespaces/public/default"
+PER_LEDGER = 20
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory) -> Iterator[PulsarStandalone]:
+    """One whose ledgers have ``PER_LEDGER`` entries, and which offloads when it is told to."""
+    folder = tmp_path_factory.mktemp("offloaded")
+    with PulsarStandalone(config=offloading(folder, entries_per_ledger=PER_LEDGER)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ask(broker) -> Ask:
+    return lambda method, path, body=None: call(broker.admin_url, method, PATH + path, body)
+
+
+def write(broker: PulsarStandalone, rounds: range) -> None:
+    """Plain entries, a committed transaction and an aborted one, a few of each, in turn."""
+    with PulsarClient(broker.service_url, timeout_s=20) as client:
+        for number in rounds:
+            producer = client.entry_producer(TOPIC, create=True)
+            sent = [producer.send(b"plain %d %d" % (number, n)) for n in range(6)]
+            for word, end in ((b"committed", "commit"), (b"aborted", "abort")):
+                txn = client.transaction()
+                inner = client.entry_producer(TOPIC)
+                [inner.send(b"%s %d %d" % (word, number, n), txn=txn) for n in range(5)]
+                inner.close()
+                getattr(txn, end)()
+            producer.close()
+            assert all(one.result(timeout=20) for one in sent)
+
+
+def offload(broker: PulsarStandalone, ask: Ask) -> int:
+    """Move all full ledgers away; returns how many are, when no bookie has them any more."""
+    last = ask("GET", "/lastMessageId")
+    last = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
+    ask("PUT", "/offload", last)
+    deadline = time.monotonic() + 60
+    while (status := ask("GET", "/offload"))["status"] == "RUNNING":
+        assert time.monotonic() < deadline, status
+        time.sleep(0.2)
+    assert status["status"] == "SUCCESS", status
+    with deleting(broker):
+        return deleted(ask, deadline)
+
+
+@contextmanager
+def deleting(broker: PulsarStandalone) -> Iterator[None]:
+    """Ledgers that were offloaded are deleted. While this policy holds the broker has no driver,
+    and can neither offload nor read; a broker's own setting of it has no effect (measured)."""
+    call(broker.admin_url, "PUT", f"{NAMESPACE}/offloadDeletionLagMs", 0)
+    try:
+        yield
+    finally:
+        call(broker.admin_url, "DELETE", f"{NAMESPACE}/removeOffloadPolicies")
+        call(broker.admin_url, "PUT", f"{PATH}/unload")
+
+
+def deleted(ask: Ask, deadline: float) -> int:
+    """How many ledgers are offloaded, as soon as no bookie has one of them."""
+    while True:
+        ask("PUT", "/unload")
+        ledgers = ask("GET", "/internalStats?metadata=true")["ledgers"]
+        away = [one for one in ledgers if one["offloaded"]]
+        if not any("metadata" in one for one in away):  # which is the bookies'
+            return len(away)
+        assert time.monotonic() < deadline, ledgers
+        ask("POST", "/trim")
+        time.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def away(broker, ask) -> int:
+    """The topic, with 6 rounds, all but its newest ledger offloaded."""
+    with PulsarClient(broker.service_url, timeout_s=20) as client:
+        client.entry_producer(TOPIC, create=True).close()
+    ask("PUT", "/subscription/keeps-it", {"ledgerId": -1, "entryId": -1, "partitionIndex": -1})
+    write(broker, range(6))
+    return offload(broker, ask)
+
+
+def expected(broker: PulsarStandalone) -> list[bytes]:
+    """What a plain client reads."""
+    return without_sentinels([one.value for one in drain(broker.service_url, TOPIC)])
+
+
+def without_sentinels(values: list[bytes]) -> list[bytes]:
+    """Each drain leaves one, which has no value."""
+    return [value for value in values if value]
+
+
+@pytest.mark.parametrize("split", [{}, {"minPartitions": 4}], ids=["whole", "split"])
+def test_a_batch_reads_through_what_was_offloaded(spark, broker, away, split):
+    assert away >= 4
+    read = spark.read.format("pulsar").options(
+        serviceUrl=broker.service_url, adminUrl=broker.admin_url, topic=TOPIC, **split
+    )
+    found = [bytes(row.value) for row in read.load().collect()]
+    assert without_sentinels(found) == expected(broker)
+    assert len(expected(broker)) == 6 * 11
+
+
+def test_a_reader_without_spark_does_too(broker, away):
+    with PulsarClient(broker.service_url) as client, client.reader(TOPIC) as reader:
+        found = [
+            value.as_py() for batch in reader.read_to(reader.last_id) for value in batch["value"]
+        ]
+    assert without_sentinels(found) == expected(broker)
+
+
+def test_a_stream_goes_on_when_its_place_is_offloaded(spark, broker, ask, away, tmp_path):
+    epochs: dict[int, list[bytes]] = {}
+
+    def note(df, epoch):
+        epochs[epoch] = [bytes(row.value) for row in df.collect()]
+
+    def run() -> None:
+        read = spark.readStream.format("pulsar").options(
+            serviceUrl=broker.service_url,
+            adminUrl=broker.admin_url,
+            topic=TOPIC,
+            startingOffsets="earliest",
+            maxEntriesPerTrigger=15,
+        )
+        query = (
+            read.load()
+            .writeStream.foreachBatch(note)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+
+    run()
+    assert len(epochs) > away
+    write(broker, range(6, 12))
+    assert offload(broker, ask) > away
+    run()
+    found = [value for _, values in sorted(epochs.items()) for value in values]
+    assert without_sentinels(found) == expected(broker)
+    assert len(expected(broker)) == 12 * 11

@@ -1,0 +1,73 @@
+"""A broker that moves ledgers to a folder (tiered storage).
+
+The newest offloader that Maven has is of Pulsar 4.0.8; the broker of 4.2.4 takes it (tested). What
+Maven calls its jar is the archive (nar) that the broker wants, with all that it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from eos.standalone.maven import cache_dir, locked
+
+_ARTIFACT: Final = "tiered-storage-file-system"
+_VERSION: Final = "4.0.8"
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+_HADOOP: Final = """\
+<configuration>
+  <property><name>fs.defaultFS</name><value></value></property>
+  <property><name>hadoop.tmp.dir</name><value>pulsar</value></property>
+  <property><name>io.file.buffer.size</name><value>4096</value></property>
+  <property><name>io.seqfile.compress.blocksize</name><value>1000000</value></property>
+  <property><name>io.seqfile.compression.type</name><value>BLOCK</value></property>
+  <property><name>io.map.index.interval</name><value>128</value></property>
+</configuration>
+"""
+
+
+def offloading(folder: Path, *, entries_per_ledger: int) -> dict[str, str]:
+    """Settings of a broker that can offload to ``folder``.
+
+    Skips the test where the offloader can't be had.
+    """
+    for name in ("data", "extracted"):
+        (folder / name).mkdir(parents=True)
+    (folder / "core-site.xml").write_text(_HADOOP)
+    return {
+        "offloadersDirectory": str(_archive().parent),
+        "narExtractionDirectory": str(folder / "extracted"),
+        "managedLedgerOffloadDriver": "filesystem",
+        "fileSystemURI": f"file:{folder / 'data'}",
+        "fileSystemProfilePath": str(folder / "core-site.xml"),
+        "managedLedgerMaxEntriesPerLedger": str(entries_per_ledger),
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    }
+
+
+def _archive() -> Path:
+    folder = cache_dir() / f"pulsar-offloader-{_VERSION}"
+    archive = folder / f"{_ARTIFACT}.nar"
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not archive.exists():
+            _fetch(folder)
+    return archive
+
+
+def _fetch(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        pytest.skip("Maven, which has the offloader, is not installed")
+    folder.mkdir(exist_ok=True)
+    command = [maven, "-B", "-q", "--strict-checksums", _COPY, f"-DoutputDirectory={folder}"]
+    command += [f"-Dartifact=org.apache.pulsar:{_ARTIFACT}:{_VERSION}", "-Dtransitive=false"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+    jar = folder / f"{_ARTIFACT}-{_VERSION}.jar"
+    if made.returncode or not jar.exists():
+        pytest.skip(f"Maven does not give the offloader: {made.stdout[-300:]}")
+    os.replace(jar, folder / f"{_ARTIFACT}.nar")
