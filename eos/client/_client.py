@@ -208,9 +208,10 @@ class PulsarClient:
 
         Raises:
             TopicNotFound: there is no such topic.
-            ConfigurationError: there is no such column.
+            ConfigurationError: there is no such column, or ``start`` is something else.
         """
         name = str(TopicName.parse(topic))
+        start = _checked_start(start)
         reader = Reader(self.lookup, name, start, checked_columns(columns), self._timeout_s)
         reader.open()
         return reader
@@ -220,8 +221,9 @@ class PulsarClient:
 
         Raises:
             TopicNotFound: there is no such topic.
+            ConfigurationError: ``start`` is something else.
         """
-        name = str(TopicName.parse(topic))
+        name, start = str(TopicName.parse(topic)), _checked_start(start)
         reader = EntryReader(
             self.lookup.broker_of(name), name, self._consumer_ids, start, timeout_s=self._timeout_s
         )
@@ -364,3 +366,13 @@ class PulsarClient:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _checked_start(start: MessageId | None) -> MessageId | None:
+    if start is None or isinstance(start, MessageId):
+        return start
+    raise ConfigurationError(
+        f"start={start!r} is no eos.ids.MessageId.",
+        hint="None begins at the topic's first entry, MessageId(ledger, entry) at that one; "
+        "client.tail(topic) says where the topic ends, and which entry belongs to a time.",
+    )

@@ -226,3 +226,10 @@ def test_a_closed_reader_says_so(client, name):
     reader.close()
     with pytest.raises(Fatal, match="closed"):
         rest(reader)
+
+
+@pytest.mark.parametrize("start", ["earliest", (7, 0)])
+def test_a_start_that_is_no_message_id_is_refused_with_what_to_write(client, name, start):
+    for reader in (client.reader, client.entry_reader):
+        with pytest.raises(ConfigurationError, match="None begins at the topic's first entry"):
+            reader(name, start=start)
