@@ -35,6 +35,9 @@ ROOM_BYTES: Final = 64 * 1024
 _MAGIC_CRC32C: Final = 0x0E01
 _MAGIC_BROKER_METADATA: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
+_COMMAND_SIZE: Final = struct.Struct(">I")
+_BROKER_METADATA: Final = struct.Struct(">HI")
+_ENTRY: Final = struct.Struct(">HII")
 
 
 @dataclass(frozen=True)
@@ -83,22 +86,20 @@ def metadata_place(
         ProtocolError: the entry is malformed, has no checksum, or the checksum is wrong.
     """
     at = start
-    if _number(data, at, 2, end) == _MAGIC_BROKER_METADATA:
-        at += 6 + _number(data, at + 2, 4, end)
-    if _number(data, at, 2, end) != _MAGIC_CRC32C:
+    if end - at >= 6:
+        magic, size = _BROKER_METADATA.unpack_from(data, at)
+        if magic == _MAGIC_BROKER_METADATA:
+            at += 6 + size
+    if end - at < 10:
+        raise ProtocolError("An entry that is cut off.")
+    magic, checksum, size = _ENTRY.unpack_from(data, at)
+    if magic != _MAGIC_CRC32C:
         raise ProtocolError("An entry without a checksum.")
-    if is_checked and crc32c(data[at + 6 : end]) != _number(data, at + 2, 4, end):
+    if is_checked and crc32c(data[at + 6 : end]) != checksum:
         raise ProtocolError("An entry whose checksum is wrong.")
-    size = _number(data, at + 6, 4, end)
     if size > end - at - 10:
         raise ProtocolError(f"Metadata of {size} bytes in an entry of {end - start}.")
     return at + 10, at + 10 + size
-
-
-def _number(data: memoryview, at: int, size: int, end: int) -> int:
-    if at + size > end:
-        raise ProtocolError("An entry that is cut off.")
-    return int.from_bytes(data[at : at + size], "big")
 
 
 Command = WireMessage | UnknownCommand | Delivery
@@ -172,26 +173,38 @@ class FrameDecoder:
 
 def _decode_frame(frame: bytes) -> Command:
     """One command. The only one that carries a payload towards the client is MESSAGE."""
-    command, behind = decode_command(frame)
+    base, behind = parse_envelope(frame, 0, len(frame))
+    command = open_envelope(base)
     return Delivery(command, frame[behind:]) if isinstance(command, Deliver) else command
 
 
-def decode_command(frame: bytes | memoryview) -> tuple[WireMessage | UnknownCommand, int]:
-    """The command in a frame without its total size, and where it ends.
+def parse_envelope(data: bytes | memoryview, start: int, end: int) -> tuple[Any, int]:
+    """The parsed BaseCommand of the frame that is ``data[start:end]`` without its total size, with
+    a type, and where it ends.
 
     Raises:
         ProtocolError: it is too long, or none.
     """
-    command_size = int.from_bytes(frame[:4], "big")
-    if not 0 < command_size <= len(frame) - 4:
-        raise ProtocolError(f"A command of {command_size} bytes in a frame of {len(frame)}.")
-    base = BaseCommand.parse(frame[4 : 4 + command_size])
+    (size,) = _COMMAND_SIZE.unpack_from(data, start)
+    behind = start + 4 + size
+    if not start + 4 < behind <= end:
+        raise ProtocolError(f"A command of {size} bytes in a frame of {end - start}.")
+    base = BaseCommand.parse(data[start + 4 : behind])
     if not base.HasField("type"):
         raise ProtocolError("A BaseCommand without a type.")
+    return base, behind
+
+
+def open_envelope(base: Any) -> WireMessage | UnknownCommand:
+    """The command in a parsed BaseCommand.
+
+    Raises:
+        ProtocolError: there is none, or it lacks what is required.
+    """
     kind = COMMANDS.get(base.type)
     if kind is None:
-        return UnknownCommand(base.type), 4 + command_size
+        return UnknownCommand(base.type)
     if not base.HasField(FIELD_NAMES[kind]):
         raise ProtocolError(f"A BaseCommand of type {base.type} without its command.")
     # Only this field: what else stands in the envelope is nobody's business and costs nothing.
-    return kind.from_protobuf(getattr(base, FIELD_NAMES[kind])), 4 + command_size
+    return kind.from_protobuf(getattr(base, FIELD_NAMES[kind]))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import numpy as np
 
 from eos.errors import ProtocolError
-from eos.wire.commands import Deliver, MessageMetadata
+from eos.ids import MessageId
+from eos.wire.commands import TYPE_NUMBERS, Deliver, MessageMetadata
 from eos.wire.decoding import PADDING_BYTES, DeliveredEntry
 from eos.wire.frames import (
     MAX_FRAME_BYTES,
     ROOM_BYTES,
     UnknownCommand,
-    decode_command,
     metadata_place,
+    open_envelope,
+    parse_envelope,
 )
 from eos.wire.messages import WireMessage
 
 INBOX_BYTES: Final = 4 * 1024 * 1024
+_TOTAL: Final = struct.Struct(">I")
+_DELIVER: Final = TYPE_NUMBERS[Deliver]
 
 
 class Inbox:
@@ -76,22 +81,21 @@ class Inbox:
     def _take(self, entries: list[DeliveredEntry], commands: list[WireMessage]) -> None:
         data = self.buffer.data
         while self._failure is None and self._end - self._start >= 4:
-            total = int.from_bytes(data[self._start : self._start + 4], "big")
+            (total,) = _TOTAL.unpack_from(data, self._start)
             if not 4 < total <= self._max_frame_bytes:
                 raise ProtocolError(f"A frame of {total} bytes.")
             start, end = self._start + 4, self._start + 4 + total
             if end > self._end:
                 return
-            command, behind = decode_command(data[start:end])
-            if isinstance(command, Deliver):
-                entries.append(_entry(command, data, start + behind, end))
-            elif not isinstance(command, UnknownCommand):
+            base, behind = parse_envelope(data, start, end)
+            if base.type == _DELIVER and base.HasField("deliver"):
+                entries.append(_entry(Deliver.entry_of(base.deliver), data, behind, end))
+            elif not isinstance(command := open_envelope(base), UnknownCommand):
                 commands.append(command)
             self._start = end
 
 
-def _entry(command: Deliver, data: memoryview, start: int, end: int) -> DeliveredEntry:
-    place = command.message_id.message_id()
+def _entry(place: MessageId, data: memoryview, start: int, end: int) -> DeliveredEntry:
     try:
         metadata_start, metadata_end = metadata_place(data, start, end)
         metadata = MessageMetadata.parse(data[metadata_start:metadata_end])
