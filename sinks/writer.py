@@ -115,6 +115,13 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         key = options.epoch or f"job-{uuid.uuid4()}"
         self._name = EpochName(BATCH, key, str(uuid.uuid4()))
         self._target = self._writing.begin(self._name)
+        if self._target is None:
+            logger.warning(
+                "epoch %s of sink %s was written by an earlier job: this one writes nothing more. "
+                "The name alone counts, the rows are not compared.",
+                key,
+                options.sink_id,
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """What one task does, on an executor; it needs no commit log there."""

@@ -33,6 +33,10 @@ LIMITS: Final = ("max_entries_per_trigger", "max_bytes_per_trigger", "max_rows_p
 _PENDING_BYTES: Final = 32 * 1024 * 1024
 
 
+_FOR_WRITING: Final = {"sinkid", "commitlog", "createtopics", "epoch", "receiptnamespace"}
+_OF_WRITING: Final = "It is for writing. To read, give a reader, or a view in SQL, of its own."
+
+
 class SourceOptions(BaseModel):
     """What ``format("pulsar")`` takes, for reading.
 
@@ -133,7 +137,8 @@ class SourceOptions(BaseModel):
             known = names.get(_plain(name))
             if known is None:
                 raise ConfigurationError(
-                    f"there is no option {name!r}; options are: {', '.join(map(_camel, own))}."
+                    f"there is no option {name!r}; options are: {', '.join(map(_camel, own))}.",
+                    hint=_OF_WRITING if _plain(name) in _FOR_WRITING else None,
                 )
             values[known] = value.lower() if known == "mode" else value
         try:

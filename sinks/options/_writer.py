@@ -118,7 +118,14 @@ class WriterOptions(PulsarSinkOptions):
         fields = cls.model_fields.items()
         known = {_plain(one.alias or name): one.alias or name for name, one in fields}
         values: dict[str, Any] = {}
+        spelt: dict[str, str] = {}
         storage: dict[str, str] = {}
+        if not given:
+            raise ConfigurationError(
+                "There are no options at all.",
+                hint="SQL's CREATE TABLE ... USING does not hand its OPTIONS to Python sources. "
+                "CREATE TEMPORARY VIEW ... USING pulsar OPTIONS (...) does, and INSERT INTO it.",
+            )
         for name, text in given.items():
             if one_of_storage := _STORAGE.fullmatch(name):
                 storage[one_of_storage[1]] = text
@@ -128,8 +135,9 @@ class WriterOptions(PulsarSinkOptions):
             if own is None or own in _NOT_HERE:
                 raise _refused(name, _NOT_HERE.get(own or "") or _hint(plain), known.values())
             if own in values:
-                raise ConfigurationError(f"option {own!r} is given twice, once as {name!r}.")
-            values[own] = _value(own, text)
+                twice = f"{spelt[own]!r} and {name!r}"
+                raise ConfigurationError(f"option {own!r} is given twice, as {twice}.")
+            values[own], spelt[own] = _value(own, text), name
         return cls.parse(values | ({"storage_options": storage} if storage else {}))
 
     @model_validator(mode="before")

@@ -93,9 +93,11 @@ def test_what_is_missing_or_wrong_is_named():
     with pytest.raises(ConfigurationError, match="option 'service_url' is required"):
         WriterOptions.of_batch({"topic": "orders"}, overwrite=False)
     assert "transaction_ttl_s" in refused({"transactionTtlS": "soon"})
-    assert "is given twice" in refused(
+    assert "twice, as 'pulsar.producer.compressionType' and 'compression'" in refused(
         {"pulsar.producer.compressionType": "lz4", "compression": ""}
     )
+    with pytest.raises(ConfigurationError, match="CREATE TEMPORARY VIEW"):
+        WriterOptions.of_batch({}, overwrite=False)
     assert "secret" not in refused({"token": "secret", "topic": ""})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -17,6 +18,7 @@ from sinks._checkpoint import planned_at, query_id_of
 from sinks._writing import EpochName, Process, TaskReport, Writing
 from sinks.columns import layout_of
 from sinks.options import WriterOptions
+from sinks.writer import PulsarBatchWriter
 
 QUERY, OTHER_QUERY = str(uuid.uuid4()), str(uuid.uuid4())
 
@@ -110,3 +112,14 @@ def test_rows_of_a_run_that_was_overtaken_do_not_pass_with_the_epoch(make_writin
     assert log()[-1].state is State.EMPTY
     with pytest.raises(TransactionPoisoned, match="committed by another run"):
         asleep.commit(epoch, [report])
+
+
+def test_a_job_that_writes_nothing_more_says_so(writer_options, log, caplog):
+    columns = StructType([StructField("value", StringType())])
+    make = partial(PulsarBatchWriter, writer_options | {"epoch": "1"}, columns, overwrite=False)
+    make().commit([])
+    assert not caplog.records
+    make().commit([])
+    assert "epoch 1 of sink" in caplog.text
+    assert "writes nothing more" in caplog.text
+    assert len([record for record in log() if record.state is State.OPEN]) == 1

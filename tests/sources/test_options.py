@@ -44,6 +44,7 @@ def test_several_topics_are_read_each_once():
             GOOD | {"topik": "t"},
             "there is no option 'topik'; options are: serviceUrl, adminUrl, topic",
         ),
+        (GOOD | {"sinkId": "orders"}, "It is for writing"),
         (GOOD | {"metadata": "perhaps"}, "option 'metadata'"),
         (GOOD | {"requestTimeoutS": "0"}, "option 'requestTimeoutS'"),
         (GOOD | {"token": "a", "tokenFile": "b"}, "one way to log in"),
