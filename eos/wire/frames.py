@@ -18,7 +18,6 @@ from eos.wire.checksum import crc32c
 from eos.wire.commands import (
     COMMANDS,
     FIELD_NAMES,
-    TYPE_NUMBERS,
     BaseCommand,
     Deliver,
     MessageMetadata,
@@ -107,7 +106,7 @@ Command = WireMessage | UnknownCommand | Delivery
 
 def encode_frame(command: WireMessage) -> bytes:
     """The simple frame of ``command``."""
-    body = _encode_command(command)
+    body = BaseCommand.around(command)
     return _SIZES.pack(len(body) + 4, len(body)) + body
 
 
@@ -116,7 +115,7 @@ def encode_send(send: Send, metadata: MessageMetadata, payload: memoryview | byt
 
     The payload is read once for the checksum and never copied: hand the socket both parts.
     """
-    command = _encode_command(send)
+    command = BaseCommand.around(send)
     meta = metadata.encode()
     sized_meta = struct.pack(">I", len(meta)) + meta
     checksum = crc32c(payload, crc32c(sized_meta))
@@ -129,12 +128,6 @@ def encode_send(send: Send, metadata: MessageMetadata, payload: memoryview | byt
             sized_meta,
         )
     )
-
-
-def _encode_command(command: WireMessage) -> bytes:
-    kind = type(command)
-    envelope: dict[str, Any] = {"type": TYPE_NUMBERS[kind], FIELD_NAMES[kind]: command}
-    return BaseCommand(**envelope).encode()
 
 
 class FrameDecoder:

@@ -53,8 +53,9 @@ class Inbox:
         rest = self.buffer[self._start : self._end]
         if len(rest) == len(self.buffer) - PADDING_BYTES:
             self.buffer = np.empty(4 + self._max_frame_bytes + PADDING_BYTES, np.uint8)
-        self.buffer[: len(rest)] = rest
-        self._start, self._end = 0, len(rest)
+        if self._start or rest.base is not self.buffer:
+            self.buffer[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
         return self.buffer.data[self._end : len(self.buffer) - PADDING_BYTES]
 
     def fill(self, count: int) -> None:

@@ -86,16 +86,15 @@ class WireMessage:
 
     def to_protobuf(self) -> Any:
         """The protobuf message with the fields that are set; None and () stay absent."""
-        message = type(self)._protobuf()
-        for spec in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, spec.name)
-            if spec.metadata["repeated"]:
-                target = getattr(message, spec.name)
+        message = self._protobuf()
+        for name, value in vars(self).items():
+            if isinstance(value, tuple):  # a repeated field
+                target = getattr(message, name)
                 target.extend(v.to_protobuf() if isinstance(v, WireMessage) else v for v in value)
             elif isinstance(value, WireMessage):
-                getattr(message, spec.name).CopyFrom(value.to_protobuf())
+                getattr(message, name).CopyFrom(value.to_protobuf())
             elif value is not None:
-                setattr(message, spec.name, value)
+                setattr(message, name, value)
         return message
 
     @classmethod

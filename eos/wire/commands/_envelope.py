@@ -105,6 +105,16 @@ class BaseCommand(WireMessage):
         63, transactions.TcClientConnectResponse, default=None
     )
 
+    @classmethod
+    def around(cls, command: WireMessage) -> bytes:
+        """The bytes of the envelope that holds ``command``. An object of this class would take most
+        of the time: of its many fields all others are empty."""
+        kind = type(command)
+        message = cls._protobuf()
+        message.type = TYPE_NUMBERS[kind]
+        getattr(message, FIELD_NAMES[kind]).CopyFrom(command.to_protobuf())
+        return bytes(message.SerializeToString())
+
 
 FIELD_NAMES: Final[dict[type[WireMessage], str]] = {
     spec.metadata["kind"]: spec.name for spec in fields(BaseCommand) if spec.name != "type"

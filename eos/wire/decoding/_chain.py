@@ -8,9 +8,10 @@ message, inside of a value, is never reached.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Int64s
@@ -23,8 +24,17 @@ from eos.wire.decoding._heads import (
     Irregular,
     read_heads,
 )
+from eos.wire.decoding._varints import WORD_BYTES, words_of
+
+T = TypeVar("T", np.int64, np.uint64)
 
 _SIZE_BYTES: Final = 4
+# Of the word that a message begins with: its size, and what of that is only set from 2^16 on.
+_SIZE: Final = np.uint64(0xFFFFFFFF)
+_LARGE_SIZE: Final = np.uint64(0xFFFF)
+_MAX_SAME_BYTES: Final = 64
+"""Of heads that are compared byte by byte; longer ones hardly repeat, and cost as much to read."""
+
 _MAX_LOOK_ALIKES: Final = 8
 """Per message; where there are more, reading them all costs more than it saves."""
 
@@ -58,6 +68,9 @@ def find_messages(payloads: Payloads) -> Heads:
     """
     guess = _in_equal_steps(payloads)
     if guess is not None:
+        heads = _with_one_head(payloads, guess)
+        if heads is not None:
+            return heads
         heads = read_heads(payloads.buffer, guess)
         if _is_chain(heads, payloads):
             return heads
@@ -74,14 +87,39 @@ def _in_equal_steps(payloads: Payloads) -> Int64s | None:
     step = length // count
     if (step * count != length).any() or (step < _SIZE_BYTES).any():
         return None
-    within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    at = np.repeat(payloads.start, count) + within * np.repeat(step, count)
-    buffer = payloads.buffer
-    if (buffer[at] | buffer[at + 1]).any():  # heads are shorter than 2^16
+    first = np.cumsum(count) - count
+    at = np.arange(int(count.sum())) * _each(step, count) + _each(
+        payloads.start - first * step, count
+    )
+    sizes = words_of(payloads.buffer)[at] & _SIZE
+    if (sizes[first] & _LARGE_SIZE).any():  # heads are shorter than 2^16
         return None
     # And as long as the first one's: a cheap look that spares a reading in vain.
-    low = buffer[at + _SIZE_BYTES - 1]
-    return at if bool((low == np.repeat(low[within == 0], count)).all()) else None
+    return at if bool((sizes == _each(sizes[first], count)).all()) else None
+
+
+def _each(values: npt.NDArray[T], count: Int64s) -> npt.NDArray[T]:
+    """The payloads' values for each of their messages; one that stands for all where it can."""
+    return values[:1] if (values == values[0]).all() else np.repeat(values, count)
+
+
+def _with_one_head(payloads: Payloads, at: Int64s) -> Heads | None:
+    """The messages at ``at``, in equal steps, if all their heads are the first one's, byte by byte:
+    then they are read by reading one, and each ends where the next one begins. None if not."""
+    step = (payloads.end - payloads.start) // payloads.count
+    head = read_heads(payloads.buffer, at[:1])
+    if (head.end - at[0] != step).any():
+        return None
+    size = int(head.value.at[0] - at[0])
+    if size > _MAX_SAME_BYTES:
+        return None
+    words = words_of(payloads.buffer)
+    for offset in range(0, size, WORD_BYTES):
+        unlike = words[at + offset] ^ words[at[0] + offset]
+        # What counts of a head's last word are its first bytes, in the number the low ones.
+        if (unlike << np.uint64(8 * max(0, offset + WORD_BYTES - size))).any():
+            return None
+    return head.repeated(at)
 
 
 def _look_alikes(payloads: Payloads) -> Int64s:

@@ -152,14 +152,17 @@ def _decode_batches(
     payloads: Payloads, run: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> pa.RecordBatch:
     heads = find_messages(payloads)
-    owner = np.repeat(np.arange(len(run)), payloads.count)
-    first = np.cumsum(payloads.count) - payloads.count
-    batch_index = np.arange(len(heads)) - first[owner]
+    kept: Int64s | slice = slice(None)
     if COMPACTED_OUT in heads.numbers:
         kept = np.flatnonzero(heads.numbers[COMPACTED_OUT] <= 0)
-        heads, owner, batch_index = heads.take(kept), owner[kept], batch_index[kept]
+        heads = heads.take(kept)
     own = columns_of_heads(payloads.buffer, heads, MESSAGE_COLUMNS.keys() & columns)
-    return _record_batch(own, run, owner, batch_index, columns)
+    if len(own) == len(columns):  # all is told by the messages themselves
+        return pa.RecordBatch.from_arrays([own[name] for name in columns], names=list(columns))
+    owner = np.repeat(np.arange(len(run)), payloads.count)
+    first = np.cumsum(payloads.count) - payloads.count
+    batch_index = np.arange(len(owner)) - first[owner]
+    return _record_batch(own, run, owner[kept], batch_index[kept], columns)
 
 
 def _decode_singles(

@@ -88,6 +88,21 @@ class Heads:
     def __len__(self) -> int:
         return len(self.at)
 
+    def repeated(self, at: Int64s) -> Heads:
+        """Of a single message: messages at ``at`` with the same head, of the same length."""
+        (first,), count = self.at, len(at)
+
+        def everywhere(spans: Spans) -> Spans:
+            return Spans(at + (spans.at[0] - first), np.full(count, spans.size[0]))
+
+        return Heads(
+            at=at,
+            end=at + (self.end[0] - first),
+            value=everywhere(self.value),
+            blobs={tag: everywhere(spans) for tag, spans in self.blobs.items()},
+            numbers={tag: np.full(count, numbers[0]) for tag, numbers in self.numbers.items()},
+        )
+
     def take(self, rows: Int64s) -> Heads:
         """The messages ``rows``."""
         return Heads(

@@ -124,13 +124,7 @@ def own(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def plain(laid: Laid) -> list[dict[str, Any]]:
     """The same, message by message."""
-    return [
-        row(message)
-        for entry in laid.entries
-        for message in decode_batch(
-            bytes(laid.data[entry.start : entry.end]), entry.metadata.num_messages_in_batch
-        )
-    ]
+    return [row(message) for message in decoded(laid)]
 
 
 # --- the same as message by message -------------------------------------------------------------
@@ -189,9 +183,57 @@ def test_damaged_batches_end_as_they_do_message_by_message(
 
 
 def decoded(laid: Laid) -> list[DecodedMessage]:
-    (entry,) = laid.entries
-    payload = bytes(laid.data[entry.start : entry.end])
-    return decode_batch(payload, entry.metadata.num_messages_in_batch)
+    return [
+        message
+        for entry in laid.entries
+        for message in decode_batch(
+            bytes(laid.data[entry.start : entry.end]), entry.metadata.num_messages_in_batch
+        )
+    ]
+
+
+ALIKE = (
+    Message(b"value"),
+    Message(b"value" * 30, key="key", event_time_ms=300),
+    Message(b"", key="k" * 7, properties={"p": "q"}, ordering_key=b"o"),
+    Message(None, key=b"binary"),
+    Message(b"longer head", key="k" * 90),
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(ALIKE), st.lists(st.integers(1, 12), min_size=1, max_size=4), st.data())
+def test_messages_of_one_length_keep_their_own_heads(
+    message: Message, counts: list[int], data: st.DataObject
+) -> None:
+    payloads = [
+        bytearray(bytes(batch.payload))
+        for count in counts
+        for batch in encode_batches(rows_from_messages([message] * count))
+    ]
+    for _ in range(data.draw(st.integers(0, 2))):
+        payload = data.draw(st.sampled_from(payloads))
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    laid = Laid()
+    for payload, count in zip(payloads, counts, strict=True):
+        laid.add(bytes(payload), num_messages_in_batch=count)
+    try:
+        wanted = plain(laid)
+    except ProtocolError:
+        with pytest.raises(ProtocolError):
+            laid.decode()
+        return
+    if not any(one.is_compacted_out for one in decoded(laid)):
+        assert own(laid.decode()) == wanted
+
+
+@pytest.mark.parametrize("size", [4, 6, 11])
+@pytest.mark.parametrize("count", [1, 3])
+def test_messages_that_are_all_alike_and_end_elsewhere_are_an_error(size: int, count: int) -> None:
+    laid = Laid()
+    laid.add((b"\0\0\0\2\x18" + bytes([size]) + b"12345") * count, num_messages_in_batch=count)
+    with pytest.raises(ProtocolError):
+        laid.decode()
 
 
 # --- in bulk ------------------------------------------------------------------------------------
