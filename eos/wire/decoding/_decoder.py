@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +34,10 @@ ENTRY_COLUMNS: Final = {
     "schema_version": pa.binary(),
 }
 """What all messages of an entry have in common."""
+
+_AT_ONCE_BYTES: Final = 2 << 20
+"""Of a buffer. What is made of more is out of the processor's caches by the time it is needed, and
+of a size that the allocator gives back to the system each time (measured: a third more time)."""
 
 COLUMNS: Final = {**MESSAGE_COLUMNS, **ENTRY_COLUMNS, "batch_index": pa.int32()}
 """All columns that can be had. ``batch_index`` is -1 for what was sent outside of a batch."""
@@ -73,7 +78,7 @@ def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
 def decode_entries(
     buffer: Bytes, entries: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
-    """The messages of ``entries``, in order, in as few record batches as can be.
+    """The messages of ``entries``, in order, in record batches of 2 MiB at most, or of one entry.
 
     What a compaction has taken out of a batch is left out.
 
@@ -86,7 +91,12 @@ def decode_entries(
             it have been yielded.
     """
     for read, group in itertools.groupby(entries, _way):
-        yield from _decode_run(read, buffer, list(group), columns)
+        alike, first = list(group), 0
+        while first < len(alike):
+            end = alike[first].start + _AT_ONCE_BYTES
+            behind = max(first + 1, bisect_right(alike, end, key=lambda entry: entry.end))
+            yield from _decode_run(read, buffer, alike[first:behind], columns)
+            first = behind
 
 
 def _decode_run(

@@ -291,6 +291,29 @@ def framed(metadata: bytes, value: bytes = b"") -> bytes:
     return len(metadata).to_bytes(4, "big") + metadata + value
 
 
+def test_what_is_much_becomes_several_batches_and_a_large_entry_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eos.wire.decoding._decoder._AT_ONCE_BYTES", 1000)
+    sizes = [300, 300, 300, 300, 5000, 300, 990, 10]
+    laid = Laid()
+    for number, size in enumerate(sizes):
+        laid.add_batch([Message(bytes([number]) * (size // 2))] * 2, Compression.NONE)
+    buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
+    read = list(decode_entries(buffer, laid.entries, ("value", "entry")))
+    assert [one.batch["entry"].unique().to_pylist() for one in read] == [
+        [0, 1, 2],
+        [3],
+        [4],
+        [5],
+        [6],
+        [7],
+    ]
+    assert [one.last_id.entry for one in read] == [2, 3, 4, 5, 6, 7]
+    values = [value for one in read for value in one.batch["value"].to_pylist()]
+    assert values == [bytes([n]) * (size // 2) for n, size in enumerate(sizes) for _ in range(2)]
+
+
 def test_what_only_looks_like_a_message_is_none() -> None:
     """The only one that is found in bulk lies inside of a value."""
     laid = Laid()
