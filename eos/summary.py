@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from eos.errors import EosError
+from eos.errors import EosError, Fatal, crossed
 from eos.ids import MessageId
 
 
@@ -134,3 +134,18 @@ def merge_figures(summaries: Iterable[TaskSummary]) -> tuple[PartitionFigures, .
         )
         for topic, parts in sorted(by_topic.items())
     )
+
+
+def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
+    """Raise what a task reports, in its own class: bad input before what bad luck caused.
+
+    Raises:
+        EosError: a task reports one.
+    """
+    raised = [_rebuilt(s.error, s.spark_partition) for s in summaries if s.error is not None]
+    for error in sorted(raised, key=lambda error: not isinstance(error, Fatal)):
+        raise error
+
+
+def _rebuilt(error: TaskError, spark_partition: int) -> EosError:
+    return crossed(error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint)

@@ -39,7 +39,7 @@ def open_log(
 def _check_is_there(
     options: SinkOptions, outputs: Sequence[Output], query_id: str, epoch: str
 ) -> None:
-    if _is_there(options):
+    if log_is_there(options):
         return
     check_lineage(History(options.sink_id), query_id, epoch, options.on_new_query)
     if options.on_new_query == "continue":
@@ -49,9 +49,10 @@ def _check_is_there(
         with attempt:
             traces = [trace for output in outputs for trace in output.traces()]
     # Another task of the same first epoch may have made the log, and its traces, meanwhile.
-    if traces and not _is_there(options):
+    if traces and not log_is_there(options):
         raise lost_log(options.commit_log, traces[-1])
 
 
-def _is_there(options: SinkOptions) -> bool:
+def log_is_there(options: SinkOptions) -> bool:
+    """Whether the sink has a commit log."""
     return has_log(options.commit_log, options.sink_id, storage_options=options.storage_options)

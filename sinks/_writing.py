@@ -17,22 +17,20 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from eos import failpoints
-from eos.commit_log import CommitLog, has_log
+from eos.commit_log import CommitLog
 from eos.committer import OpenEpoch, SharedRun
 from eos.errors import (
     ConfigurationError,
     EosError,
-    Fatal,
     NewLineage,
     TransactionPoisoned,
-    crossed,
 )
 from eos.protocol import Part, Skip, State, is_streaming
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.steps import TaskStep
-from eos.summary import TaskError, TaskSummary
+from eos.summary import TaskError, TaskSummary, raise_task_error
 from sinks._arrow_columns import message_columns
-from sinks._opening import open_log
+from sinks._opening import log_is_there, open_log
 from sinks._pulsar_output import PulsarOutput
 from sinks._task import WriteTask, spark_partition
 from sinks.columns import Layout
@@ -175,7 +173,7 @@ class Writing:
         if found is None:
             if marks and not process.run.has_claimed:
                 raise self._not_shared()
-            _raise_error(summaries)
+            raise_task_error(summaries)
             if marks:
                 raise TransactionPoisoned(
                     "The epoch's transaction was ended by somebody else (eos-recovery, perhaps)."
@@ -218,9 +216,7 @@ class Writing:
             query_id: of the stream, when it is known: another one may have taken the sink over.
         """
         options = self.options
-        if not has_log(
-            options.commit_log, options.sink_id, storage_options=options.storage_options
-        ):
+        if not log_is_there(options):
             return None
         log = CommitLog.open_read_only(
             options.commit_log, options.sink_id, storage_options=options.storage_options
@@ -314,12 +310,6 @@ def running_epoch() -> EpochName:
 def _drain(rows: Iterable[pa.RecordBatch]) -> None:
     for _ in rows:
         pass
-
-
-def _raise_error(summaries: Iterable[TaskSummary]) -> None:
-    errors = [crossed(e.kind, e.message, e.hint) for s in summaries if (e := s.error) is not None]
-    for error in sorted(errors, key=lambda error: not isinstance(error, Fatal)):
-        raise error
 
 
 def _check_committed(done: Skip, marks: set[str]) -> None:

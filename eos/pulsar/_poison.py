@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from eos.errors import EosError, Fatal, crossed
-from eos.summary import Answer, TaskError, TaskSummary
+from eos.summary import Answer, TaskSummary
 
 
 def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> str | None:
@@ -62,18 +61,3 @@ def _poison_of_task(summary: TaskSummary) -> str | None:
     if sent_to and summary.answer is None:
         return f"{where} sent rows without an answer in the roll call"
     return None
-
-
-def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
-    """Raise what a task reports, in its own class: bad input before what bad luck caused.
-
-    Raises:
-        EosError: a task reports one.
-    """
-    raised = [_rebuilt(s.error, s.spark_partition) for s in summaries if s.error is not None]
-    for error in sorted(raised, key=lambda error: not isinstance(error, Fatal)):
-        raise error
-
-
-def _rebuilt(error: TaskError, spark_partition: int) -> EosError:
-    return crossed(error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint)

@@ -25,7 +25,7 @@ from eos.ids import TopicName
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, LogRecord, Part, State, unknown
 from eos.pulsar._acknowledging import Acknowledging
-from eos.pulsar._poison import find_poison, raise_task_error
+from eos.pulsar._poison import find_poison
 from eos.pulsar._settling import settle
 from eos.pulsar.asking import EndAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
@@ -35,7 +35,7 @@ from eos.pulsar.roll_call import RollCall
 from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
-from eos.summary import Answer, TaskSummary, merge_figures
+from eos.summary import Answer, TaskSummary, merge_figures, raise_task_error
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction
 
