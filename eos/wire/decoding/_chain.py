@@ -29,9 +29,9 @@ from eos.wire.decoding._varints import WORD_BYTES, words_of
 T = TypeVar("T", np.int64, np.uint64)
 
 _SIZE_BYTES: Final = 4
-# Of the word that a message begins with: its size, and what of that is only set from 2^16 on.
+# Of the word that a message begins with: the size of its head, which is shorter than 2^16 bytes.
 _SIZE: Final = np.uint64(0xFFFFFFFF)
-_LARGE_SIZE: Final = np.uint64(0xFFFF)
+_MAX_HEAD_SIZE: Final = 0xFFFF
 _MAX_SAME_BYTES: Final = 64
 """Of heads that are compared byte by byte; longer ones hardly repeat, and cost as much to read."""
 
@@ -92,7 +92,8 @@ def _in_equal_steps(payloads: Payloads) -> Int64s | None:
         payloads.start - first * step, count
     )
     sizes = words_of(payloads.buffer)[at] & _SIZE
-    if (sizes[first] & _LARGE_SIZE).any():  # heads are shorter than 2^16
+    head_size = sizes[first].astype(np.uint32).byteswap()
+    if (head_size > np.minimum(step - _SIZE_BYTES, _MAX_HEAD_SIZE)).any():
         return None
     # And as long as the first one's: a cheap look that spares a reading in vain.
     return at if bool((sizes == _each(sizes[first], count)).all()) else None

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.errors import ConfigurationError, ProtocolError
-from eos.ids import MessageId
 from eos.wire.batch import (
     Compression,
     DecodedMessage,
@@ -22,110 +18,13 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
-from eos.wire.commands import MessageMetadata
 from eos.wire.decoding import (
-    COLUMNS,
     PADDING_BYTES,
-    DeliveredEntry,
     checked_columns,
     decode_entries,
 )
 from tests.wire import entries as made
-
-ALL = tuple(COLUMNS)
-TRAPS = (b"\0\0\0\2\x18\5hello", b"\0\0\0\2\x18\0", b"\0\0\0\0\0\0\0\0\x18", b"\0" * 40)
-
-texts = st.text(max_size=200)
-values = st.one_of(st.none(), st.binary(max_size=300), st.sampled_from(TRAPS))
-times = st.one_of(st.none(), st.integers(0, 2**63 - 1), st.integers(0, 300))
-properties = st.one_of(st.none(), st.dictionaries(texts, texts, max_size=3))
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> list[Message]:
-    """Messages of one batch; each field is used by all, by some, or by none."""
-    keys = draw(st.sampled_from((st.none(), texts, st.binary(max_size=20))))
-    ordering = draw(st.sampled_from((st.none(), st.binary(max_size=20))))
-    props = draw(st.sampled_from((st.none(), properties)))
-    when = draw(st.sampled_from((st.none(), times)))
-    message = st.builds(
-        Message,
-        value=values,
-        key=st.one_of(st.none(), keys),
-        event_time_ms=when,
-        properties=props,
-        ordering_key=ordering,
-    )
-    # Only a message with a key can be a tombstone.
-    message = message.map(
-        lambda one: one if one.key is not None else replace(one, value=one.value or b"")
-    )
-    return draw(st.lists(message, min_size=1, max_size=30))
-
-
-def with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Times as milliseconds: Python's datetime can't hold all that Arrow's timestamp can."""
-    columns = [
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-class Laid:
-    """Entries side by side in one buffer, with other bytes between them."""
-
-    def __init__(self) -> None:
-        self.data = bytearray(b"\0\0\0")
-        self.entries: list[DeliveredEntry] = []
-
-    def add(self, payload: bytes, **fields: Any) -> None:
-        metadata = MessageMetadata.parse(made.metadata(**fields).encode())
-        at = len(self.data)
-        self.data += payload + b"\0\0\0\2\x18\0between"
-        self.entries.append(
-            DeliveredEntry(MessageId(7, len(self.entries)), metadata, at, at + len(payload))
-        )
-
-    def add_batch(self, messages: Sequence[Message], compression: Compression) -> None:
-        for batch in encode_batches(rows_from_messages(messages), compression=compression):
-            self.add(
-                bytes(batch.payload),
-                num_messages_in_batch=batch.num_messages,
-                compression=int(batch.compression) or None,
-                uncompressed_size=batch.uncompressed_bytes,
-            )
-
-    def decode(self, columns: Sequence[str] = ALL) -> list[dict[str, Any]]:
-        buffer = np.frombuffer(bytes(self.data) + bytes(PADDING_BYTES), np.uint8)
-        read = [decoded.batch for decoded in decode_entries(buffer, self.entries, columns)]
-        for batch in read:
-            batch.validate(full=True)
-        return [line for batch in read for line in with_numbers(batch).to_pylist()]
-
-
-def row(message: DecodedMessage) -> dict[str, Any]:
-    key = message.key.encode() if isinstance(message.key, str) else message.key
-    return {
-        "value": message.value,
-        "key": key,
-        "event_time": message.event_time_ms,
-        "properties": list(message.properties),
-        "ordering_key": message.ordering_key,
-        "sequence_id": message.sequence_id,
-    }
-
-
-def own(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The columns of ``row``."""
-    names = row(DecodedMessage(b""))
-    return [{name: line[name] for name in names} for line in read]
-
-
-def plain(laid: Laid) -> list[dict[str, Any]]:
-    """The same, message by message."""
-    return [row(message) for message in decoded(laid)]
-
+from tests.wire.decoding.laid import ALL, TRAPS, Laid, batches, own, row
 
 # --- the same as message by message -------------------------------------------------------------
 
@@ -157,83 +56,6 @@ def laid_groups(ids: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     for place in ids:
         groups.setdefault(place[0], []).append(place)
     return list(groups.values())
-
-
-@settings(max_examples=400, deadline=None)
-@given(batches(), st.data())
-def test_damaged_batches_end_as_they_do_message_by_message(
-    messages: list[Message], data: st.DataObject
-) -> None:
-    (batch,) = encode_batches(rows_from_messages(messages))
-    payload = bytearray(bytes(batch.payload))
-    for _ in range(data.draw(st.integers(1, 3))):
-        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
-    laid = Laid()
-    count = batch.num_messages + data.draw(st.sampled_from((0, 0, 0, -1, 1, 2**30)))
-    laid.add(bytes(payload), num_messages_in_batch=max(1, count))
-    try:
-        wanted = plain(laid)
-    except ProtocolError:
-        with pytest.raises(ProtocolError):
-            laid.decode()
-        return
-    read = laid.decode()
-    if not any(message.is_compacted_out for message in decoded(laid)):
-        assert own(read) == wanted
-
-
-def decoded(laid: Laid) -> list[DecodedMessage]:
-    return [
-        message
-        for entry in laid.entries
-        for message in decode_batch(
-            bytes(laid.data[entry.start : entry.end]), entry.metadata.num_messages_in_batch
-        )
-    ]
-
-
-ALIKE = (
-    Message(b"value"),
-    Message(b"value" * 30, key="key", event_time_ms=300),
-    Message(b"", key="k" * 7, properties={"p": "q"}, ordering_key=b"o"),
-    Message(None, key=b"binary"),
-    Message(b"longer head", key="k" * 90),
-)
-
-
-@settings(max_examples=600, deadline=None)
-@given(st.sampled_from(ALIKE), st.lists(st.integers(1, 12), min_size=1, max_size=4), st.data())
-def test_messages_of_one_length_keep_their_own_heads(
-    message: Message, counts: list[int], data: st.DataObject
-) -> None:
-    payloads = [
-        bytearray(bytes(batch.payload))
-        for count in counts
-        for batch in encode_batches(rows_from_messages([message] * count))
-    ]
-    for _ in range(data.draw(st.integers(0, 2))):
-        payload = data.draw(st.sampled_from(payloads))
-        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
-    laid = Laid()
-    for payload, count in zip(payloads, counts, strict=True):
-        laid.add(bytes(payload), num_messages_in_batch=count)
-    try:
-        wanted = plain(laid)
-    except ProtocolError:
-        with pytest.raises(ProtocolError):
-            laid.decode()
-        return
-    if not any(one.is_compacted_out for one in decoded(laid)):
-        assert own(laid.decode()) == wanted
-
-
-@pytest.mark.parametrize("size", [4, 6, 11])
-@pytest.mark.parametrize("count", [1, 3])
-def test_messages_that_are_all_alike_and_end_elsewhere_are_an_error(size: int, count: int) -> None:
-    laid = Laid()
-    laid.add((b"\0\0\0\2\x18" + bytes([size]) + b"12345") * count, num_messages_in_batch=count)
-    with pytest.raises(ProtocolError):
-        laid.decode()
 
 
 # --- in bulk ------------------------------------------------------------------------------------
