@@ -9,6 +9,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -67,8 +68,8 @@ def client(pulsar_standalone: PulsarStandalone) -> Iterator[PulsarClient]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
-    """A local Spark session with two cores, for everything that kills nothing."""
+def spark_session() -> Iterator[Any]:
+    """Behind ``spark``."""
     from pyspark.sql import SparkSession
 
     session = (
@@ -83,3 +84,16 @@ def spark() -> Iterator[object]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: Any) -> Any:
+    """A local Spark session with two cores, for everything that kills nothing.
+
+    A signal that hits Python while it gives a Java object back costs this thread its connection to
+    the JVM. The next one has no active session, and Spark finds no Python data source by it: what a
+    test that sends signals leaves behind must not reach the next one.
+    """
+    in_java = spark_session._jvm.org.apache.spark.sql.classic.SparkSession
+    in_java.setActiveSession(spark_session._jsparkSession)
+    return spark_session
