@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -34,6 +35,8 @@ _ENTRY_BYTES: Final = 1 << 20
 _SMALL_ENTRY_MESSAGES: Final = 10
 _PARTITIONS: Final = 4
 _SLOW_ROWS: Final = 200_000
+_HISTORY: Final = 4
+"""Times as many rows: more than the broker's cache holds, so that its bookie has to read them."""
 _PARTITION_COUNTS: Final = (1, 8, 64, 512)
 _TOPIC_COUNTS: Final = (1, 10, 100, 1000)
 _RECEIVE_BYTES: Final = 1 << 20
@@ -42,6 +45,24 @@ Encode = Callable[[Rows], Iterator[EncodedBatch]]
 _in_large_entries: Final[Encode] = partial(encode_batches, max_batch_bytes=_ENTRY_BYTES)
 _in_small_entries: Final[Encode] = partial(encode_batches, max_batch_messages=_SMALL_ENTRY_MESSAGES)
 
+
+@dataclass(frozen=True)
+class Shape:
+    """What lies in a topic: how it was written, and how many times the run's rows."""
+
+    text: str
+    encode: Encode
+    times: int = 1
+    has_peers: bool = True
+
+
+SHAPES: Final = {
+    "memory": Shape("entries of 1 MiB, from the broker's memory", _in_large_entries),
+    "bookie": Shape(
+        "entries of 1 MiB, from its bookie", _in_large_entries, times=_HISTORY, has_peers=False
+    ),
+    "small": Shape(f"entries of {_SMALL_ENTRY_MESSAGES} messages", _in_small_entries),
+}
 OUTSIDE: Final = {
     "eos": "**eos**, `client.reader`, Arrow batches",
     "raw_socket": "raw socket: bytes that come, nothing decoded",
@@ -180,20 +201,21 @@ def _read_next(url: str, topic: str, rows: int) -> float:
 
 
 def outside(
-    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None], encode: Encode
+    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None], shape: Shape
 ) -> dict[str, dict[str, float]]:
     """Path -> rows per second, as a spread; one partition."""
     url = stage.broker.service_url
-    paths = {"eos": _eos, "raw_socket": _raw_socket}
-    slow = {"batch_receive": _batch_receive, "read_next": _read_next}
+    ours = {"eos": _eos, "raw_socket": _raw_socket}
+    peers = {"batch_receive": _batch_receive, "read_next": _read_next} if shape.has_peers else {}
+    all_rows, few_rows = shape.times * rows, min(rows, _SLOW_ROWS)
     with stage.topic(1) as large, stage.topic(1) as small:
         large, small = f"{large}-partition-0", f"{small}-partition-0"
         with PulsarClient(url) as client:
-            fill(client, large, rows, encode)
-            fill(client, small, min(rows, _SLOW_ROWS), encode)
+            fill(client, large, all_rows, shape.encode)
+            fill(client, small, few_rows, shape.encode)
         ways = {
-            **{name: partial(way, url, large, rows) for name, way in paths.items()},
-            **{name: partial(way, url, small, min(rows, _SLOW_ROWS)) for name, way in slow.items()},
+            **{name: partial(way, url, large, all_rows) for name, way in ours.items()},
+            **{name: partial(way, url, small, few_rows) for name, way in peers.items()},
         }
         return _by_turns(stage, ways, rounds, tell)
 
@@ -284,29 +306,30 @@ def tables(results: dict[str, Any]) -> str:
     """The figures as Markdown."""
     rows = results["rows"]
     lines = [
-        f"One partition of {rows:,} values of {_VALUE_BYTES} bytes; {min(rows, _SLOW_ROWS):,} for "
-        "`pulsar-client`.",
+        f"{rows:,} values of {_VALUE_BYTES} bytes, {_HISTORY * rows:,} from the bookie; "
+        f"{min(rows, _SLOW_ROWS):,} for `pulsar-client`. Rows/s, and MB/s of values.",
         "",
-        "| outside of Spark | entries of 1 MiB, rows/s | MB/s | entries of "
-        f"{_SMALL_ENTRY_MESSAGES} messages, rows/s |",
-        "|---|---:|---:|---:|",
+        "| outside of Spark, one partition |"
+        + "|".join(f" {shape.text} " for shape in SHAPES.values())
+        + "|",
+        "|---|" + "---:|" * len(SHAPES),
     ]
-    large, small = results["outside"], results["outside_small"]
     for name, text in OUTSIDE.items():
-        rate = large[name]["median"]
-        lines.append(
-            f"| {text} | {rate:,.0f} | {rate * _VALUE_BYTES / 1e6:,.0f} | "
-            f"{small[name]['median']:,.0f} |"
-        )
+        cells = [_cell(results["outside"][shape].get(name)) for shape in SHAPES]
+        lines.append(f"| {text} | " + " | ".join(cells) + " |")
     lines += [
         "",
-        f"| in Spark, `local[{CORES}]`, {_PARTITIONS} partitions | rows/s | of its ceiling |",
+        f"| in Spark, `local[{CORES}]`, {_PARTITIONS} partitions | from the broker's memory | of "
+        "its ceiling | from its bookie | of its ceiling |",
+        "|---|---:|---:|---:|---:|",
     ]
-    lines.append("|---|---:|---:|")
     for name, text in INSIDE.items():
-        rate = results["inside"][name]["median"]
-        ceiling = results["inside"][f"ceiling_{name.rpartition('_')[2]}"]["median"]
-        lines.append(f"| {text} | {rate:,.0f} | {rate / ceiling:.2f} |")
+        cells = []
+        for found in results["inside"].values():
+            rate = found[name]["median"]
+            ceiling = found[f"ceiling_{name.rpartition('_')[2]}"]["median"]
+            cells += [f"{rate:,.0f}", f"{rate / ceiling:.2f}"]
+        lines.append(f"| {text} | " + " | ".join(cells) + " |")
     lines += ["", "| planning an epoch | first, ms | later, ms |", "|---|---:|---:|"]
     for curve, points in results["planning"].items():
         for point in points:
@@ -314,6 +337,12 @@ def tables(results: dict[str, Any]) -> str:
             later = point["ms"]["median"]
             lines.append(f"| {point['x']:,} {what} | {point['first_ms']:,.0f} | {later:,.1f} |")
     return "\n".join(lines) + "\n"
+
+
+def _cell(rates: dict[str, float] | None) -> str:
+    if rates is None:
+        return ""
+    return f"{rates['median']:,.0f}, {rates['median'] * _VALUE_BYTES / 1e6:,.0f}"
 
 
 @app.command()
@@ -336,9 +365,13 @@ def run(
         results = {
             "machine": machine(),
             "rows": rows,
-            "outside": outside(stage, rows, rounds, tell, _in_large_entries),
-            "outside_small": outside(stage, rows, rounds, tell, _in_small_entries),
-            "inside": inside(stage, rows, rounds, tell),
+            "outside": {
+                name: outside(stage, rows, rounds, tell, shape) for name, shape in SHAPES.items()
+            },
+            "inside": {
+                name: inside(stage, SHAPES[name].times * rows, rounds, tell)
+                for name in ("memory", "bookie")
+            },
             "planning": planning(stage, rounds, tell),
         }
     out.mkdir(parents=True, exist_ok=True)
