@@ -33,6 +33,7 @@ class FrameAction(Enum):
     CUT = "lose it, and cut the connection"
     CUT_AFTER = "pass it on, then cut the connection"
     CUT_WITHIN = "pass half of it on, then cut the connection"
+    DAMAGE = "pass it on with another last byte"
 
 
 @dataclass(frozen=True)
@@ -255,11 +256,13 @@ class FaultProxy:
             frame = encode_frame(replace(command, proxy_through_service_url=True))
         if verdict is FrameAction.CUT_WITHIN:
             target.send(frame[: len(frame) // 2])
+        if verdict is FrameAction.DAMAGE:
+            frame = frame[:-1] + bytes([frame[-1] ^ 0xFF])
         if verdict is FrameAction.CUT_AFTER:
             source.mute()  # the answer may be faster than the cut
-        if verdict in (FrameAction.PASS, FrameAction.CUT_AFTER):
+        if verdict in (FrameAction.PASS, FrameAction.CUT_AFTER, FrameAction.DAMAGE):
             target.send(frame)
-        return verdict in (FrameAction.PASS, FrameAction.DROP)
+        return verdict in (FrameAction.PASS, FrameAction.DROP, FrameAction.DAMAGE)
 
     def _judge(self, command: object, towards: Towards) -> Judgement:
         with self._lock:

@@ -10,10 +10,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
 from eos.errors import ProtocolError, TopicNotFound, Unauthorized
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
+from eos.wire import commands
 from sources._columns import row_format, schema_of_source
 from sources._epochs import EpochPlanner, values_of
 from sources._options import SourceOptions
@@ -82,6 +84,30 @@ def test_an_encrypted_entry_is_named_and_can_be_left_out(pulsar_standalone, clie
         read(url, name)
     for mode in ("dropmalformed", "permissive"):
         assert read(url, name, mode=mode) == [b"plain", b"behind"]
+
+
+@pytest.mark.parametrize("mode", ["failfast", "dropmalformed", "permissive"])
+def test_an_entry_that_comes_damaged_is_asked_for_again(pulsar_standalone, client, name, mode):
+    producer = client.entry_producer(name, create=True)
+    values = [b"one", b"two", b"three"]
+    for value in values:
+        producer.send(value).result(timeout=20)
+    with (
+        FaultProxy(pulsar_standalone.service_url) as proxy,
+        proxy.fault(commands.Deliver, FrameAction.DAMAGE, times=2) as fault,
+    ):
+        assert read(proxy.service_url, name, mode=mode) == values
+        assert fault.count == 2
+
+
+def test_an_entry_that_always_comes_damaged_is_named(pulsar_standalone, client, name):
+    client.entry_producer(name, create=True).send(b"one").result(timeout=20)
+    with (
+        FaultProxy(pulsar_standalone.service_url) as proxy,
+        proxy.fault(commands.Deliver, FrameAction.DAMAGE, times=1000),
+        pytest.raises(ProtocolError, match=r"The entry \d+:0:.*checksum"),
+    ):
+        read(proxy.service_url, name)
 
 
 def test_a_message_in_chunks_is_named_and_can_be_left_out(pulsar_standalone, client, name):
