@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-schemas bench-reading bench-log setup wheel clean
+.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-schemas bench-reading bench-sending bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,11 +50,12 @@ mutants: setup ## Break each guarantee in turn: the test that is named for it mu
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
 
-bench: setup ## eos beside what else could be used, in one run: tables, plots; 25 minutes
+bench: setup ## eos beside what else could be used, in one run: tables, plots; 45 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench --readme docs/measured.md
 	$(BIN)/python -m bench.schemas --readme docs/measured.md
 	$(BIN)/python -m bench.reading --readme docs/measured.md
+	$(BIN)/python -m bench.sending --readme docs/measured.md
 
 bench-quick: setup ## The main figures of it, in 3 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
@@ -68,9 +69,13 @@ bench-schemas: setup ## The same records by each schema, and by other clients; 5
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench.schemas --readme docs/measured.md
 
-bench-reading: setup ## Topics read in each way, and what planning costs; 6 minutes
+bench-reading: setup ## Topics read in each way, and what planning costs; 9 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench.reading --readme docs/measured.md
+
+bench-sending: setup ## Messages sent one by one, by us and by pulsar-client; 2 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench.sending --readme docs/measured.md
 
 bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import numpy as np
 import pulsar
 import pyarrow as pa
 import typer
@@ -24,6 +22,7 @@ from rich.console import Console
 from bench.results import machine, put_between
 from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
+from bench.turns import rates_by_turns
 from eos.client import PulsarClient
 from eos.wire import commands
 from eos.wire.batch import EncodedBatch, Rows, encode_batches
@@ -217,7 +216,7 @@ def outside(
             **{name: partial(way, url, large, all_rows) for name, way in ours.items()},
             **{name: partial(way, url, small, few_rows) for name, way in peers.items()},
         }
-        return _by_turns(stage, ways, rounds, tell)
+        return rates_by_turns(stage, ways, rounds, tell)
 
 
 def inside(
@@ -246,26 +245,7 @@ def inside(
             for columns, metadata in (("value", "false"), ("metadata", "true"))
             for way, format_ in (("ceiling", "ready"), ("eos", "pulsar"))
         }
-        return _by_turns(stage, ways, rounds, tell)
-
-
-def _by_turns(
-    stage: Setting,
-    ways: Mapping[str, Callable[[], float]],
-    rounds: int,
-    tell: Callable[[str], None],
-) -> dict[str, dict[str, float]]:
-    order = np.random.default_rng(0)
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(-2, rounds):
-        tell(f"reading: {'warm-up' if number < 0 else f'round {number + 1}'}")
-        for name in order.permutation(list(ways)):
-            stage.settle()
-            began = time.perf_counter()
-            rows = ways[name]()
-            if number >= 0:
-                found[name].append(rows / (time.perf_counter() - began))
-    return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
+        return rates_by_turns(stage, ways, rounds, tell)
 
 
 def planning(stage: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:

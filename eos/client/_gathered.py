@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, RUNNING
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, InputError
@@ -19,19 +19,41 @@ _PAIR_OVERHEAD_BYTES: Final = 18
 _TIME_END: Final = 2**63
 
 
+class _ListWhenAsked:
+    """An attribute that is a list of its own from when it is first asked for.
+
+    Hardly anybody asks, and a list that waits costs the garbage collector as much as its owner.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, future: MessageFuture, owner: type) -> list[Any]:
+        made: list[Any] = []
+        setattr(future, self._name, made)  # found first from now on
+        future.is_watched = True
+        return made
+
+
 class MessageFuture(Future[MessageId]):
     """Of one message among many: those that go out together share one lock, and end together.
 
-    A ``Future`` has a lock of its own, which costs more than all else about a small message.
+    A ``Future`` has a lock of its own, which costs more than all else about a small message, and
+    behind it the garbage collector, which looks at all that is kept again and again.
+
+    Attributes:
+        is_watched: there are callbacks, or others wait (``concurrent.futures.wait``).
     """
+
+    _waiters = _ListWhenAsked()
+    _done_callbacks = _ListWhenAsked()
+    is_watched = False
 
     def __init__(self, shared: threading.Condition) -> None:
         self._condition = shared
         self._state = RUNNING  # nobody can call back what is sent
         self._result = None
         self._exception = None
-        self._waiters = []
-        self._done_callbacks: list[Callable[[Future[MessageId]], object]] = []
 
     @property
     def shared(self) -> threading.Condition:
@@ -41,7 +63,7 @@ class MessageFuture(Future[MessageId]):
     def result(self, timeout: float | None = None) -> MessageId:
         """As any ``Future``."""
         self._await(timeout)
-        return super().result(0)
+        return super().result(0)._replace(batch_index=self._batch_index)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As any ``Future``."""
@@ -49,21 +71,29 @@ class MessageFuture(Future[MessageId]):
         return super().exception(0)
 
     def _await(self, timeout: float | None) -> None:
-        with self._condition:  # others that share it may end first
-            self._condition.wait_for(lambda: self._state == FINISHED, timeout)
+        if self._state != FINISHED:
+            with self._condition:  # others that share it may end first
+                self._condition.wait_for(lambda: self._state == FINISHED, timeout)
 
-    def end_locked(self, message_id: MessageId | None, reason: EosError | None) -> None:
-        """Under the shared lock, whose waiters are woken behind it."""
-        self._result, self._exception, self._state = message_id, reason, FINISHED
-        for waiter in self._waiters:
-            if reason is None:
-                waiter.add_result(self)
-            else:
-                waiter.add_exception(self)
+    def end_locked(self, entry: MessageId | None, index: int, reason: EosError | None) -> None:
+        """Under the shared lock, whose waiters are woken behind it.
+
+        Args:
+            entry: which it is stored in; None when it failed.
+            index: its place there.
+        """
+        self._batch_index = index
+        self._result, self._exception, self._state = entry, reason, FINISHED
+        if self.is_watched:
+            for waiter in self._waiters:
+                if reason is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
 
     def call_back(self) -> None:
         """Behind the lock: users' callbacks."""
-        if self._done_callbacks:
+        if self.is_watched:
             self._invoke_callbacks()  # type: ignore[attr-defined]
 
 
@@ -98,31 +128,27 @@ class Gathered:
 
 def fail_all(futures: Sequence[MessageFuture], reason: EosError) -> None:
     """End those of ``futures`` that have not ended."""
-    _end([one for one in futures if not one.done()], lambda _: None, reason)
+    _end([one for one in futures if not one.done()], None, reason)
 
 
 def settle(futures: Sequence[MessageFuture], partition: int, entry: Future[MessageId]) -> None:
     """End the ``futures`` of one entry's messages as the entry's own has ended."""
     reason = entry.exception()
     if reason is None:
-        ledger, number, _, _ = entry.result()
-        _end(futures, lambda index: MessageId(ledger, number, partition, index), None)
+        _end(futures, entry.result()._replace(partition=partition), None)
     else:
-        failure = reason if isinstance(reason, EosError) else Fatal(str(reason))
-        _end(futures, lambda _: None, failure)
+        _end(futures, None, reason if isinstance(reason, EosError) else Fatal(str(reason)))
 
 
 def _end(
-    futures: Sequence[MessageFuture],
-    id_of: Callable[[int], MessageId | None],
-    reason: EosError | None,
+    futures: Sequence[MessageFuture], entry: MessageId | None, reason: EosError | None
 ) -> None:
     """Of one batch, all at once."""
     if not futures:
         return
     with futures[0].shared:
         for index, future in enumerate(futures):
-            future.end_locked(id_of(index), reason)
+            future.end_locked(entry, index, reason)
         futures[0].shared.notify_all()
     for future in futures:
         future.call_back()

@@ -171,10 +171,10 @@ class Producer:
             )
             if is_full:
                 self._open = None
-        send_it = partial(self._send_waiting, batch)
         if is_full:
-            return future, send_it
+            return future, partial(self._send_waiting, batch)
         if is_first:
+            send_it = partial(self._send_waiting, batch)
             self._clock.call_after(self._limits.linger_ms / 1000, send_it)
         return future, None
 

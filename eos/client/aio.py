@@ -6,7 +6,6 @@ cancelled ``await`` leaves is said with each of them.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from eos.client._offloaded import Offloaded
 from eos.client._producer import Producer
 from eos.client._transaction import Transaction
 from eos.client._unacknowledged import ReceivedMessage
+from eos.client._woken import Woken
 from eos.ids import MessageId
 from eos.transport.security import Security
 
@@ -86,6 +86,7 @@ class AsyncProducer:
         self.topic = producer.topic
         self._producer = producer
         self._offloaded = offloaded
+        self._woken = Woken()
 
     async def send(
         self,
@@ -109,7 +110,7 @@ class AsyncProducer:
         stored, send_full = self._producer.gather(value, within, key, event_time_ms, properties)
         if send_full is not None:
             await self._offloaded.run(send_full)
-        return await asyncio.wrap_future(stored)
+        return await self._woken.wrap(stored)
 
     async def flush(self) -> None:
         """As ``Producer.flush``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,7 @@ _PROPERTY_BOUND = 18
 _NULL_VALUE_BOUND = 2
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One message as Python objects, for the few that are not columns.
 
     ``value``: None is a tombstone: a compacted topic drops the key. ``key``: text, or bytes, which

@@ -1,0 +1,173 @@
+"""Sending: messages handed over one by one, as an application does, until all are confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import pulsar
+import typer
+from rich.console import Console
+
+from bench.results import machine, put_between
+from bench.setting import Setting, setting
+from bench.turns import rates_by_turns
+from eos.client import PulsarClient
+from eos.client.aio import AsyncPulsarClient
+
+_MARKER: Final = "bench-sending"
+_VALUE: Final = b"." * 100
+_AWAITED: Final = 1000
+"""Calls of ``send`` that one ``gather`` waits for."""
+
+WAYS: Final = {
+    "eos": "**eos**, `producer.send`",
+    "eos_transaction": "**eos**, `producer.send` in a transaction, commit included",
+    "eos_keys": "**eos**, `producer.send` with keys, four partitions",
+    "eos_asyncio": "**eos**, `asyncio`, `gather` of 1,000 `send`",
+    "pulsar_client": "`pulsar-client`, `send_async` with batches",
+    "pulsar_client_keys": "`pulsar-client`, `send_async` with keys, four partitions",
+}
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def _eos(url: str, topic: str, rows: int, *, in_transaction: bool = False) -> float:
+    with PulsarClient(url) as client, client.producer(topic) as producer:
+        if not in_transaction:
+            futures = [producer.send(_VALUE) for _ in range(rows)]
+            producer.flush()
+        else:
+            with client.transaction(timeout_s=120) as txn:
+                futures = [producer.send(_VALUE, txn=txn) for _ in range(rows)]
+        assert all(future.done() and future.exception() is None for future in futures)
+    return rows
+
+
+def _eos_keys(url: str, topic: str, rows: int) -> float:
+    with PulsarClient(url) as client, client.producer(topic) as producer:
+        futures = [producer.send(_VALUE, key=str(row)) for row in range(rows)]
+        producer.flush()
+        assert all(future.done() and future.exception() is None for future in futures)
+    return rows
+
+
+def _eos_asyncio(url: str, topic: str, rows: int) -> float:
+    async def send_all() -> None:
+        async with AsyncPulsarClient(url) as client:
+            producer = await client.producer(topic)
+            for _ in range(rows // _AWAITED):
+                await asyncio.gather(*(producer.send(_VALUE) for _ in range(_AWAITED)))
+
+    asyncio.run(send_all())
+    return rows
+
+
+def _pulsar_client(url: str, topic: str, rows: int, *, with_keys: bool = False) -> float:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    failed: list[pulsar.Result] = []
+    all_sent = threading.Event()
+    left = rows
+
+    def sent(result: pulsar.Result, _: pulsar.MessageId) -> None:
+        nonlocal left
+        if result != pulsar.Result.Ok:
+            failed.append(result)
+        left -= 1  # callbacks come from one thread
+        if not left:
+            all_sent.set()
+
+    try:
+        producer = client.create_producer(
+            topic,
+            batching_enabled=True,
+            batching_max_publish_delay_ms=1,
+            block_if_queue_full=True,
+            max_pending_messages=50_000,
+        )
+        for row in range(rows):
+            if with_keys:
+                producer.send_async(_VALUE, sent, partition_key=str(row))
+            else:
+                producer.send_async(_VALUE, sent)
+        producer.flush()
+        assert all_sent.wait(60)
+        assert not failed
+    finally:
+        client.close()
+    return rows
+
+
+def sending(
+    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Way -> messages per second, as a spread; all of them confirmed."""
+    url = stage.broker.service_url
+    with stage.topic(1) as single, stage.topic(4) as keyed:
+        one = f"{single}-partition-0"
+        ways: Mapping[str, Callable[[], float]] = {
+            "eos": partial(_eos, url, one, rows),
+            "eos_transaction": partial(_eos, url, one, rows, in_transaction=True),
+            "eos_keys": partial(_eos_keys, url, keyed, rows),
+            "eos_asyncio": partial(_eos_asyncio, url, one, rows),
+            "pulsar_client": partial(_pulsar_client, url, one, rows),
+            "pulsar_client_keys": partial(_pulsar_client, url, keyed, rows, with_keys=True),
+        }
+        return rates_by_turns(stage, ways, rounds, tell)
+
+
+def tables(results: dict[str, Any]) -> str:
+    """The figures as Markdown."""
+    found = results["sending"]
+    peer = found["pulsar_client"]["median"]
+    lines = [
+        f"{results['rows']:,} messages of {len(_VALUE)} bytes, from the first call until all are "
+        "confirmed.",
+        "",
+        "| one process, one thread that sends | messages/s | p10 to p90 | to `pulsar-client` |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, text in WAYS.items():
+        rate = found[name]
+        between = f"{rate['p10']:,.0f} to {rate['p90']:,.0f}"
+        ratio = f"{rate['median'] / peer:.2f}"
+        lines.append(f"| {text} | {rate['median']:,.0f} | {between} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+@app.command()
+def run(
+    rows: Annotated[int, typer.Option(help="Messages of a run.")] = 200_000,
+    rounds: Annotated[int, typer.Option(help="That count.")] = 7,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
+    readme: Annotated[
+        Path | None, typer.Option(help="Put the table between the marks in this file.")
+    ] = None,
+) -> None:
+    """Send the same messages in each way, and leave sending.json."""
+    console = Console(highlight=False, soft_wrap=True)
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{text}[/]")
+
+    with setting() as stage:
+        results = {
+            "machine": machine(),
+            "rows": rows,
+            "sending": sending(stage, rows, rounds, tell),
+        }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "sending.json").write_text(json.dumps(results, indent=2) + "\n")
+    text = tables(results)
+    if readme is not None:
+        put_between(readme, text, _MARKER)
+    console.print(text)
+
+
+if __name__ == "__main__":
+    app()
