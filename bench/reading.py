@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from rich.console import Console
 
-from bench.results import machine, put_between
+from bench.results import machine, publish
 from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
 from bench.turns import rates_by_turns
@@ -28,7 +27,6 @@ from eos.wire import commands
 from eos.wire.batch import EncodedBatch, Rows, encode_batches
 from sources import PulsarDataSource
 
-_MARKER: Final = "bench-reading"
 _VALUE_BYTES: Final = 100
 _ENTRY_BYTES: Final = 1 << 20
 _SMALL_ENTRY_MESSAGES: Final = 10
@@ -354,11 +352,8 @@ def run(
             },
             "planning": planning(stage, rounds, tell),
         }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "reading.json").write_text(json.dumps(results, indent=2) + "\n")
     text = tables(results)
-    if readme is not None:
-        put_between(readme, text, _MARKER)
+    publish(results, text, out / "reading.json", readme)
     console.print(text)
 
 

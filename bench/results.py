@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterable
@@ -219,6 +220,19 @@ _CURVES: Final = {
 
 def _short(rate: float) -> str:
     return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:.0f} k"
+
+
+def publish(results: Results, text: str, path: Path, readme: Path | None) -> None:
+    """Leave ``results`` as JSON at ``path``, and ``text`` between the marks of ``readme``, which
+    are called ``bench-`` and the JSON's name.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=2) + "\n")
+    if readme is not None:
+        put_between(readme, text, f"bench-{path.stem}")
 
 
 def put_between(path: Path, text: str, marker: str) -> None:

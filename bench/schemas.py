@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,7 @@ from rich.console import Console
 
 from bench.java_client import JavaClient
 from bench.paths import EosSink, send_by_pulsar_client
-from bench.results import machine, put_between
+from bench.results import machine, publish
 from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
 
@@ -25,7 +24,6 @@ _SLOW_ROWS: Final = 50_000
 """So many rows for what encodes them one by one, in Python."""
 _AVRO_BYTES: Final = 47
 """Of a record in Avro, on average (measured); the raw value has as many."""
-_MARKER: Final = "bench-schemas"
 
 _PATHS: Final = {
     "bytes": ("**raw bytes**, as many as the Avro record has", "bytes"),
@@ -164,12 +162,9 @@ def run(
     logging.getLogger("eos").setLevel(logging.ERROR)
     with setting() as stage:
         found = measure(stage, rows, rounds, lambda text: console.print(f"[dim]{text}[/]"))
-    out.mkdir(parents=True, exist_ok=True)
     results = {"machine": machine(), "rows": rows, "rows_per_s": found}
-    (out / "schemas.json").write_text(json.dumps(results, indent=2) + "\n")
     text = table(found, rows)
-    if readme is not None:
-        put_between(readme, text, _MARKER)
+    publish(results, text, out / "schemas.json", readme)
     console.print(text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,13 +13,12 @@ import pulsar
 import typer
 from rich.console import Console
 
-from bench.results import machine, put_between
+from bench.results import machine, publish
 from bench.setting import Setting, setting
 from bench.turns import rates_by_turns
 from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 
-_MARKER: Final = "bench-sending"
 _VALUE: Final = b"." * 100
 _AWAITED: Final = 1000
 """Calls of ``send`` that one ``gather`` waits for."""
@@ -161,11 +159,8 @@ def run(
             "rows": rows,
             "sending": sending(stage, rows, rounds, tell),
         }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "sending.json").write_text(json.dumps(results, indent=2) + "\n")
     text = tables(results)
-    if readme is not None:
-        put_between(readme, text, _MARKER)
+    publish(results, text, out / "sending.json", readme)
     console.print(text)
 
 
