@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ def batches(draw: st.DrawFn) -> list[Message]:
     )
     # Only a message with a key can be a tombstone.
     message = message.map(
-        lambda one: one if one.key is not None else replace(one, value=one.value or b"")
+        lambda one: one if one.key is not None else one._replace(value=one.value or b"")
     )
     return draw(st.lists(message, min_size=1, max_size=30))
 
