@@ -297,6 +297,6 @@ def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosE
     cls, hint = BROKER_ERRORS.get(code, BrokerError), None
     if code == 1 and text.startswith("Encryption is required"):  # no code of its own
         cls, hint = NotAllowed, "End-to-end encryption is not supported yet: write elsewhere."
-    detail = text.strip().splitlines()[0][:300] if text.strip() else "no text"
+    detail = text.strip().splitlines()[0][:300] if text.strip() else cls.__name__
     error = cls(f"{doing}: the broker answered with code {code} ({detail}).", hint=hint)
     return error.with_context(**context)

@@ -19,6 +19,11 @@ def test_a_brokers_text_reaches_no_terminal_as_a_command(code):
         assert not set(ESCAPES) & set(shown) - set(printable(ESCAPES))
 
 
+def test_a_code_without_a_text_is_named():
+    error = broker_error(11, " ", doing="Asking")
+    assert error.message == "Asking: the broker answered with code 11 (TopicNotFound)."
+
+
 def test_message_hint_and_context_of_any_error_are_printable():
     error = ConnectionLost(f"a{ESCAPES}", hint=f"b{ESCAPES}", epoch=f"c{ESCAPES}")
     error.with_context(sink_id=f"d{ESCAPES}")
