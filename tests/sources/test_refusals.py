@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pulsar
 import pyarrow as pa
@@ -26,7 +27,7 @@ from tests.support.tokens import CONFIG, token
 ADMIN = token("admin")
 
 
-def read(url: str, topic: str, **more: str) -> list[bytes]:
+def read(url: str, topic: str, **more: str) -> list[Any]:
     """All that is there, as a batch read has it."""
     given = {"serviceUrl": url, "topic": topic, "requestTimeoutS": "5", **more}
     options = SourceOptions.parse(given)
@@ -108,6 +109,26 @@ def test_an_entry_that_always_comes_damaged_is_named(pulsar_standalone, client, 
         pytest.raises(ProtocolError, match=r"The entry \d+:0:.*checksum"),
     ):
         read(proxy.service_url, name)
+
+
+def test_an_odd_answer_of_the_registry_leaves_no_entry_out(
+    pulsar_standalone, client, name, monkeypatch
+):
+    url = pulsar_standalone.service_url
+    sender = pulsar.Client(url)
+    try:
+        sender.create_producer(name, schema=pulsar.schema.StringSchema()).send("one")
+    finally:
+        sender.close()
+
+    def odd(*_: object) -> None:
+        raise ProtocolError("an odd answer")
+
+    monkeypatch.setattr("sources._reading.version_of", odd)
+    with pytest.raises(ProtocolError, match="an odd answer"):
+        read(url, name, schema="auto", mode="dropmalformed")
+    monkeypatch.undo()
+    assert read(url, name, schema="auto", mode="dropmalformed") == ["one"]
 
 
 def test_a_message_in_chunks_is_named_and_can_be_left_out(pulsar_standalone, client, name):
