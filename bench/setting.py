@@ -22,6 +22,7 @@ from bench import page_cache
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
+_LOG: Final = Path("build/bench/broker.log")
 _MEMORY_BYTES: Final = 12 << 30
 """Three heaps (2, 2 and 4 GB), the broker's buffers, and rows that are ready."""
 _COUNTED_WITHIN_S: Final = 30.0
@@ -131,6 +132,10 @@ def setting() -> Iterator[Setting]:
             spark = _session(folder)
             try:
                 yield Setting(broker, spark, folder)
+            except Exception:
+                _LOG.parent.mkdir(parents=True, exist_ok=True)
+                _LOG.write_text(broker.log())  # it goes with the broker, and may say why
+                raise
             finally:
                 spark.stop()
     finally:
