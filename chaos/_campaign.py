@@ -14,12 +14,12 @@ from typing import Final
 
 from chaos._run import ScheduleRun
 from chaos.cluster.driver_log import logs_in
-from chaos.faults import DRAWN, FAULTS
+from chaos.cluster.target import Pulsar, start_pulsar
+from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
-from chaos.planning import draw, only, soak
+from chaos.planning import draw, drawn, fits, only, soak
 from chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
 from chaos.schedule import Schedule
-from eos.standalone import PulsarStandalone
 
 _TRIES: Final = 2
 """A schedule does not hit the same moment each time: a smaller one may pass once and still fail."""
@@ -39,41 +39,54 @@ class CampaignEntry:
     is_alone: bool = False
 
 
-def of_soak(seed: int, minutes: float) -> Iterator[CampaignEntry]:
+def of_soak(seed: int, minutes: float, brokers: int = 1) -> Iterator[CampaignEntry]:
     """One long run; its driver lives from the beginning to the end."""
-    survived = [fault.name for fault in FAULTS.values() if fault.is_survived]
-    words = ("--soak-minutes", f"{minutes:g}", "--seed", str(seed))
-    yield CampaignEntry(f"soak-{seed}", soak(seed, survived, minutes=minutes), words, minutes)
+    survived = [one.name for one in FAULTS.values() if one.is_survived and fits(one, (), brokers)]
+    words = ("--soak-minutes", f"{minutes:g}", "--seed", str(seed), *_on(brokers))
+    schedule = soak(seed, survived, minutes=minutes, brokers=brokers)
+    yield CampaignEntry(f"soak-{seed}", schedule, words, minutes)
 
 
 def of_seeds(
-    seeds: Sequence[int], faults: Sequence[str], epochs: int, always: Sequence[str] = ()
+    seeds: Sequence[int],
+    faults: Sequence[str],
+    epochs: int,
+    always: Sequence[str] = (),
+    brokers: int = 1,
 ) -> Iterator[CampaignEntry]:
     """The random schedules of these seeds. ``always``: conditions that each of them has."""
     holding = ("--always", ",".join(always)) if always else ()
     for seed in seeds:
         words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs), *holding)
-        schedule = draw(seed, faults, epochs=epochs, always=always)
-        yield CampaignEntry(f"seed-{seed}", schedule, words + _choice(faults))
+        schedule = draw(seed, faults, epochs=epochs, always=always, brokers=brokers)
+        yield CampaignEntry(
+            f"seed-{seed}", schedule, words + _choice(faults, brokers) + _on(brokers)
+        )
 
 
-def of_singles(faults: Sequence[str]) -> Iterator[CampaignEntry]:
+def of_singles(faults: Sequence[str], brokers: int = 1) -> Iterator[CampaignEntry]:
     """Each fault alone."""
     for name in faults:
         keyed = name not in FAULTS or not FAULTS[name].needs_keyless
-        words = ("--singles", "--faults", name)
-        yield CampaignEntry(f"only-{name}", only(name, keyed=keyed), words, is_alone=True)
+        words = ("--singles", "--faults", name, *_on(brokers))
+        schedule = only(name, keyed=keyed, brokers=brokers)
+        yield CampaignEntry(f"only-{name}", schedule, words, is_alone=True)
 
 
-def of_pairs(faults: Sequence[str]) -> Iterator[CampaignEntry]:
+def of_pairs(faults: Sequence[str], brokers: int = 1) -> Iterator[CampaignEntry]:
     """Each fault, and then each other one."""
     for first, then in permutations(faults, 2):
-        words = ("--pairs", "--faults", f"{first},{then}")
-        yield CampaignEntry(f"{first}-then-{then}", only(first, then), words)
+        words = ("--pairs", "--faults", f"{first},{then}", *_on(brokers))
+        yield CampaignEntry(f"{first}-then-{then}", only(first, then, brokers=brokers), words)
 
 
-def _choice(faults: Sequence[str]) -> tuple[str, ...]:
-    return () if list(faults) == [*DRAWN, *CONDITIONS] else ("--faults", ",".join(faults))
+def _on(brokers: int) -> tuple[str, ...]:
+    return () if brokers == 1 else ("--brokers", str(brokers))
+
+
+def _choice(faults: Sequence[str], brokers: int) -> tuple[str, ...]:
+    everything = [*drawn(brokers), *CONDITIONS]
+    return () if list(faults) == everything else ("--faults", ",".join(faults))
 
 
 @dataclass(frozen=True)
@@ -171,14 +184,15 @@ def _run_entry(
 
 
 class _Brokers:
-    """One broker for all schedules, and a fresh one after a failure; a context manager."""
+    """One broker or cluster for all schedules, a fresh one after a failure; a context manager."""
 
     def __init__(self) -> None:
-        self._broker: PulsarStandalone | None = None
+        self._broker: Pulsar | None = None
 
-    def get(self) -> PulsarStandalone:
+    def get(self, count: int) -> Pulsar:
+        """With so many brokers."""
         if self._broker is None:
-            self._broker = PulsarStandalone().start()
+            self._broker = start_pulsar(count)
         return self._broker
 
     def discard(self) -> None:
@@ -213,7 +227,9 @@ def _run_one(
     minutes: float | None = None,
 ) -> ScheduleOutcome:
     folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
-    run = ScheduleRun(schedule, workload, brokers.get(), folder, tell=tell, minutes=minutes)
+    run = ScheduleRun(
+        schedule, workload, brokers.get(schedule.brokers), folder, tell=tell, minutes=minutes
+    )
     result = run.go()
     outcome = outcome_of(result, workload)
     if not outcome.is_good:

@@ -8,16 +8,20 @@ from typing import Annotated
 
 import typer
 
-from chaos.faults import DRAWN, FAULTS
+from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
-from chaos.planning import FEWEST_EPOCHS, clash
+from chaos.planning import FEWEST_EPOCHS, clash, drawn
 from chaos.workloads import OWN
 from eos.errors import ConfigurationError
 
 Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the first one; the others follow it.")]
 Faults = Annotated[
-    str, typer.Option(metavar="LIST", help="Draw from these only; see `eos-chaos faults`.")
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="Draw from these only: names, or what they hit; see `eos-chaos faults`.",
+    ),
 ]
 Always = Annotated[
     str,
@@ -50,6 +54,9 @@ Hours = Annotated[float | None, typer.Option(min=0, help="Go on with further see
 Shrink = Annotated[
     bool, typer.Option(help="Look for the fewest faults with which a schedule still fails.")
 ]
+Brokers = Annotated[
+    int, typer.Option(min=1, help="From 2 on: a cluster, of which parts can be killed and moved.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell each thing.")]
 
 
@@ -70,15 +77,19 @@ def parse_shard(text: str) -> tuple[int, int]:
     return part, parts
 
 
-def parse_faults(text: str, *, singles: bool) -> list[str]:
+def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
     """Names of faults; ``all`` are all that may come together, or with ``singles`` all there are.
 
+    A name of a part, as ``cluster``, stands for the faults that hit it.
+
     Raises:
-        ConfigurationError: there is no such fault, or it has to be alone.
+        ConfigurationError: there is no such fault, it has to be alone, or it needs other brokers.
     """
     if text == "all":
-        return [*(FAULTS if singles else DRAWN), *CONDITIONS]
-    names = [name.strip() for name in text.split(",") if name.strip()]
+        every = [name for name, fault in FAULTS.items() if fault.runs_on(brokers)]
+        return [*(every if singles else drawn(brokers)), *CONDITIONS]
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    names = [name for one in wanted for name in _part(one, singles, brokers) or [one]]
     known = [*FAULTS, *CONDITIONS]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
@@ -86,12 +97,25 @@ def parse_faults(text: str, *, singles: bool) -> list[str]:
             f"--faults: there is no {', '.join(unknown) or 'name'}.",
             hint=f"Choose from {', '.join(known)}.",
         )
-    alone = [name for name in names if name in FAULTS and name not in DRAWN]
+    alone = [name for name in names if name in FAULTS and not FAULTS[name].is_drawn]
     if alone and not singles:
         raise ConfigurationError(
             f"--faults: nothing can come after {', '.join(alone)}.", hint="Add --singles."
         )
+    for name in names:
+        if name in FAULTS and not FAULTS[name].runs_on(brokers):
+            more = "several brokers" if brokers == 1 else "one broker alone"
+            raise ConfigurationError(
+                f"--faults: {name} needs {more}.",
+                hint="Add --brokers 2." if brokers == 1 else "Leave out --brokers.",
+            )
     return names
+
+
+def _part(name: str, singles: bool, brokers: int) -> list[str]:
+    """The faults that hit it, of those that can be here."""
+    found = [one for one in FAULTS.values() if one.part == name and (singles or one.is_drawn)]
+    return [one.name for one in found if one.runs_on(brokers)]
 
 
 def parse_always(text: str, workload: str) -> list[str]:

@@ -24,7 +24,7 @@ from chaos.checker.check import check
 from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
 from chaos.cluster.proxy import FaultProxy
 from chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
-from chaos.cluster.target import FaultTarget
+from chaos.cluster.target import FaultTarget, Pulsar
 from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS, operators
 from chaos.faults.nemesis import Happened, Nemesis
@@ -39,7 +39,6 @@ from chaos.planning import shape_of
 from chaos.schedule import Schedule
 from eos.errors import CommitLogError, EosError
 from eos.protocol import LogRecord
-from eos.standalone import PulsarStandalone
 
 _log = logging.getLogger(__name__)
 _EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
@@ -79,7 +78,7 @@ class Result:
 
 
 class ScheduleRun:
-    """One run of a schedule against a running broker.
+    """One run of a schedule against a running broker, or cluster.
 
     Args:
         workload: ``module:function``.
@@ -93,7 +92,7 @@ class ScheduleRun:
         self,
         schedule: Schedule,
         workload: str,
-        broker: PulsarStandalone,
+        broker: Pulsar,
         folder: Path,
         *,
         tell: Callable[[str], None],

@@ -14,12 +14,12 @@ from chaos._checkpoint import Checkpoint
 from chaos._record_text import id_in, padding, text_of
 from chaos._records import slot_of
 from chaos.checker.history import Record
+from chaos.cluster.target import Pulsar
 from chaos.job import SLOT, Job
 from chaos.schedule import Schedule
 from eos.client import PulsarClient
 from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName
-from eos.standalone import PulsarStandalone
 
 KEYED_PARTITIONS: Final = 2
 """The first ones, to which records with a key go: more may be added, and a key has to stay."""
@@ -33,7 +33,7 @@ _EARLIEST: Final = "earliest"
 class TopicInputs:
     """Sends inputs to ``job.input_topic``, which it makes."""
 
-    def __init__(self, job: Job, schedule: Schedule, broker: PulsarStandalone) -> None:
+    def __init__(self, job: Job, schedule: Schedule, broker: Pulsar) -> None:
         self._topic = TopicName.parse(job.input_topic)
         self._filler = padding(schedule.padding)
         self._broker = broker

@@ -71,6 +71,7 @@ def run(
     workload: options.Workload = "chaos.workloads:stream",
     report: options.ReportFolder = Path("build/chaos"),
     epochs: options.Epochs = 24,
+    brokers: options.Brokers = 1,
     singles: options.Singles = False,
     pairs: options.Pairs = False,
     soak_minutes: options.SoakMinutes = None,
@@ -90,7 +91,9 @@ def run(
             "pyspark is not installed.", hint="Try: pip install 'eos-pulsar[spark,chaos]'"
         )
     load(workload)
-    names = options.for_workload(options.parse_faults(faults, singles=singles), workload)
+    names = options.for_workload(
+        options.parse_faults(faults, singles=singles, brokers=brokers), workload
+    )
     holding = options.parse_always(always, workload)
     if holding and (singles or pairs or soak_minutes is not None):
         raise ConfigurationError(
@@ -99,12 +102,12 @@ def run(
     part, parts = options.parse_shard(shard)
     entries: Iterator[CampaignEntry]
     if soak_minutes is not None:
-        entries = of_soak(seed, soak_minutes)
+        entries = of_soak(seed, soak_minutes, brokers)
     elif singles or pairs:
-        entries = of_singles(names) if singles else of_pairs(names)
+        entries = of_singles(names, brokers) if singles else of_pairs(names, brokers)
     else:
         end = seed + schedules if hours is None else sys.maxsize
-        entries = of_seeds(range(seed, end), names, epochs, holding)
+        entries = of_seeds(range(seed, end), names, epochs, holding, brokers)
     numbers = options.parse_keep(keep)
     mine = _checked(islice(entries, part - 1, None, parts), numbers)
     # With --hours there is no end of seeds.

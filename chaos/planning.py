@@ -26,8 +26,18 @@ _BESIDE: Final = "driver-kill"
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
+def drawn(brokers: int = 1) -> list[str]:
+    """The faults that random schedules are made of, where there are so many brokers."""
+    return [one.name for one in FAULTS.values() if one.is_drawn and one.runs_on(brokers)]
+
+
 def draw(
-    seed: int, names: Sequence[str], *, epochs: int = 24, always: Sequence[str] = ()
+    seed: int,
+    names: Sequence[str],
+    *,
+    epochs: int = 24,
+    always: Sequence[str] = (),
+    brokers: int = 1,
 ) -> Schedule:
     """The schedule of a seed: different kinds of faults, in the order of their times.
 
@@ -35,10 +45,11 @@ def draw(
         names: of faults and conditions to choose from; their order counts.
         epochs: at least ``FEWEST_EPOCHS``; fewer than 22 leave no room for five faults.
         always: conditions that hold whatever is drawn; none else of their groups does then.
+        brokers: how many there are; with one, what needs a cluster is not drawn.
     """
     rng = random.Random(seed)
     conditions = _conditions(seed, names, always)
-    names = [name for name in names if name in FAULTS and fits(FAULTS[name], conditions)]
+    names = [name for name in names if name in FAULTS and fits(FAULTS[name], conditions, brokers)]
     room = (epochs - QUIET_EPOCHS) // GAP_EPOCHS
     count = min(len(names), room, rng.randint(FEWEST_FAULTS, MOST_FAULTS))
     spare = epochs - QUIET_EPOCHS - count * GAP_EPOCHS
@@ -62,6 +73,7 @@ def draw(
         keyed=rng.random() < 0.7,
         faults=tuple(faults),
         conditions=conditions,
+        brokers=brokers,
     )
 
 
@@ -90,8 +102,10 @@ def clash(one: str, other: str) -> bool:
     )
 
 
-def fits(fault: Fault, conditions: Sequence[str]) -> bool:
-    """Whether there is something for the fault to hit, as the job is."""
+def fits(fault: Fault, conditions: Sequence[str], brokers: int = 1) -> bool:
+    """Whether there is something for the fault to hit, as the job and the brokers are."""
+    if not fault.runs_on(brokers):
+        return False
     if any(fault.name in CONDITIONS[name].excludes for name in conditions):
         return False
     if fault.needs_input_topic and not any(CONDITIONS[one].has_input_topic for one in conditions):
@@ -118,7 +132,7 @@ def _choice(rng: random.Random, names: Sequence[str], count: int) -> list[str]:
     return chosen
 
 
-def only(*names: str, keyed: bool = True) -> Schedule:
+def only(*names: str, keyed: bool = True, brokers: int = 1) -> Schedule:
     """These faults one after the other, each when its epoch begins; all else is always the same.
 
     A condition holds all the time, and alone it meets a driver that is killed.
@@ -131,7 +145,7 @@ def only(*names: str, keyed: bool = True) -> Schedule:
     if conditions and not names:
         names = (_BESIDE,)
     for name in names:  # a fault of one shape brings it along
-        if not fits(FAULTS[name], conditions):
+        if not fits(FAULTS[name], conditions, brokers):
             conditions += tuple(n for n in FAULTS[name].shapes if n in CONDITIONS)
             conditions += (FROM_TOPIC,) if FAULTS[name].needs_input_topic else ()
     faults = tuple(
@@ -147,10 +161,11 @@ def only(*names: str, keyed: bool = True) -> Schedule:
         keyed=keyed,
         faults=faults,
         conditions=conditions,
+        brokers=brokers,
     )
 
 
-def soak(seed: int, names: Sequence[str], *, minutes: float) -> Schedule:
+def soak(seed: int, names: Sequence[str], *, minutes: float, brokers: int = 1) -> Schedule:
     """A long run in one life of the driver: small epochs, now and then a fault.
 
     Args:
@@ -171,4 +186,5 @@ def soak(seed: int, names: Sequence[str], *, minutes: float) -> Schedule:
         partitions=2,
         keyed=True,
         faults=tuple(faults),
+        brokers=brokers,
     )

@@ -31,6 +31,7 @@ class Schedule:
         partitions: of the topic.
         keyed: whether records have keys.
         conditions: what holds all the time (``chaos.faults.conditions``), by name.
+        brokers: of the cluster; 1: one broker that is all there is.
     """
 
     seed: int
@@ -42,6 +43,7 @@ class Schedule:
     keyed: bool
     faults: tuple[Planned, ...] = ()
     conditions: tuple[str, ...] = ()
+    brokers: int = 1
 
     @property
     def kinds(self) -> set[str]:

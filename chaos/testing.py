@@ -8,10 +8,10 @@ from pathlib import Path
 
 from chaos._options import for_workload, parse_faults
 from chaos._run import Result, ScheduleRun
+from chaos.cluster.target import Pulsar, start_pulsar
 from chaos.job import load
 from chaos.planning import draw
 from chaos.schedule import Schedule
-from eos.standalone import PulsarStandalone
 
 
 class ChaosCluster:
@@ -19,12 +19,14 @@ class ChaosCluster:
 
     Args:
         folder: for the jobs' files and logs; made where there is none.
+        brokers: more than 1: a cluster, which more can happen to.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, brokers: int = 1) -> None:
         # Drivers may run in another folder than this process does.
         self._folder = folder.absolute()
-        self._broker: PulsarStandalone | None = None
+        self._count = brokers
+        self._broker: Pulsar | None = None
 
     def __enter__(self) -> ChaosCluster:
         return self
@@ -53,7 +55,7 @@ class ChaosCluster:
         """
         text = "all" if faults is None else ",".join(faults)
         names = for_workload(parse_faults(text, singles=False), workload)
-        return self.run_schedule(draw(seed, names, epochs=epochs), workload)
+        return self.run_schedule(draw(seed, names, epochs=epochs, brokers=self._count), workload)
 
     def run_schedule(
         self,
@@ -73,7 +75,7 @@ class ChaosCluster:
         load(workload)
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._broker is None:
-            self._broker = PulsarStandalone().start()
+            self._broker = start_pulsar(self._count)
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
         return ScheduleRun(
             schedule, workload, self._broker, folder, tell=_say_nothing, project=project

@@ -135,6 +135,10 @@ class ConnectionLost(Retriable):
     default_hint = "Check that the broker runs and that the service URL is right."
 
 
+class Unreachable(ConnectionLost):
+    """No connection could be made: nothing was asked."""
+
+
 class RequestTimeout(Indeterminate):
     """The broker did not answer in time: it may or may not have done what was asked."""
 

@@ -1,25 +1,28 @@
-"""A proxy between any Pulsar client and a real broker that can lose, cut, hold and forge.
+"""A proxy between any Pulsar client and real brokers that can lose, cut, hold and forge.
 
 It is a Pulsar proxy to its clients: it answers every look-up with "through me", so that all
-connections of a client pass here. Faults are named by command; each says how often it fires, and
-counts what it did, so that a test can prove that its fault really happened.
+connections of a client pass here; each says in its first command which broker it is for. Faults
+are named by command; each says how often it fires, and counts what it did, so that a test can
+prove that its fault really happened.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Final, Literal
 
 from eos.errors import ProtocolError
-from eos.transport.address import parse_service_url
+from eos.transport.address import Address, parse_service_url
 from eos.wire import commands
 from eos.wire.frames import Delivery, FrameDecoder, encode_frame
 from eos.wire.messages import WireMessage
@@ -50,6 +53,7 @@ class Hold:
     seconds: float
 
 
+_DIAL_S: Final = 10.0
 Towards = Literal["broker", "client"]
 Judgement = FrameAction | Replace | Hold | WireMessage
 Rule = Callable[[Any], Judgement]
@@ -114,16 +118,18 @@ class _Socket:
 class FaultProxy:
     """Listens on a free port of this machine; a context manager.
 
-    ``service_url`` is what clients are given in the place of the broker's. ``seen`` counts the
+    ``service_url`` is what clients are given in the place of the brokers'. ``seen`` counts the
     commands that came by, by their class.
     """
 
     def __init__(self, broker_url: str) -> None:
-        (self._broker,) = parse_service_url(broker_url)
+        self._brokers = parse_service_url(broker_url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._faults: list[FrameFault] = []
         self._lock = threading.Lock()
-        self._sockets: set[_Socket] = set()
+        self._sockets: dict[_Socket, Address] = {}
+        self._isolated: set[Address] = set()
+        self._waiting: set[_Socket] = set()
         self._threads: set[threading.Thread] = set()
         self._closed = False
         self.seen: Counter[type] = Counter()
@@ -160,8 +166,23 @@ class FaultProxy:
 
     def cut_all(self) -> int:
         """Cut every connection that is open now, and say how many; new ones are accepted."""
+        return self._cut(lambda _: True)
+
+    @contextmanager
+    def isolated(self, service_url: str) -> Iterator[int]:
+        """Nobody gets through to one broker; gives the number of connections that were cut."""
+        (broker,) = parse_service_url(service_url)
         with self._lock:
-            sockets = list(self._sockets)
+            self._isolated.add(broker)
+        try:
+            yield self._cut(lambda address: address == broker)
+        finally:
+            with self._lock:
+                self._isolated.discard(broker)
+
+    def _cut(self, concerns: Callable[[Address], bool]) -> int:
+        with self._lock:
+            sockets = [sock for sock, address in self._sockets.items() if concerns(address)]
         for sock in sockets:
             sock.shutdown()
         return len(sockets) // 2
@@ -175,6 +196,8 @@ class FaultProxy:
         self._listener.close()
         self.cut_all()
         with self._lock:
+            for sock in self._waiting:
+                sock.shutdown()
             threads = list(self._threads)
         for thread in threads:
             thread.join(timeout=5)  # a rule may still hold a frame
@@ -204,25 +227,48 @@ class FaultProxy:
                 client = _Socket(self._listener.accept()[0])
             except OSError:
                 return
-            try:
-                address = (self._broker.host, self._broker.port)
-                broker = _Socket(socket.create_connection(address, 10))
-            except OSError:
-                client.close()
-                continue
-            with self._lock:
-                if self._closed:
-                    client.close()
-                    broker.close()
-                    return
-                self._sockets |= {client, broker}
-            self._start(self._pump, client, broker, "broker")
-            self._start(self._pump, broker, client, "client")
+            self._start(self._connect, client)
 
-    def _pump(self, source: _Socket, target: _Socket, towards: Towards) -> None:
+    def _connect(self, client: _Socket) -> None:
+        """The first frame of a connection says whom it is for; then both directions run."""
+        with self._lock:
+            self._waiting.add(client)
+        first = None
+        with contextlib.suppress(OSError):
+            first = next(client.frames(), None)
+        dialled = None if first is None else self._dial(first)
+        with self._lock:
+            self._waiting.discard(client)
+            if first is None or dialled is None or self._closed:
+                client.close()
+                if dialled is not None:
+                    dialled[1].close()
+                return
+            address, broker = dialled
+            self._sockets[client] = self._sockets[broker] = address
+        self._start(self._pump, broker, client, "client")
+        self._pump(client, broker, "broker", first)
+
+    def _dial(self, first: bytes) -> tuple[Address, _Socket] | None:
+        """The broker that a client's first command names, else any that takes connections."""
+        wanted: Sequence[Address] = random.sample(self._brokers, len(self._brokers))
+        with contextlib.suppress(ProtocolError):
+            (command,) = FrameDecoder(max_frame_bytes=1 << 32).feed(first)
+            if isinstance(command, commands.Connect) and command.proxy_to_broker_url:
+                wanted = parse_service_url(f"pulsar://{command.proxy_to_broker_url}")
+        for address in wanted:
+            if address not in self._isolated:
+                with contextlib.suppress(OSError):
+                    place = (address.host, address.port)
+                    return address, _Socket(socket.create_connection(place, _DIAL_S))
+        return None
+
+    def _pump(
+        self, source: _Socket, target: _Socket, towards: Towards, first: bytes | None = None
+    ) -> None:
         """Move frames one way. Each way frees the end that it reads from."""
         try:
-            for frame in source.frames():
+            for frame in chain([] if first is None else [first], source.frames()):
                 if not self._handle(frame, source, target, towards):
                     break
         except OSError:
@@ -231,7 +277,7 @@ class FaultProxy:
             source.shutdown()
             target.shutdown()
             with self._lock:
-                self._sockets.discard(source)
+                self._sockets.pop(source, None)
             source.close()
 
     def _handle(self, frame: bytes, source: _Socket, target: _Socket, towards: Towards) -> bool:

@@ -1,7 +1,8 @@
-"""What faults act on: one run's broker, proxy, driver and topics."""
+"""What faults act on: one run's broker or cluster, proxy, driver and topics."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -23,12 +24,21 @@ from eos.errors import EosError
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
-from eos.standalone import PulsarStandalone
+from eos.standalone import BrokerNode, PulsarCluster, PulsarStandalone
 from eos.transport.security import Security
 
 _POLL_S: Final = 0.05
 _START_S: Final = 15.0
 _ADMIN_TIMEOUT_S: Final = 60.0
+_OWNER_TIMEOUT_S: Final = 3.0
+_ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
+
+Pulsar = PulsarStandalone | PulsarCluster
+
+
+def start_pulsar(brokers: int) -> Pulsar:
+    """One broker that is all there is, or a cluster of several; the caller stops it."""
+    return PulsarStandalone().start() if brokers == 1 else PulsarCluster(brokers).start()
 
 
 def path_of(topic: str) -> str:
@@ -41,15 +51,17 @@ class FaultTarget:
     """Everything that can be broken in one run.
 
     ``topics`` are the exact names of the job's partitions; ``broker_back_at`` when the broker
-    was ready again after each of its deaths (``time.time()``).
+    was ready again after each of its deaths, ``struck_at`` when a part of a cluster was hit
+    (``time.time()``).
     """
 
-    broker: PulsarStandalone
+    broker: Pulsar
     proxy: FaultProxy
     supervisor: DriverSupervisor
     job: Job
     topics: list[str]
     broker_back_at: list[float] = field(default_factory=list)
+    struck_at: list[float] = field(default_factory=list)
 
     @property
     def admin(self) -> AdminClient:
@@ -61,8 +73,48 @@ class FaultTarget:
         """Whether the job keeps a commit log: a sink of eos does."""
         return Path(self.job.commit_log).exists()
 
+    @property
+    def cluster(self) -> PulsarCluster:
+        """The cluster, for faults that need one."""
+        assert isinstance(self.broker, PulsarCluster)
+        return self.broker
+
+    def broker_of(self, topic: str) -> PulsarStandalone | BrokerNode:
+        """The broker that serves ``topic``.
+
+        Raises:
+            EosError: nobody says which it is.
+        """
+        if isinstance(self.broker, PulsarStandalone):
+            return self.broker
+        return self.broker.owner(topic)
+
+    def await_new_owner(self, topic: str, old: BrokerNode, *, timeout_s: float = 60.0) -> str:
+        """Wait until another broker serves ``topic``; its name.
+
+        Raises:
+            TimeoutError: none does.
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(EosError):  # it is still sent to the old one
+                owner = self.cluster.owner(topic, timeout_s=_OWNER_TIMEOUT_S)
+                if owner is not old:
+                    return owner.name
+            time.sleep(_POLL_S)
+        raise TimeoutError(f"nobody takes {topic} over from {old.name}")
+
+    def coordinator_topic(self) -> str:
+        """Of the newest transaction's coordinator; who serves it, has the coordinator."""
+        txn = self.newest_txn()
+        return f"{_ASSIGN}-partition-{txn.most if txn else 0}"
+
+    def strike(self) -> None:
+        """Note that a part of the cluster is hit now: how long does the job need to get over it?"""
+        self.struck_at.append(time.time())
+
     def heal_broker(self) -> None:
-        """Start the broker again when it is dead; returns when it is ready."""
+        """Start what is dead of the broker, or the cluster, again; returns when it is ready."""
         if not self.broker.is_running():
             self.broker.restart()
             self.broker_back_at.append(time.time())

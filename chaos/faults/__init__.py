@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.faults import _broker as broker
+from chaos.faults import _cluster as cluster
 from chaos.faults import _executor as executor
 from chaos.faults import _log as log
 from chaos.faults import _moments as moments
@@ -39,11 +40,9 @@ FAULTS: Final[dict[str, Fault]] = {
         user,
         strangers,
         source,
+        cluster,
     )
     for fault in room.FAULTS
 }
 
-DRAWN: Final = [fault.name for fault in FAULTS.values() if fault.is_drawn]
-"""Those that random schedules are made of."""
-
-__all__ = ["DRAWN", "FAULTS", "Fault", "HitPart", "Proof"]
+__all__ = ["FAULTS", "Fault", "HitPart", "Proof"]

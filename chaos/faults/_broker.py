@@ -8,16 +8,14 @@ from typing import Final
 
 from chaos.cluster.target import FaultTarget, path_of
 from chaos.faults._fault import Fault, Proof
-
-_ASSIGN: Final = "persistent/pulsar/system/transaction_coordinator_assign-partition-0"
+from chaos.faults._kills import kill_broker
 
 
 @contextmanager
 def _broker_kill(target: FaultTarget) -> Iterator[Proof]:
-    pid = target.broker.pid
-    target.broker.kill()
+    killed = kill_broker(target)
     try:
-        yield Proof(f"pid {pid}")
+        yield Proof(killed)
     finally:
         target.heal_broker()
 
@@ -31,8 +29,9 @@ def _unload(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _coordinator_move(target: FaultTarget) -> Iterator[Proof]:
-    target.broker.admin("PUT", f"/v2/{_ASSIGN}/unload")
-    yield Proof(_ASSIGN)
+    topic = target.coordinator_topic()
+    target.broker.admin("PUT", f"{path_of(topic)}/unload")
+    yield Proof(topic)
 
 
 FAULTS: Final = (

@@ -22,6 +22,7 @@ HitPart = Literal[
     "executor",
     "network",
     "broker",
+    "cluster",
     "log",
     "rival",
     "topic",
@@ -64,6 +65,7 @@ class Fault:
         shapes: of the jobs that it can hit; empty: all.
         needs_input_topic: it hits the topic that the job reads.
         needs_own: only the harness's own workload has what it takes.
+        servers: whether it needs a cluster of several brokers, or one that is all there is.
     """
 
     name: str
@@ -78,11 +80,16 @@ class Fault:
     shapes: frozenset[QueryShape] = frozenset()
     needs_own: bool = False
     needs_input_topic: bool = False
+    servers: Literal["any", "one", "several"] = "any"
 
     @property
     def summary(self) -> str:
         """What it does, and what has to come of it where that is not to go on."""
         return self.text + (f"; the job has to end: {self.ends_with}" if self.ends_with else "")
+
+    def runs_on(self, brokers: int) -> bool:
+        """Whether it can happen to so many brokers."""
+        return self.servers in ("any", "one" if brokers == 1 else "several")
 
     @property
     def is_drawn(self) -> bool:

@@ -22,7 +22,18 @@ def kill_workers(target: FaultTarget) -> str:
 
 
 def kill_broker(target: FaultTarget) -> str:
-    """It stays dead until it is healed."""
-    pid = target.broker.pid
-    target.broker.kill()
+    """That of the topic's first partition. It stays dead until it is healed."""
+    return _kill_owner(target, target.topics[0])
+
+
+def kill_coordinator(target: FaultTarget) -> str:
+    """The broker that has the coordinator of the newest transaction, likewise."""
+    return _kill_owner(target, target.coordinator_topic())
+
+
+def _kill_owner(target: FaultTarget, topic: str) -> str:
+    broker = target.broker_of(topic)
+    pid = broker.pid
+    target.strike()
+    broker.kill()
     return f"pid {pid}"

@@ -13,7 +13,7 @@ import psutil
 from chaos.cluster.proxy import FrameAction
 from chaos.cluster.target import FaultTarget
 from chaos.faults._fault import Fault, HitPart, Proof, pids
-from chaos.faults._kills import kill_broker, kill_executor, kill_workers
+from chaos.faults._kills import kill_broker, kill_coordinator, kill_executor, kill_workers
 from eos.wire import commands
 from eos.wire.messages import WireMessage
 
@@ -122,13 +122,13 @@ FAULTS: Final = (
         "broker",
         "SIGKILL of the broker with END_TXN",
         commands.EndTxn,
-        kill_broker,
+        kill_coordinator,
     ),
     _at(
         "broker-kill-at-end-reply",
         "broker",
         "SIGKILL of the broker when it has ended a transaction, before its answer",
         commands.EndTxnResponse,
-        kill_broker,
+        kill_coordinator,
     ),
 )

@@ -25,6 +25,7 @@ from chaos.faults._fault import Act, Fault, Proof
 from chaos.faults._refusal import error_of_life
 from chaos.observers.readers import open_client
 from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
 from eos.steps import Step
 
 _TRIMMED_WITHIN_S: Final = 30.0
@@ -124,9 +125,11 @@ def _wiped(target: FaultTarget) -> Iterator[Proof]:
         if txn is None:
             yield Proof()
             return
-        target.broker.kill()
+        broker = target.broker
+        assert isinstance(broker, PulsarStandalone)
+        broker.kill()
         for entry in ("metadata", "bookkeeper"):
-            shutil.rmtree(target.broker.data_dir / entry)
+            shutil.rmtree(broker.data_dir / entry)
         target.heal_broker()
         target.create_topics()
         with PulsarClient(target.broker.service_url) as client:
@@ -178,5 +181,6 @@ FAULTS: Final = (
         ends_with="NewCluster",
         leaves=frozenset({AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.STUCK}),
         wipes_all=True,
+        servers="one",
     ),
 )

@@ -20,11 +20,13 @@ class Timing:
     Attributes:
         driver_restart_s: from a driver's new start to the next committed epoch.
         broker_restart_s: from the moment when a broker is ready again to the next committed epoch.
+        failover_s: from the moment when a part of a cluster was hit to the next committed epoch.
         reader_stall_s: for each epoch, from its COMMITTED record until a watching reader had it.
     """
 
     driver_restart_s: list[float] = field(default_factory=list)
     broker_restart_s: list[float] = field(default_factory=list)
+    failover_s: list[float] = field(default_factory=list)
     reader_stall_s: list[float] = field(default_factory=list)
 
 
@@ -44,6 +46,7 @@ def timing_of(history: RunHistory, target: FaultTarget) -> Timing:
     return Timing(
         driver_restart_s=until_next(target.supervisor.restarted_at),
         broker_restart_s=until_next(target.broker_back_at),
+        failover_s=until_next(target.struck_at),
         reader_stall_s=[
             max(0.0, at - view.committed[epoch].at)
             for epoch, at in complete.items()

@@ -38,6 +38,7 @@ class Percentiles:
 DURATIONS = {
     "driver_restart_s": "driver started again until the next epoch was committed",
     "broker_restart_s": "broker ready again until the next epoch was committed",
+    "failover_s": "part of a cluster hit until the next epoch was committed",
     "reader_stall_s": "epoch committed until a watching reader had all of it",
 }
 

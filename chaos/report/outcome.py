@@ -98,6 +98,7 @@ class ScheduleOutcome(_Kept):
     control_unknown: int
     driver_restart_s: list[float]
     broker_restart_s: list[float]
+    failover_s: list[float] = []
     reader_stall_s: list[float]
     samples: list[Sample] = []
     shrunk_to: list[int] | None = None
@@ -217,6 +218,7 @@ def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
         control_unknown=len(history.control.unknown) if history else 0,
         driver_restart_s=result.timing.driver_restart_s,
         broker_restart_s=result.timing.broker_restart_s,
+        failover_s=result.timing.failover_s,
         reader_stall_s=result.timing.reader_stall_s,
         samples=result.samples,
     )

@@ -19,6 +19,7 @@ from eos.errors import (
     ProtocolError,
     TopicNotFound,
     Unauthorized,
+    Unreachable,
     printable,
 )
 from eos.transport.address import Address
@@ -37,10 +38,13 @@ _BROKERS: Final = "/admin/v2/brokers"
 class Transport:
     """Asks the admin API at ``admin_url`` (``http://host:8080``), as the same principal.
 
-    **Where a token or password goes.** To the host of ``admin_url``; and, since brokers redirect to
-    whichever of them owns a topic, to hosts that ``service`` names or that the admin API lists as
-    its brokers (``/admin/v2/brokers``, which takes a superuser). A redirect to any other host is
-    refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
+    Of several hosts (``http://host:8080,other:8080``) the next one is asked when one can't be
+    reached, and when a question that changes nothing gets no answer in its share of the time.
+
+    **Where a token or password goes.** To the hosts of ``admin_url``; and, since brokers redirect
+    to whichever of them owns a topic, to hosts that ``service`` names or that the admin API lists
+    as its brokers (``/admin/v2/brokers``, which takes a superuser). A redirect to any other host
+    is refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
 
     Args:
         service: the addresses of the cluster's service URL, where they are known.
@@ -59,9 +63,9 @@ class Transport:
         timeout_s: float,
         service: Sequence[Address] = (),
     ) -> None:
-        self._origin, self._path = parse_admin_url(admin_url)
+        self._origins, self._path = parse_admin_url(admin_url)
         exposes = security.exposes
-        if exposes and not self._origin.tls and any(address.tls for address in service):
+        if exposes and not self._origins[0].tls and any(address.tls for address in service):
             raise ConfigurationError(
                 f"admin_url is http://, and the service URL is for TLS: the {exposes} would go "
                 "over the network in the clear.",
@@ -70,7 +74,8 @@ class Transport:
         self._security = security
         self._exposes = exposes
         self._timeout_s = timeout_s
-        self._trusted = {self._origin.host, *(address.host.lower() for address in service)}
+        named = {origin.host for origin in self._origins}
+        self._trusted = named | {address.host.lower() for address in service}
 
     def ask(
         self, method: str, path: str, body: object = None, *, also: int = http.HTTPStatus.OK
@@ -89,14 +94,17 @@ class Transport:
         """
         data = None if body is None else json.dumps(body).encode()
         deadline = time.monotonic() + self._timeout_s
-        origin, path_there = self._origin, self._path + path
-        for _ in range(MAX_REDIRECTS + 1):
-            answer = self._perform(origin, deadline, method, path_there, data)
-            if answer.status not in _REDIRECTS or answer.location is None:
-                break
+        path_there = self._path + path
+        origin, answer = self._first_answer(deadline, method, path_there, data)
+        redirects = 0
+        while answer.status in _REDIRECTS and answer.location is not None:
+            redirects += 1
+            if redirects > MAX_REDIRECTS:
+                raise ConnectionLost(
+                    f"The admin API redirects {path} more than {MAX_REDIRECTS} times."
+                )
             origin, path_there = self._follow(origin, path_there, answer.location, deadline)
-        else:
-            raise ConnectionLost(f"The admin API redirects {path} more than {MAX_REDIRECTS} times.")
+            answer = self._perform(origin, deadline, method, path_there, data)
         if answer.status not in (*_DONE, also):
             raise _refusal(path, answer)
         return answer
@@ -115,6 +123,26 @@ class Transport:
             return json.loads(answer.body, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise ProtocolError(f"The admin API's answer to {path} is not JSON.") from None
+
+    def _first_answer(
+        self, deadline: float, method: str, path: str, body: bytes | None = None
+    ) -> tuple[Origin, Response]:
+        """Of the named hosts, that of the first one that gives any."""
+        origins = self._origins
+        for number, origin in enumerate(origins):
+            left = len(origins) - number
+            share_s = (deadline - time.monotonic()) / left
+            try:
+                answer = self._perform(origin, time.monotonic() + share_s, method, path, body)
+            except ConnectionLost as error:
+                may_be_done = method != "GET" and not isinstance(error, Unreachable)
+                if may_be_done or left == 1:
+                    raise
+                continue
+            # The next question goes to it first: a dead one need not be waited for each time.
+            self._origins = (*origins[number:], *origins[:number])
+            return origin, answer
+        raise AssertionError("an admin URL names a host")
 
     def _perform(
         self, origin: Origin, deadline: float, method: str, path: str, body: bytes | None = None
@@ -161,9 +189,9 @@ class Transport:
         return target, there
 
     def _trust_brokers(self, deadline: float) -> None:
-        """Ask the host that the user named for its brokers. It may refuse to say."""
+        """Ask a host that the user named for its brokers. It may refuse to say."""
         try:
-            answer = self._perform(self._origin, deadline, "GET", self._path + _BROKERS)
+            _, answer = self._first_answer(deadline, "GET", self._path + _BROKERS)
             brokers = json.loads(answer.body) if answer.status == 200 else []
             named = {Origin.parse(f"http://{broker}").host for broker in brokers}
         except (EosError, ValueError, TypeError, RecursionError):

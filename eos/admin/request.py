@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlsplit
 
 from eos.errors import ConfigurationError
 from eos.transport.http import HttpService, Origin, Request
@@ -11,11 +10,11 @@ from eos.transport.http import HttpService, Origin, Request
 ADMIN_API: Final = HttpService(
     "The admin API", "admin_url", "Check that the broker runs and that the admin URL is right."
 )
-_ALLOWED: Final = "admin_url must be http://host:port or https://host:port"
+_ALLOWED: Final = "admin_url must be http://host:port[,host:port] or https://host:port[,host:port]"
 
 
-def parse_admin_url(url: str) -> tuple[Origin, str]:
-    """Origin and path (mostly empty) of an admin URL.
+def parse_admin_url(url: str) -> tuple[tuple[Origin, ...], str]:
+    """Origins and path (mostly empty) of an admin URL, ``http://host:port[,host:port...][/path]``.
 
     Raises:
         ConfigurationError: it is not http(s), or carries a user, a password, a query or a
@@ -25,10 +24,13 @@ def parse_admin_url(url: str) -> tuple[Origin, str]:
         raise ConfigurationError(f"{_ALLOWED}, without credentials.")
     if "?" in url or "#" in url:
         raise ConfigurationError(f"{_ALLOWED}, without a query: a token has its own option.")
+    scheme, _, rest = url.partition("://")
+    hosts, slash, path = rest.partition("/")
     try:
-        return Origin.parse(url), urlsplit(url).path.rstrip("/")
+        origins = tuple(Origin.parse(f"{scheme}://{host.strip()}") for host in hosts.split(","))
     except ValueError:  # its text may repeat the URL
         raise ConfigurationError(f"{_ALLOWED}.") from None
+    return origins, f"{slash}{path}".rstrip("/")
 
 
 def admin_request(

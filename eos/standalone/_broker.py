@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,20 +12,16 @@ from typing import Any, Final, Protocol, Self
 from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
+from eos.standalone._log_tail import relevant_tail
 from eos.standalone._readiness import Probe
 from eos.transport.security import Security
 
 _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
-_INSTALL_HINT: Final = (
-    "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
-    "(with: pip install 'eos-pulsar[test]')."
-)
-_RELEVANT: Final = re.compile(r"ERROR|Exception|Caused by|Error:|FATAL")
 
 
 class _Engine(Protocol):
-    """What runs the broker: ``jvm.Jvm`` or ``container.Container``."""
+    """What runs the broker: a ``StandaloneJvm`` or a ``Container``."""
 
     data_dir: Path
 
@@ -221,7 +216,7 @@ class PulsarStandalone:
             engine.start(self._settings, ports)
             probe.wait(time.monotonic() + self._ready_timeout_s, check_alive)
         except (ConfigurationError, BrokerNotReady) as error:
-            error.add_note(f"The broker's last relevant lines:\n{_relevant_tail(engine.log())}")
+            error.add_note(f"The broker's last relevant lines:\n{relevant_tail(engine.log())}")
             self.stop()
             raise
         except BaseException:
@@ -252,22 +247,9 @@ def runs_in_docker() -> bool:
 
 def _choose_engine(data_dir: Path | None, options: Sequence[str]) -> _Engine:
     from eos.standalone import _container as container
+    from eos.standalone import _standalone_jvm as standalone_jvm
     from eos.standalone import jvm
 
     if runs_in_docker():
         return container.Container(data_dir, options)
-    java = jvm.find_java()
-    if java is None:
-        raise ConfigurationError(
-            "Nothing here can run Pulsar: no Docker engine is used and no Java 17 or newer is on "
-            "JAVA_HOME or PATH.",
-            hint=_INSTALL_HINT,
-        )
-    return jvm.Jvm(java, data_dir, options)
-
-
-def _relevant_tail(log: str, count: int = 15) -> str:
-    """The last lines that say what went wrong, or the last lines when none does."""
-    lines = log.splitlines()
-    relevant = [line for line in lines if _RELEVANT.search(line)] or lines
-    return "\n".join(line[:300] for line in relevant[-count:])
+    return standalone_jvm.StandaloneJvm(jvm.need_java(), data_dir, options)

@@ -17,6 +17,53 @@ _HTTP_TIMEOUT_S = 5.0
 _ASSIGN = "pulsar/system/transaction_coordinator_assign"
 
 
+def await_ready(
+    missing: Callable[[], str | None],
+    first: str,
+    deadline_s: float,
+    check_alive: Callable[[], None],
+) -> None:
+    """Return when nothing is missing.
+
+    Args:
+        missing: what still is, or None; an error means that it is the same as before.
+        first: what is missing at the beginning.
+        deadline_s: on the clock of ``time.monotonic``.
+        check_alive: raises when the process is gone and waiting is in vain.
+
+    Raises:
+        BrokerNotReady: the deadline passed; says what was still missing.
+    """
+    last = first
+    while True:
+        check_alive()
+        try:
+            step = missing()
+        except (OSError, EosError) as error:
+            step = f"{last} ({error})" if last == first else last
+        if step is None:
+            return
+        last = step.split(" (")[0]
+        if time.monotonic() > deadline_s:
+            raise BrokerNotReady(f"The broker did not get ready in time: waiting for {step}.")
+        time.sleep(_POLL_S)
+
+
+@dataclass(frozen=True)
+class PortProbe:
+    """Asks whether somebody listens."""
+
+    host: str
+    port: int
+
+    def wait(self, deadline_s: float, check_alive: Callable[[], None]) -> None:
+        """Return when somebody does; see ``await_ready``."""
+        await_ready(self._missing, f"port {self.port}", deadline_s, check_alive)
+
+    def _missing(self) -> None:
+        socket.create_connection((self.host, self.port), _HTTP_TIMEOUT_S).close()
+
+
 @dataclass(frozen=True)
 class Probe:
     """Asks one broker over its admin port, where as yet any status may come."""
@@ -28,28 +75,8 @@ class Probe:
     transactions: bool
 
     def wait(self, deadline_s: float, check_alive: Callable[[], None]) -> None:
-        """Return when everything answers.
-
-        Args:
-            deadline_s: on the clock of ``time.monotonic``.
-            check_alive: raises when the broker's process is gone and waiting is in vain.
-
-        Raises:
-            BrokerNotReady: the deadline passed; says what was still missing.
-        """
-        missing = "its health check"
-        while True:
-            check_alive()
-            try:
-                step = self._missing()
-            except (OSError, EosError) as error:
-                step = f"{missing} ({error})" if missing == "its health check" else missing
-            if step is None:
-                return
-            missing = step.split(" (")[0]
-            if time.monotonic() > deadline_s:
-                raise BrokerNotReady(f"The broker did not get ready in time: waiting for {step}.")
-            time.sleep(_POLL_S)
+        """Return when everything answers; see ``await_ready``."""
+        await_ready(self._missing, "its health check", deadline_s, check_alive)
 
     def _missing(self) -> str | None:
         status = self._ask("/admin/v2/brokers/health").status
@@ -74,8 +101,11 @@ class Probe:
             found = self._ask(f"/admin/v2/persistent/{_ASSIGN}/partitions")
             if found.status != 200 or not json.loads(found.body)["partitions"]:
                 return "the transaction coordinator"
-            if self._ask(f"/lookup/v2/topic/persistent/{_ASSIGN}-partition-0").status != 200:
-                return "the transaction coordinator's topic"
+            for number in range(json.loads(found.body)["partitions"]):
+                topic = f"persistent/{_ASSIGN}-partition-{number}"
+                # A redirect says that another broker has it.
+                if self._ask(f"/lookup/v2/topic/{topic}").status not in (200, 307):
+                    return "the transaction coordinator's topic"
         return None
 
     def _ask(self, path: str) -> Response:

@@ -12,6 +12,7 @@ from typing import Final
 from eos.errors import ConfigurationError
 
 HOST: Final = "127.0.0.1"
+CLUSTER: Final = "eos"
 
 # Below the range that systems give to outgoing connections: a client that keeps reconnecting to
 # a dead broker's port in that range may one day be given this very port, connect to itself, and
@@ -44,17 +45,22 @@ _LOG4J2: Final = """\
 _MAX_MESSAGE_SIZE: Final = 5 << 20
 _HEADERS: Final = 10 << 10
 
-BASE: Final[Mapping[str, str]] = {
+
+def _copies(count: int) -> dict[str, str]:
+    """Of each entry."""
+    return {
+        "managedLedgerDefaultEnsembleSize": str(count),
+        "managedLedgerDefaultWriteQuorum": str(count),
+        "managedLedgerDefaultAckQuorum": str(count),
+    }
+
+
+_BROKER: Final[Mapping[str, str]] = {
     "clusterName": "standalone",
     "systemTopicEnabled": "true",
     "topicLevelPoliciesEnabled": "true",
-    "loadBalancerEnabled": "false",
     "webSocketServiceEnabled": "false",
     "brokerShutdownTimeoutMs": "2000",
-    # One bookie, so one copy.
-    "managedLedgerDefaultEnsembleSize": "1",
-    "managedLedgerDefaultWriteQuorum": "1",
-    "managedLedgerDefaultAckQuorum": "1",
     # Few threads and small caches: the broker shares the machine with Spark and the tests.
     "numIOThreads": "2",
     "numOrderedExecutorThreads": "2",
@@ -66,12 +72,14 @@ BASE: Final[Mapping[str, str]] = {
     "bookkeeperClientNumWorkerThreads": "2",
     "bookkeeperClientNumIoThreads": "2",
     "managedLedgerCacheSizeMB": "128",
-    # The bookie reads the same file. Unless ephemeral ports are allowed, it ignores its port.
+    # What nobody has subscribed to stays: else a topic is deleted a minute after its last producer.
+    "brokerDeleteInactiveTopicsEnabled": "false",
+}
+_BOOKIE: Final[Mapping[str, str]] = {
+    # Unless ephemeral ports are allowed, a standalone's bookie ignores its port.
     "allowEphemeralPorts": "true",
     "allowLoopback": "true",
     "listeningInterface": "lo0" if sys.platform == "darwin" else "lo",
-    # What nobody has subscribed to stays: else a topic is deleted a minute after its last producer.
-    "brokerDeleteInactiveTopicsEnabled": "false",
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "dbStorage_writeCacheMaxSizeMb": "64",
     "dbStorage_readAheadCacheMaxSizeMb": "32",
@@ -83,13 +91,79 @@ BASE: Final[Mapping[str, str]] = {
     "numHighPriorityWorkerThreads": "1",
     "journalPreAllocSizeMB": "4",
     "journalMaxGroupWaitMSec": "1",
-    # What was acknowledged is on the disk: a test that kills the broker may rely on it.
+    # What was acknowledged is on the disk: a test that kills a process may rely on it.
     "journalWriteData": "true",
     "journalSyncData": "true",
     # A nearly full disk of a development machine must not make the bookie read-only.
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.99",
 }
+_STANDALONE: Final[Mapping[str, str]] = {
+    **_BROKER,
+    **_BOOKIE,
+    **_copies(1),
+    "loadBalancerEnabled": "false",
+}
+_SESSION_MS: Final = 10_000
+"""After so long without a word the metadata store takes a server for dead, and what it owned moves.
+Pulsar's default is 30 s; with it most of a test would be waiting."""
+
+
+def metadata_store(port: int, folder: Path) -> dict[str, str]:
+    """Of a ZooKeeper."""
+    return {
+        "dataDir": str(folder / "zookeeper"),
+        "clientPort": str(port),
+        "clientPortAddress": HOST,
+        "tickTime": "1000",
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        "preAllocSize": "1024",  # KiB: else each snapshot begins a file of 64 MiB
+    }
+
+
+def metadata_url(port: int) -> str:
+    """How brokers name the ZooKeeper at ``port``."""
+    return f"zk:{HOST}:{port}"
+
+
+def bookie(number: int, port: int, metadata_port: int, folder: Path) -> dict[str, str]:
+    """Of one bookie of a cluster. It has a name: its port may be another one after a restart."""
+    return {
+        **_BOOKIE,
+        "bookieId": f"bookie-{number}",
+        "bookiePort": str(port),
+        "advertisedAddress": HOST,
+        "metadataServiceUri": f"metadata-store:{metadata_url(metadata_port)}",
+        "zkTimeout": str(_SESSION_MS),
+        "journalDirectories": str(folder / "journal"),
+        "ledgerDirectories": str(folder / "ledgers"),
+        "nettyMaxFrameSizeBytes": _bookie_frame({}),
+        "httpServerEnabled": "false",
+        "autoRecoveryDaemonEnabled": "false",
+    }
+
+
+def cluster_broker(
+    config: Mapping[str, str], *, bookies: int, metadata_port: int
+) -> dict[str, str]:
+    """Of one broker of a cluster: ours, then the user's over them, with a port for each listener.
+
+    Raises:
+        ConfigurationError: as ``complete``.
+    """
+    values = {
+        **_BROKER,
+        **_copies(min(bookies, 2)),
+        "clusterName": CLUSTER,
+        "loadBalancerEnabled": "true",
+        # There is no network card on the loopback that would say how fast it is.
+        "loadBalancerOverrideBrokerNicSpeedGbps": "10",
+        "metadataStoreUrl": metadata_url(metadata_port),
+        "configurationMetadataStoreUrl": metadata_url(metadata_port),
+        "metadataStoreSessionTimeoutMillis": str(_SESSION_MS),
+    }
+    return _with_ports({**values, **_listeners(transactions=True), **config})
 
 
 def complete(config: Mapping[str, str], *, transactions: bool, token: str | None) -> dict[str, str]:
@@ -100,14 +174,7 @@ def complete(config: Mapping[str, str], *, transactions: bool, token: str | None
     Raises:
         ConfigurationError: a port is not a number, or no free one was found.
     """
-    settings = {
-        **BASE,
-        "transactionCoordinatorEnabled": "true" if transactions else "false",
-        "advertisedAddress": HOST,
-        "bindAddress": HOST,
-        "brokerServicePort": "0",
-        "webServicePort": "0",
-    }
+    settings = {**_STANDALONE, **_listeners(transactions=transactions)}
     if token is not None:
         settings["brokerClientAuthenticationPlugin"] = (
             "org.apache.pulsar.client.impl.auth.AuthenticationToken"
@@ -115,6 +182,21 @@ def complete(config: Mapping[str, str], *, transactions: bool, token: str | None
         settings["brokerClientAuthenticationParameters"] = f"token:{token}"
     settings.update(config)
     settings.setdefault("nettyMaxFrameSizeBytes", _bookie_frame(settings))
+    return _with_ports(settings)
+
+
+def _listeners(*, transactions: bool) -> dict[str, str]:
+    return {
+        "transactionCoordinatorEnabled": "true" if transactions else "false",
+        "advertisedAddress": HOST,
+        "bindAddress": HOST,
+        "brokerServicePort": "0",
+        "webServicePort": "0",
+    }
+
+
+def _with_ports(settings: dict[str, str]) -> dict[str, str]:
+    """A number in the place of each 0 that stands for a port."""
     taken: set[int] = set()
     for name in (
         "brokerServicePort",
@@ -144,8 +226,8 @@ def _bookie_frame(settings: Mapping[str, str]) -> str:
     return str((int(largest) if largest.isdecimal() else _MAX_MESSAGE_SIZE) + _HEADERS)
 
 
-def broker_conf(settings: Mapping[str, str]) -> str:
-    """``settings`` in the form of broker.conf.
+def properties(settings: Mapping[str, str]) -> str:
+    """``settings`` in the form of broker.conf and its like.
 
     Raises:
         ConfigurationError: a name or a value would not stay on its line.

@@ -7,11 +7,14 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final, Never
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Never
 
 import typer
 
 from eos.errors import ConfigurationError, EosError
+
+if TYPE_CHECKING:
+    from eos.standalone import PulsarCluster
 
 _POLL_S: Final = 0.2
 _EXIT_FAILED: Final = 1
@@ -59,12 +62,19 @@ def start(
     admin_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the admin REST API; 0 picks a free one.")
     ] = 8080,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            min=1, help="From 2 on: a cluster. The other brokers' ports follow the first one's."
+        ),
+    ] = 1,
+    bookies: Annotated[int, typer.Option(min=1, help="Of a cluster.")] = 2,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of broker.conf; repeatable."),
     ] = None,
 ) -> None:
-    """Run a broker with transactions in the foreground, until Ctrl-C or SIGTERM.
+    """Run a broker, or a cluster, with transactions in the foreground, until Ctrl-C or SIGTERM.
 
     Prints the service URL, the admin URL and the data folder when it is ready. What was written is
     there again at the next start: a commit log or a checkpoint that outlives its broker's data
@@ -76,12 +86,14 @@ def start(
 
         eos-broker start --data ./pulsar-data --port 0 --admin-port 0
 
+        eos-broker start --brokers 2 --bookies 3 --temporary
+
         eos-broker start --set maxMessageSize=1048576 --set brokerDeduplicationEnabled=true
 
     Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
     something is not installed.
     """
-    config = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
+    config = {}
     for setting in set_ or []:
         name, equals, value = setting.partition("=")
         if not (name and equals):
@@ -92,7 +104,17 @@ def start(
     if temporary and data is not None:
         raise typer.BadParameter("Give --data or --temporary, not both.")
     try:
-        _run(None if temporary else data or default_data_dir(), config)
+        if brokers > 1:
+            folder = None if temporary else data or default_data_dir("cluster")
+            from eos.standalone import PulsarCluster
+
+            cluster = PulsarCluster(
+                brokers, bookies, folder, config, port=port, admin_port=admin_port
+            )
+            _run_cluster(cluster, folder)
+        else:
+            listeners = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
+            _run(None if temporary else data or default_data_dir(), listeners | config)
     except _StopRequested:
         typer.echo("Stopped.")
     except EosError as error:
@@ -120,10 +142,10 @@ def fetch() -> None:
         _fail(error)
 
 
-def default_data_dir() -> Path:
+def default_data_dir(of: Literal["broker", "cluster"] = "broker") -> Path:
     """``XDG_DATA_HOME/eos/broker``, else ``~/.local/share/eos/broker``."""
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / "broker"
+    return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / of
 
 
 def _run(data: Path | None, config: dict[str, str]) -> None:
@@ -138,6 +160,25 @@ def _run(data: Path | None, config: dict[str, str]) -> None:
             time.sleep(_POLL_S)
         typer.echo("The broker died. The end of its log:", err=True)
         typer.echo("\n".join(broker.log().splitlines()[-15:]), err=True)
+    raise typer.Exit(_EXIT_FAILED)
+
+
+def _run_cluster(cluster: PulsarCluster, data: Path | None) -> None:
+    with cluster:
+        typer.echo(f"service URL: {cluster.service_url}")
+        typer.echo(f"admin URL:   {cluster.admin_url}")
+        for node in cluster.nodes:
+            typer.echo(f"{node.name + ':':<16} process {node.pid}, {node.data_dir}")
+        typer.echo("data:        " + (f"{data} (kept)" if data else "temporary"))
+        typer.echo("Ready. Ctrl-C stops it; a server that you kill is not started again.")
+        told: set[str] = set()
+        while alive := [node for node in cluster.nodes if node.is_running()]:
+            for name in (
+                {node.name for node in cluster.nodes} - {node.name for node in alive} - told
+            ):
+                told.add(name)
+                typer.echo(f"{name} died.", err=True)
+            time.sleep(_POLL_S)
     raise typer.Exit(_EXIT_FAILED)
 
 

@@ -1,4 +1,4 @@
-"""A broker as a JVM on this machine, from jars that Maven resolved."""
+"""A server of Pulsar's as a JVM on this machine, from jars that Maven resolved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from eos.standalone import maven
 
 _MIN_JAVA: Final = 17
 _SUPERVISOR_END_S: Final = 10.0
-_MAIN: Final = "org.apache.pulsar.PulsarStandaloneStarter"
+_INSTALL_HINT: Final = (
+    "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
+    "(with: pip install 'eos-pulsar[test]')."
+)
 # As small as a bookie and a broker in one process still run well with. The simple collector and
 # the quick compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
 # the broker warm up wants "-XX:TieredStopAtLevel=4" back.
@@ -78,18 +81,38 @@ def find_java() -> str | None:
     return java if found and int(found[1]) >= _MIN_JAVA else None
 
 
+def need_java() -> str:
+    """The same.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    java = find_java()
+    if java is None:
+        raise ConfigurationError(
+            "Nothing here can run Pulsar: no Docker engine is used and no Java 17 or newer is on "
+            "JAVA_HOME or PATH.",
+            hint=_INSTALL_HINT,
+        )
+    return java
+
+
 class Jvm:
-    """The broker's process and its data folder; a supervisor process owns both.
+    """A process and its data folder; a supervisor process owns both.
 
     Args:
         java: path of the ``java`` to run.
-        data_dir: kept at the end; None: a temporary folder that goes with the broker.
+        data_dir: kept at the end; None: a temporary folder that goes with the process.
         options: of the JVM, after our own: the last of two that contradict wins.
+        role: what it is, for errors and for the name of its log.
     """
 
-    def __init__(self, java: str, data_dir: Path | None, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, java: str, data_dir: Path | None, options: Sequence[str] = (), role: str = "broker"
+    ) -> None:
         self._java = java
         self._options = (*OPTIONS, *options)
+        self._role = role
         self._jars = maven.pulsar_jars()
         self._is_temporary = data_dir is None
         self._lock = threading.Lock()
@@ -106,7 +129,7 @@ class Jvm:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # Out of the terminal's group: Ctrl-C is for the owner, who stops the broker.
+            # Out of the terminal's group: Ctrl-C is for the owner, who stops the process.
             start_new_session=True,
         )
         try:
@@ -115,32 +138,36 @@ class Jvm:
             self._end_supervisor()
             raise
 
-    def start(self, values: Mapping[str, str], ports: list[int]) -> None:
-        """Start the broker's JVM with the settings ``values``; it is not ready yet."""
-        del ports  # Ours are the machine's own.
+    @property
+    def conf(self) -> Path:
+        """Where ``run`` writes the settings."""
+        return self.data_dir / f"{self._role}.conf"
+
+    def run(self, main: str, args: Sequence[str], values: Mapping[str, str]) -> None:
+        """Start the class ``main``; it is not ready yet.
+
+        Args:
+            args: of the program; ``conf`` is the path of its settings.
+            values: the settings.
+        """
         folder = self.data_dir
-        names = ("broker.conf", "log4j2.xml", "broker.log", "jvm.out")
-        conf, log4j2, log, output = (folder / name for name in names)
-        for file in (conf, log4j2, log, output):
+        log4j2, output = folder / "log4j2.xml", folder / "jvm.out"
+        for file in (self.conf, log4j2, self._log, output):
             file.touch(mode=0o600)  # May hold a token,
             file.chmod(0o600)  # and may be there already.
-        conf.write_text(settings.broker_conf(values))
-        log4j2.write_text(settings.log4j2(log))
+        self.conf.write_text(settings.properties(values))
+        log4j2.write_text(settings.log4j2(self._log))
         scratch = folder / "tmp"  # Native libraries are unpacked there; a kill leaves them.
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
-        self._log_start_bytes = self._log_size()
+        self._log_start_bytes = self._log.stat().st_size
         argv = [self._java, *self._options, *_PROPERTIES, f"-Dlog4j2.configurationFile={log4j2}"]
         if archive := class_archive.find(self._java, self._jars):
             argv.append(f"-XX:SharedArchiveFile={archive}")
         argv += [f"-Djava.io.tmpdir={scratch}"]
         for package in _OPENS:
             argv += ["--add-opens", f"{package}=ALL-UNNAMED"]
-        argv += ["-cp", str(self._jars[0].parent / "*"), _MAIN, "--config", str(conf)]
-        argv += ["--no-functions-worker", "--no-stream-storage"]
-        argv += ["--metadata-dir", str(folder / "metadata")]
-        argv += ["--bookkeeper-dir", str(folder / "bookkeeper")]
-        argv += ["--bookkeeper-port", str(settings.free_port(set()))]
+        argv += ["-cp", str(self._jars[0].parent / "*"), main, *args]
         request = {"do": "run", "argv": argv, "cwd": str(folder), "output": str(output)}
         self.pid = self._request(request)["pid"]
 
@@ -184,19 +211,22 @@ class Jvm:
             self._supervisor.stdout.close()
 
     def log(self) -> str:
-        """What the broker logged since its last start, and what the JVM said beside the log."""
+        """What it logged since its last start, and what the JVM said beside the log."""
         text = ""
-        for name, start_bytes in (("jvm.out", 0), ("broker.log", self._log_start_bytes)):
-            path = self.data_dir / name
+        for path, start_bytes in (
+            (self.data_dir / "jvm.out", 0),
+            (self._log, self._log_start_bytes),
+        ):
             if path.exists():
                 text += path.read_bytes()[start_bytes:].decode(errors="replace")
         if self._supervisor.poll() is not None:
-            text += "The process that looks after the broker was killed, and the broker with it.\n"
+            text += f"The process that looks after the {self._role} was killed, "
+            text += f"and the {self._role} with it.\n"
         return text
 
-    def _log_size(self) -> int:
-        log = self.data_dir / "broker.log"
-        return log.stat().st_size if log.exists() else 0
+    @property
+    def _log(self) -> Path:
+        return self.data_dir / f"{self._role}.log"
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -205,15 +235,15 @@ class Jvm:
                 self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
                 self._supervisor.stdin.flush()
             except (OSError, ValueError) as error:
-                raise BrokerNotReady("The broker's supervisor process is gone.") from error
+                raise BrokerNotReady(f"The {self._role}'s supervisor process is gone.") from error
             return self._reply()
 
     def _reply(self) -> dict[str, Any]:
         assert self._supervisor.stdout is not None
         line = self._supervisor.stdout.readline()
         if not line:
-            raise BrokerNotReady("The broker's supervisor process is gone.")
+            raise BrokerNotReady(f"The {self._role}'s supervisor process is gone.")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            raise ConfigurationError(f"The broker's JVM could not be run: {reply['error']}.")
+            raise ConfigurationError(f"The {self._role}'s JVM could not be run: {reply['error']}.")
         return reply

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from eos.errors import ConfigurationError, ConnectionLost
+from eos.errors import ConfigurationError, Unreachable
 from eos.transport.address import Address
 
 
@@ -64,13 +64,13 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
         deadline: by ``time.monotonic``, for all of it. (Nobody can interrupt the resolver.)
 
     Raises:
-        ConnectionLost: no connection by the deadline.
+        Unreachable: no connection by the deadline.
         ConfigurationError: the peer's certificate can't be verified.
     """
     try:
         sock = _connect(target, deadline)
     except (OSError, UnicodeError) as error:  # a host name that can't be one is a UnicodeError
-        raise ConnectionLost(
+        raise Unreachable(
             f"Can't connect to {target.name}: {error}.", hint=_ADVICE[target.option].check
         ) from error
     try:
@@ -84,7 +84,7 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
         raise _unverified(target, error) from error
     except (OSError, ValueError) as error:  # a host name that TLS can't take is a ValueError
         sock.close()
-        raise ConnectionLost(
+        raise Unreachable(
             f"Can't speak TLS to {target.name}: {error}.",
             hint=f"Check that it runs, and its port: {_ADVICE[target.option].ports}",
         ) from error

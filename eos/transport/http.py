@@ -91,7 +91,8 @@ def perform(
     """Ask once, straight (whatever proxy the environment names); redirects are the caller's.
 
     Raises:
-        ConnectionLost: no whole answer by ``deadline`` (``time.monotonic``).
+        Unreachable: no connection by ``deadline`` (``time.monotonic``); nothing was asked.
+        ConnectionLost: no whole answer by then.
         ConfigurationError: the certificate can't be verified.
         ProtocolError: it is no HTTP, or longer than ``MAX_ANSWER_BYTES``.
     """

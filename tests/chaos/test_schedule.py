@@ -11,13 +11,13 @@ import pytest
 
 from chaos._record_text import id_in, text_of
 from chaos._records import java_hash, records_of, release
-from chaos.faults import DRAWN, FAULTS
+from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS
 from chaos.job import Job
-from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw
+from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw, drawn
 from eos.wire.batch import partitions_for_keys
 
-NAMES = DRAWN
+NAMES = drawn()
 TOPIC = "persistent://public/default/t"
 
 

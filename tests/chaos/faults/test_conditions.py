@@ -16,16 +16,16 @@ from chaos._options import for_workload, parse_faults
 from chaos._run import Result, ScheduleRun
 from chaos.checker.history import Record
 from chaos.cluster.driver_log import DriverLog
-from chaos.faults import DRAWN, FAULTS
+from chaos.faults import FAULTS
 from chaos.faults.conditions import CONDITIONS, operators
 from chaos.job import Job
-from chaos.planning import clash, draw, fits, only, shape_of
+from chaos.planning import clash, draw, drawn, fits, only, shape_of
 from chaos.report.outcome import outcome_of
 from chaos.workloads import OWN
 from eos.ids import TopicName
 from tests.transport.scripted import wait_until
 
-ALL = [*DRAWN, *CONDITIONS]
+ALL = [*drawn(), *CONDITIONS]
 
 
 def test_names_of_faults_and_conditions_are_different():
@@ -60,7 +60,7 @@ def test_the_command_that_repeats_a_schedule_names_what_always_held():
 
 def test_conditions_change_nothing_of_a_schedule_whose_faults_all_fit():
     seed = next(n for n in range(300) if draw(n, ALL).conditions == ("forgotten-stages",))
-    with_one, without = draw(seed, ALL), draw(seed, DRAWN)
+    with_one, without = draw(seed, ALL), draw(seed, drawn())
     assert with_one.rows == without.rows
     assert not without.conditions
 

@@ -11,19 +11,18 @@ from chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
 from chaos._run import Result
 from chaos.checker.anomalies import Anomaly, AnomalyKind
 from chaos.checker.history import Operation
-from chaos.faults import DRAWN
 from chaos.faults.conditions import CONDITIONS
 from chaos.faults.nemesis import Happened
 from chaos.observers.resources import Sample, grown, growth
 from chaos.observers.timing import Timing
-from chaos.planning import draw
+from chaos.planning import draw, drawn
 from chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
 from chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from chaos.report.page import write_page
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small
 
-DEFAULT = [*DRAWN, *CONDITIONS]
+DEFAULT = [*drawn(), *CONDITIONS]
 WORKLOAD = "chaos.workloads:stream"
 
 
@@ -53,7 +52,7 @@ GOOD = kept(result())
 BAD = kept(result(2, anomalies=[Anomaly(AnomalyKind.LOST_WRITE, 7, ("record <1/2> is gone",))]))
 BROKEN = kept(result(3, failure="TimeoutError: epoch 3", history=None))
 ALL = [GOOD, BAD, BROKEN]
-NAMES = DRAWN
+NAMES = drawn()
 
 
 @pytest.mark.parametrize("outcome", ALL, ids=["good", "bad", "broken off"])

@@ -1,0 +1,241 @@
+"""``PulsarCluster``: several brokers and bookies, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from eos.admin import Transport
+from eos.errors import BrokerNotReady, ConfigurationError
+from eos.standalone import _settings as settings
+from eos.standalone._node import (
+    BrokerNode,
+    ClusterNode,
+    bookie_node,
+    metadata_store_node,
+)
+from eos.standalone._setup import set_up
+from eos.standalone.jvm import need_java
+from eos.transport.security import Security
+
+_ADMIN_TIMEOUT_S: Final = 60.0
+
+
+class PulsarCluster:
+    """A Pulsar cluster on free ports of this machine: to kill a part of it, and see what follows.
+
+    A metadata store (ZooKeeper), ``bookies`` and ``brokers`` are JVMs of their own, from the jars
+    that Maven resolves once. Each entry is on two bookies, where there are two: with two, nothing
+    can be written while one of them is dead; with three, one may die. A server that dies is missed
+    after 10 s (Pulsar's default is 30 s), then its topics and coordinators move. A context manager;
+    nothing is left behind, also when this process is killed.
+
+    Args:
+        brokers, bookies: how many.
+        data_dir: where the data is; kept at the end and usable again. None: temporary.
+        config: settings of broker.conf, over our own, for all brokers.
+        port, admin_port: of the first broker, the others follow; 0: free ones.
+        ready_timeout_s: how long each server may take to start.
+
+    Attributes:
+        brokers, bookies, metadata_store: the servers, once it is started.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 2,
+        bookies: int = 2,
+        data_dir: str | os.PathLike[str] | None = None,
+        config: Mapping[str, str] | None = None,
+        *,
+        port: int = 0,
+        admin_port: int = 0,
+        ready_timeout_s: float = 90.0,
+    ) -> None:
+        if brokers < 1 or bookies < 1:
+            raise ConfigurationError("A cluster has at least one broker and one bookie.")
+        self._counts = brokers, bookies
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._config = dict(config or {})
+        self._first_ports = port, admin_port
+        self._ready_timeout_s = ready_timeout_s
+        self.brokers: list[BrokerNode] = []
+        self.bookies: list[ClusterNode] = []
+        self._metadata_store: ClusterNode | None = None
+
+    @property
+    def metadata_store(self) -> ClusterNode:
+        """The metadata store's server.
+
+        Raises:
+            BrokerNotReady: the cluster is not started.
+        """
+        if self._metadata_store is None:
+            raise BrokerNotReady("The cluster is not started.", hint="Call start() first.")
+        return self._metadata_store
+
+    @property
+    def nodes(self) -> list[ClusterNode]:
+        """All servers, in the order in which they start."""
+        return [self.metadata_store, *self.bookies, *self.brokers]
+
+    def start(self) -> Self:
+        """Start it and return when it is ready; does nothing when it runs.
+
+        Raises:
+            ConfigurationError: there is no Java or Maven here, or a server ended while starting.
+            BrokerNotReady: a server was not ready in time.
+        """
+        try:
+            if self._metadata_store is None:
+                self._create()
+            return self.restart()
+        except BaseException:
+            self.stop()
+            raise
+
+    def restart(self) -> Self:
+        """Start the servers that are dead, on their data and ports, and return when all are ready.
+
+        Raises:
+            BrokerNotReady, ConfigurationError: as ``start``.
+        """
+        for servers in ([self.metadata_store], self.bookies, self.brokers):
+            for server in servers:
+                server.launch()
+            for server in servers:
+                server.await_ready()
+        return self
+
+    def stop(self) -> None:
+        """End all servers; temporary folders go with them. May be called twice."""
+        if self._metadata_store is None:
+            return
+        with ExitStack() as stack:
+            for node in self.nodes:  # the last one first
+                stack.callback(node.close)
+                if self._data_dir is not None:  # what nobody will read again needs no orderly end
+                    stack.callback(node.stop)
+        self._metadata_store, self.brokers, self.bookies = None, [], []
+
+    @property
+    def service_url(self) -> str:
+        """``pulsar://host:port,host:port``: all brokers."""
+        addresses = [one.service_url.removeprefix("pulsar://") for one in self._started()]
+        return "pulsar://" + ",".join(addresses)
+
+    @property
+    def admin_url(self) -> str:
+        """``http://host:port,host:port`` of the admin REST API: all brokers."""
+        return _admin_url(self._started())
+
+    def is_running(self) -> bool:
+        """Whether all servers are alive."""
+        return self._metadata_store is not None and all(node.is_running() for node in self.nodes)
+
+    def owner(self, topic: str, *, timeout_s: float = _ADMIN_TIMEOUT_S) -> BrokerNode:
+        """The broker that serves ``topic`` (a name with its partition); it gets one if it has none.
+
+        Raises:
+            EosError: no broker says so.
+        """
+        path = topic.replace("://", "/")
+        found = self._transport(timeout_s).ask_json("GET", f"/lookup/v2/topic/{path}")
+        for broker in self._started():
+            if broker.service_url == found["brokerUrl"]:
+                return broker
+        raise BrokerNotReady(f"{topic} is served by {found['brokerUrl']}, which is none of ours.")
+
+    def bundle(self, topic: str) -> str:
+        """The bundle of its namespace that ``topic`` is in, as ``0x40000000_0x80000000``.
+
+        Raises:
+            EosError: no broker says so.
+        """
+        path = topic.replace("://", "/")
+        answer = self._transport(_ADMIN_TIMEOUT_S).ask("GET", f"/lookup/v2/topic/{path}/bundle")
+        return answer.body.decode().strip().strip('"')
+
+    def admin(self, method: str, path: str, body: object = None) -> Any:
+        """One call of the admin API; see ``PulsarStandalone.admin``.
+
+        Raises:
+            Unauthorized, TopicNotFound, BrokerNotReady: it was refused.
+            EosError: it was not answered.
+        """
+        return self._transport(_ADMIN_TIMEOUT_S).ask_json(method, f"/admin{path}", body)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _started(self) -> list[BrokerNode]:
+        if not self.brokers:
+            raise BrokerNotReady("The cluster is not started.", hint="Call start() first.")
+        return self.brokers
+
+    def _transport(self, timeout_s: float) -> Transport:
+        """To those that can answer, where there are any."""
+        brokers = self._started()
+        awake = [one for one in brokers if one.is_running() and not one.is_paused] or brokers
+        return Transport(_admin_url(awake), Security(), timeout_s=timeout_s)
+
+    def _create(self) -> None:
+        java = need_java()
+        timeout_s = self._ready_timeout_s
+        taken: set[int] = set()
+
+        def port() -> int:
+            taken.add(number := settings.free_port(taken))
+            return number
+
+        metadata_port = port()
+        self._metadata_store = metadata_store_node(
+            java, metadata_port, self._folder("metadata-store"), timeout_s
+        )
+        brokers, bookies = self._counts
+        for number in range(bookies):
+            folder = self._folder(f"bookie-{number}")
+            self.bookies.append(bookie_node(java, number, port(), metadata_port, folder, timeout_s))
+        for number in range(brokers):
+            name = f"broker-{number}"
+            values = settings.cluster_broker(
+                self._config | self._ports_of(number, port),
+                bookies=bookies,
+                metadata_port=metadata_port,
+            )
+            self.brokers.append(BrokerNode(name, java, values, self._folder(name), timeout_s))
+        self._metadata_store.start()
+        set_up(
+            java,
+            metadata_port,
+            self.service_url,
+            self.brokers[0].admin_url,
+            timeout_s=timeout_s,
+        )
+
+    def _ports_of(self, number: int, free: Callable[[], int]) -> dict[str, str]:
+        """Of the broker ``number``."""
+        names = "brokerServicePort", "webServicePort"
+        return {
+            name: str(first + number if first else free())
+            for name, first in zip(names, self._first_ports, strict=True)
+        }
+
+    def _folder(self, name: str) -> Path | None:
+        return None if self._data_dir is None else self._data_dir / name
+
+
+def _admin_url(brokers: list[BrokerNode]) -> str:
+    return "http://" + ",".join(one.admin_url.removeprefix("http://") for one in brokers)

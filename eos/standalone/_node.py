@@ -1,0 +1,216 @@
+"""One server of a cluster: started, killed, stopped and frozen alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from eos.errors import BrokerNotReady, ConfigurationError
+from eos.standalone import _settings as settings
+from eos.standalone._log_tail import relevant_tail
+from eos.standalone._readiness import PortProbe, Probe
+from eos.standalone.jvm import Jvm
+
+_STOP_GRACE_S: Final = 30.0
+
+
+class _Readiness(Protocol):
+    def wait(self, deadline_s: float, check_alive: Callable[[], None]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a server runs.
+
+    Attributes:
+        main: its class. ``args``: before and behind the path of its settings.
+        values: gives the settings, for the folder of its data.
+        options: of the JVM.
+    """
+
+    role: str
+    main: str
+    readiness: _Readiness
+    values: Callable[[Path], Mapping[str, str]]
+    args: tuple[str, ...] = ()
+    options: Sequence[str] = field(default=())
+
+
+class ClusterNode:
+    """A process of a ``PulsarCluster``, which makes it.
+
+    Attributes:
+        name: ``broker-0``, ``bookie-1``, ``metadata-store``.
+        is_paused: whether ``pause`` was the last that was asked of it.
+    """
+
+    def __init__(
+        self, name: str, java: str, program: Program, data_dir: Path | None, ready_timeout_s: float
+    ) -> None:
+        self.name = name
+        self._program = program
+        self._ready_timeout_s = ready_timeout_s
+        self._jvm = Jvm(java, data_dir, program.options, program.role)
+        self._has_run = False
+        self.is_paused = False
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None when it does not run."""
+        return self._jvm.pid if self.is_running() else None
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its data and its log are."""
+        return self._jvm.data_dir
+
+    def is_running(self) -> bool:
+        """Whether its process is alive; one that is paused is."""
+        return self._has_run and self._jvm.exit_code() is None
+
+    def start(self) -> None:
+        """Start it on the data and ports that it had, and return when it is ready.
+
+        Does nothing when it runs.
+
+        Raises:
+            BrokerNotReady: it was not ready in time.
+            ConfigurationError: it ended while starting.
+        """
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start it, and don't wait."""
+        if self.is_running():
+            return
+        program = self._program
+        self._has_run, self.is_paused = True, False
+        self._jvm.run(
+            program.main,
+            (*program.args, str(self._jvm.conf)),
+            program.values(self._jvm.data_dir),
+        )
+
+    def await_ready(self) -> None:
+        """Return when it is ready.
+
+        Raises:
+            BrokerNotReady, ConfigurationError: as ``start``.
+        """
+
+        def check_alive() -> None:
+            code = self._jvm.exit_code()
+            if code is not None:
+                raise ConfigurationError(f"{self.name} ended with code {code} while starting.")
+
+        try:
+            self._program.readiness.wait(time.monotonic() + self._ready_timeout_s, check_alive)
+        except (ConfigurationError, BrokerNotReady) as error:
+            error.add_note(f"Last relevant lines of {self.name}:\n{relevant_tail(self.log())}")
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; returns when it is gone."""
+        self._jvm.kill()
+
+    def stop(self) -> None:
+        """SIGTERM, as an orderly shutdown would; returns when it is gone."""
+        self._jvm.stop(_STOP_GRACE_S)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing more. Does nothing to a dead one."""
+        self._signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def log(self) -> str:
+        """Its log since its last start."""
+        return self._jvm.log()
+
+    def close(self) -> None:
+        """End it, and with it a temporary folder."""
+        self._jvm.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self.pid
+        if pid is not None:
+            os.kill(pid, number)
+
+
+class BrokerNode(ClusterNode):
+    """A broker of a ``PulsarCluster``."""
+
+    def __init__(
+        self,
+        name: str,
+        java: str,
+        values: Mapping[str, str],
+        data_dir: Path | None,
+        ready_timeout_s: float,
+    ) -> None:
+        self._service_port = int(values["brokerServicePort"])
+        self._admin_port = int(values["webServicePort"])
+        probe = Probe(settings.HOST, self._admin_port, self._service_port, None, transactions=True)
+        program = Program(
+            "broker",
+            "org.apache.pulsar.PulsarBrokerStarter",
+            probe,
+            lambda _: values,
+            ("--broker-conf",),
+            ("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m"),
+        )
+        super().__init__(name, java, program, data_dir, ready_timeout_s)
+
+    @property
+    def service_url(self) -> str:
+        """``pulsar://host:port`` of this broker alone."""
+        return f"pulsar://{settings.HOST}:{self._service_port}"
+
+    @property
+    def admin_url(self) -> str:
+        """``http://host:port`` of this broker's admin REST API."""
+        return f"http://{settings.HOST}:{self._admin_port}"
+
+
+def metadata_store_node(
+    java: str, port: int, data_dir: Path | None, ready_timeout_s: float
+) -> ClusterNode:
+    """The ZooKeeper of a cluster."""
+    program = Program(
+        "metadata-store",
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
+        PortProbe(settings.HOST, port),
+        lambda folder: settings.metadata_store(port, folder),
+        options=("-Xms64m", "-Xmx256m"),
+    )
+    return ClusterNode("metadata-store", java, program, data_dir, ready_timeout_s)
+
+
+def bookie_node(
+    java: str,
+    number: int,
+    port: int,
+    metadata_port: int,
+    data_dir: Path | None,
+    ready_timeout_s: float,
+) -> ClusterNode:
+    """A bookie of a cluster."""
+    program = Program(
+        "bookie",
+        "org.apache.bookkeeper.server.Main",
+        PortProbe(settings.HOST, port),
+        lambda folder: settings.bookie(number, port, metadata_port, folder),
+        ("--conf",),
+        ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=512m"),
+    )
+    return ClusterNode(f"bookie-{number}", java, program, data_dir, ready_timeout_s)

@@ -1,0 +1,82 @@
+"""An admin URL that names several hosts: who is asked when one of them is dead, or says nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from eos.admin import Transport
+from eos.admin.request import parse_admin_url
+from eos.errors import ConnectionLost, TopicNotFound, Unreachable
+from eos.transport.http import Origin
+from eos.transport.security import Security
+from tests.support.http_server import ScriptedServer, scripted_server
+
+DEAD = "127.0.0.1:1"
+
+
+@pytest.fixture
+def first() -> Iterator[ScriptedServer]:
+    with scripted_server() as running:
+        yield running
+
+
+@pytest.fixture
+def second() -> Iterator[ScriptedServer]:
+    with scripted_server() as running:
+        yield running
+
+
+def transport(*hosts: str | ScriptedServer, timeout_s: float = 10, path: str = "") -> Transport:
+    names = [one if isinstance(one, str) else f"127.0.0.1:{one.server_port}" for one in hosts]
+    return Transport(f"http://{','.join(names)}{path}", Security(), timeout_s=timeout_s)
+
+
+def silent(server: ScriptedServer, for_s: float) -> None:
+    server.raw = lambda _: time.sleep(for_s)
+
+
+def test_the_hosts_and_the_path_behind_them_are_told_apart():
+    origins, path = parse_admin_url("https://one:8443, two/pulsar/")
+    assert origins == (Origin(True, "one", 8443), Origin(True, "two", 443))
+    assert path == "/pulsar"
+
+
+def test_a_dead_host_is_passed_over_and_asked_last_from_then_on(second):
+    both = transport(DEAD, second, path="/pulsar")
+    assert both.ask_json("GET", "/admin/x") == {}
+    assert both.ask_json("PUT", "/admin/y") == {}
+    assert [path for path, _ in second.asked] == ["/pulsar/admin/x", "/pulsar/admin/y"]
+    assert [str(origin) for origin in both._origins][-1] == f"http://{DEAD}"
+
+
+def test_a_change_goes_to_the_next_host_when_nobody_can_have_got_it(second):
+    assert transport(DEAD, second).ask_json("PUT", "/admin/x") == {}
+
+
+def test_a_silent_host_has_its_share_of_the_time(first, second):
+    silent(first, 3)
+    began = time.monotonic()
+    assert transport(first, second, timeout_s=2).ask_json("GET", "/admin/x") == {}
+    assert time.monotonic() - began < 2
+
+
+def test_a_change_that_may_have_been_made_is_not_asked_of_a_second_host(first, second):
+    silent(first, 3)
+    with pytest.raises(ConnectionLost):
+        transport(first, second, timeout_s=1).ask("PUT", "/admin/x")
+    assert second.asked == []
+
+
+def test_a_refusal_is_an_answer(first, second):
+    first.give(404)
+    with pytest.raises(TopicNotFound):
+        transport(first, second).ask("GET", "/admin/x")
+    assert second.asked == []
+
+
+def test_when_nobody_is_there_the_error_names_the_last():
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:2"):
+        transport(DEAD, "127.0.0.1:2").ask("GET", "/admin/x")

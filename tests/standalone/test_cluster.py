@@ -1,0 +1,124 @@
+"""A cluster of several servers: each of them dies, comes back, and is gone at the end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from eos.admin import Transport
+from eos.client import PulsarClient
+from eos.errors import BrokerNotReady, ConfigurationError, ConnectionLost
+from eos.standalone import PulsarCluster
+from eos.transport.security import Security
+from tests.standalone.messages import read, write
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PulsarCluster]:
+    with PulsarCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/cluster-{uuid.uuid4().hex[:8]}"
+
+
+def test_every_server_is_a_process_of_its_own(cluster: PulsarCluster):
+    names = ["metadata-store", "bookie-0", "bookie-1", "broker-0", "broker-1"]
+    assert [node.name for node in cluster.nodes] == names
+    assert len({node.pid for node in cluster.nodes}) == len(names)
+    assert len(cluster.admin("GET", "/v2/brokers")) == 2
+    assert cluster.service_url.count(",") == 1
+
+
+def test_both_brokers_get_topics_and_coordinators(cluster: PulsarCluster):
+    coordinators = "persistent://pulsar/system/transaction_coordinator_assign"
+    found = cluster.admin("GET", f"/v2/{coordinators.replace('://', '/')}/partitions")
+    topics = [f"{coordinators}-partition-{n}" for n in range(found["partitions"])]
+    topics += [f"persistent://public/default/spread-{n}" for n in range(20)]
+    assert {cluster.owner(one).name for one in topics} == {"broker-0", "broker-1"}
+
+
+def test_a_topic_moves_when_its_broker_dies_and_nothing_of_it_is_lost(
+    cluster: PulsarCluster, topic: str
+):
+    write(cluster.service_url, topic, [b"1", b"2"])
+    broker = cluster.owner(topic)
+    broker.kill()
+    try:
+        write(cluster.service_url, topic, [b"3"])
+        assert cluster.owner(topic) is not broker
+        assert not cluster.is_running()
+        assert read(cluster.service_url, topic, 3) == [b"1", b"2", b"3"]
+    finally:
+        cluster.restart()
+    assert cluster.is_running()
+    assert read(cluster.service_url, topic, 3) == [b"1", b"2", b"3"]
+
+
+def test_a_transaction_outlives_its_coordinators_broker(cluster: PulsarCluster, topic: str):
+    with PulsarClient(cluster.service_url, timeout_s=60) as client:
+        client.create_unpartitioned(topic)
+        (producer,) = client.entry_producers([topic])
+        txn = client.transaction(timeout_s=120)
+        producer.send(b"1", txn=txn).result(timeout=60)
+        coordinator = "persistent://pulsar/system/transaction_coordinator_assign"
+        cluster.owner(f"{coordinator}-partition-{txn.id.most}").kill()
+        try:
+            txn.commit()
+            assert read(cluster.service_url, topic, 1) == [b"1"]
+        finally:
+            cluster.restart()
+
+
+def test_a_paused_broker_says_nothing_and_goes_on(cluster: PulsarCluster):
+    broker = cluster.brokers[0]
+
+    def answers(timeout_s: float) -> bool:
+        transport = Transport(broker.admin_url, Security(), timeout_s=timeout_s)
+        return transport.ask("GET", "/admin/v2/brokers/version").status == 200
+
+    broker.pause()
+    try:
+        assert broker.is_running()
+        with pytest.raises(ConnectionLost):
+            answers(timeout_s=1)
+    finally:
+        broker.resume()
+    assert answers(timeout_s=20)
+
+
+def test_without_one_of_two_bookies_nothing_is_written_and_then_it_is(
+    cluster: PulsarCluster, topic: str
+):
+    write(cluster.service_url, topic, [b"1"])
+    cluster.bookies[0].kill()
+    cluster.restart()
+    write(cluster.service_url, topic, [b"2"])
+    assert read(cluster.service_url, topic, 2) == [b"1", b"2"]
+
+
+def test_a_cluster_needs_a_broker_and_a_bookie():
+    with pytest.raises(ConfigurationError, match="at least one"):
+        PulsarCluster(brokers=0)
+    with pytest.raises(BrokerNotReady, match="not started"):
+        _ = PulsarCluster().metadata_store
+
+
+def test_what_is_kept_is_there_again_and_nothing_else_stays(tmp_path, topic: str):
+    before = set(psutil.Process().children(recursive=True))
+    with PulsarCluster(1, 1, tmp_path) as first:
+        write(first.service_url, topic, [b"kept"])
+    with PulsarCluster(1, 1, tmp_path) as second:
+        assert read(second.service_url, topic, 1) == [b"kept"]
+    deadline = time.monotonic() + 10
+    while set(psutil.Process().children(recursive=True)) - before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
