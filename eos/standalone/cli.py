@@ -7,18 +7,38 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Never
+from typing import Annotated, Final, Literal, Never
 
 import typer
 
 from eos.errors import ConfigurationError, EosError
 
-if TYPE_CHECKING:
-    from eos.standalone import PulsarCluster
-
 _POLL_S: Final = 0.2
 _EXIT_FAILED: Final = 1
 _EXIT_WRONG: Final = 2
+
+_Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Keep the data in this folder. By default in ~/.local/share/eos/broker, or .../cluster."
+    ),
+]
+_Temporary = Annotated[bool, typer.Option("--temporary", help="Throw the data away at the end.")]
+_Port = Annotated[int, typer.Option(min=0, max=65535, help="Port for clients; 0 picks a free one.")]
+_AdminPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of the admin REST API; 0 picks a free one.")
+]
+_Brokers = Annotated[
+    int,
+    typer.Option(
+        min=1, help="From 2 on: a cluster. The other brokers' ports follow the first one's."
+    ),
+]
+_Bookies = Annotated[int, typer.Option(min=1, help="Of a cluster.")]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of broker.conf; repeatable."),
+]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,32 +67,13 @@ def describe() -> None:
 
 @app.command()
 def start(
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the data in this folder. By default in ~/.local/share/eos/broker.",
-        ),
-    ] = None,
-    temporary: Annotated[
-        bool, typer.Option("--temporary", help="Throw the data away at the end.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port for clients; 0 picks a free one.")
-    ] = 6650,
-    admin_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the admin REST API; 0 picks a free one.")
-    ] = 8080,
-    brokers: Annotated[
-        int,
-        typer.Option(
-            min=1, help="From 2 on: a cluster. The other brokers' ports follow the first one's."
-        ),
-    ] = 1,
-    bookies: Annotated[int, typer.Option(min=1, help="Of a cluster.")] = 2,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of broker.conf; repeatable."),
-    ] = None,
+    data: _Data = None,
+    temporary: _Temporary = False,
+    port: _Port = 6650,
+    admin_port: _AdminPort = 8080,
+    brokers: _Brokers = 1,
+    bookies: _Bookies = 2,
+    set_: _Set = None,
 ) -> None:
     """Run a broker, or a cluster, with transactions in the foreground, until Ctrl-C or SIGTERM.
 
@@ -93,32 +94,34 @@ def start(
     Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
     something is not installed.
     """
-    config = {}
-    for setting in set_ or []:
-        name, equals, value = setting.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{setting!r}: expected KEY=VALUE.", param_hint="--set")
-        config[name] = value
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _on_signal)
     if temporary and data is not None:
         raise typer.BadParameter("Give --data or --temporary, not both.")
+    config = _parse_settings(set_ or [])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _on_signal)
+    folder = (
+        None if temporary else data or default_data_dir("broker" if brokers == 1 else "cluster")
+    )
     try:
-        if brokers > 1:
-            folder = None if temporary else data or default_data_dir("cluster")
-            from eos.standalone import PulsarCluster
-
-            cluster = PulsarCluster(
-                brokers, bookies, folder, config, port=port, admin_port=admin_port
-            )
-            _run_cluster(cluster, folder)
-        else:
+        if brokers == 1:
             listeners = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
-            _run(None if temporary else data or default_data_dir(), listeners | config)
+            _run(folder, listeners | config)
+        else:
+            _run_cluster(folder, config, (brokers, bookies), (port, admin_port))
     except _StopRequested:
         typer.echo("Stopped.")
     except EosError as error:
         _fail(error)
+
+
+def _parse_settings(given: list[str]) -> dict[str, str]:
+    settings = {}
+    for setting in given:
+        name, equals, value = setting.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{setting!r}: expected KEY=VALUE.", param_hint="--set")
+        settings[name] = value
+    return settings
 
 
 @app.command()
@@ -163,8 +166,12 @@ def _run(data: Path | None, config: dict[str, str]) -> None:
     raise typer.Exit(_EXIT_FAILED)
 
 
-def _run_cluster(cluster: PulsarCluster, data: Path | None) -> None:
-    with cluster:
+def _run_cluster(
+    data: Path | None, config: dict[str, str], counts: tuple[int, int], ports: tuple[int, int]
+) -> None:
+    from eos.standalone._cluster import PulsarCluster
+
+    with PulsarCluster(*counts, data, config, port=ports[0], admin_port=ports[1]) as cluster:
         typer.echo(f"service URL: {cluster.service_url}")
         typer.echo(f"admin URL:   {cluster.admin_url}")
         for node in cluster.nodes:
