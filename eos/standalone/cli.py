@@ -20,7 +20,7 @@ _EXIT_WRONG: Final = 2
 _Data = Annotated[
     Path | None,
     typer.Option(
-        help="Keep the data in this folder. By default in ~/.local/share/eos/broker, or .../cluster."
+        help="Keep the data here; by default in ~/.local/share/eos/broker, or eos/cluster there."
     ),
 ]
 _Temporary = Annotated[bool, typer.Option("--temporary", help="Throw the data away at the end.")]
