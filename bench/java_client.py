@@ -23,7 +23,7 @@ class JavaClient:
         java = jvm.find_java()
         if java is None:
             raise RuntimeError("there is no Java of version 17 or newer")
-        jars = str(maven.pulsar_jars()[0].parent / "*")
+        jars = str(maven.pulsar_jars(maven.pulsar_version())[0].parent / "*")
         self._command = [java, *HEAP, "-cp", jars, str(_PROGRAM), service_url]
 
     def rows_per_s(self, shape: RowShape, topic: str, count: int) -> float:

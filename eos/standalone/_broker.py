@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, Self
 from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
+from eos.standalone import maven
 from eos.standalone._log_tail import relevant_tail
 from eos.standalone._readiness import Probe
 from eos.transport.security import Security
@@ -50,6 +51,8 @@ class PulsarStandalone:
         admin_token: for the readiness check, and for the broker's own client, when ``config``
             switches authentication on. Without it a refused health check counts as ready.
         jvm_options: after our own (``jvm.OPTIONS``), for example a larger ``-Xmx``.
+        pulsar_version: such as ``"4.0.7"``; None: the environment's ``EOS_PULSAR_VERSION``, else
+            the one that eos is tested with.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class PulsarStandalone:
         ready_timeout_s: float = 90.0,
         admin_token: str | None = None,
         jvm_options: Sequence[str] = (),
+        pulsar_version: str | None = None,
     ) -> None:
         self._requested_dir = None if data_dir is None else Path(data_dir)
         self._config = dict(config or {})
@@ -68,6 +72,7 @@ class PulsarStandalone:
         self._ready_timeout_s = ready_timeout_s
         self._token = admin_token
         self._jvm_options = tuple(jvm_options)
+        self._version = maven.pulsar_version(pulsar_version)
         self._settings: dict[str, str] = {}
         self._engine: _Engine | None = None
 
@@ -82,7 +87,7 @@ class PulsarStandalone:
             self._settings = settings.complete(
                 self._config, transactions=self._transactions, token=self._token
             )
-            self._engine = _choose_engine(self._requested_dir, self._jvm_options)
+            self._engine = _choose_engine(self._version, self._requested_dir, self._jvm_options)
         elif self._engine.exit_code() is None:
             return self
         return self._run(self._engine)
@@ -245,11 +250,11 @@ def runs_in_docker() -> bool:
     return answers
 
 
-def _choose_engine(data_dir: Path | None, options: Sequence[str]) -> _Engine:
+def _choose_engine(version: str, data_dir: Path | None, options: Sequence[str]) -> _Engine:
     from eos.standalone import _container as container
     from eos.standalone import _standalone_jvm as standalone_jvm
     from eos.standalone import jvm
 
     if runs_in_docker():
-        return container.Container(data_dir, options)
-    return standalone_jvm.StandaloneJvm(jvm.need_java(), data_dir, options)
+        return container.Container(version, data_dir, options)
+    return standalone_jvm.StandaloneJvm(jvm.need_java(), version, data_dir, options)

@@ -11,12 +11,12 @@ from eos.standalone._broker import PulsarStandalone
 from eos.standalone.progress import Progress
 
 
-def create(java: str) -> Path | None:
+def create(java: str, version: str) -> Path | None:
     """Make the archive unless it is there; takes about 15 s. None: this JVM did not write one."""
-    jars = maven.pulsar_jars()
-    archive = class_archive.path_of(java)
+    jars = maven.pulsar_jars(version)
+    archive = class_archive.path_of(java, version)
     with maven.locked(archive.with_suffix(".lock")):
-        if found := class_archive.find(java, jars):
+        if found := class_archive.find(java, jars, version):
             return found
         archive.unlink(missing_ok=True)
         with (
@@ -26,9 +26,11 @@ def create(java: str) -> Path | None:
             staged = Path(folder, archive.name)
             # A data folder of our own: only then is the broker's end an orderly one.
             with PulsarStandalone(
-                Path(folder, "data"), jvm_options=[f"-XX:ArchiveClassesAtExit={staged}"]
+                Path(folder, "data"),
+                jvm_options=[f"-XX:ArchiveClassesAtExit={staged}"],
+                pulsar_version=version,
             ):
                 pass
             if staged.exists():
                 staged.rename(archive)
-    return class_archive.find(java, jars)
+    return class_archive.find(java, jars, version)

@@ -12,9 +12,11 @@ from typing import Any, Final, Self
 from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
+from eos.standalone import maven
 from eos.standalone._node import (
     BrokerNode,
     ClusterNode,
+    Machine,
     bookie_node,
     metadata_store_node,
 )
@@ -40,6 +42,7 @@ class PulsarCluster:
         config: settings of broker.conf, over our own, for all brokers.
         port, admin_port: of the first broker, the others follow; 0: free ones.
         ready_timeout_s: how long each server may take to start.
+        pulsar_version: as of ``PulsarStandalone``.
 
     Attributes:
         brokers, bookies, metadata_store: the servers, once it is started.
@@ -55,6 +58,7 @@ class PulsarCluster:
         port: int = 0,
         admin_port: int = 0,
         ready_timeout_s: float = 90.0,
+        pulsar_version: str | None = None,
     ) -> None:
         if brokers < 1 or bookies < 1:
             raise ConfigurationError("A cluster has at least one broker and one bookie.")
@@ -63,6 +67,7 @@ class PulsarCluster:
         self._config = dict(config or {})
         self._first_ports = port, admin_port
         self._ready_timeout_s = ready_timeout_s
+        self._version = maven.pulsar_version(pulsar_version)
         self.brokers: list[BrokerNode] = []
         self.bookies: list[ClusterNode] = []
         self._metadata_store: ClusterNode | None = None
@@ -192,8 +197,7 @@ class PulsarCluster:
         return Transport(_admin_url(awake), Security(), timeout_s=timeout_s)
 
     def _create(self) -> None:
-        java = need_java()
-        timeout_s = self._ready_timeout_s
+        machine = Machine(need_java(), self._version, self._ready_timeout_s)
         taken: set[int] = set()
 
         def port() -> int:
@@ -202,12 +206,12 @@ class PulsarCluster:
 
         metadata_port = port()
         self._metadata_store = metadata_store_node(
-            java, metadata_port, self._folder("metadata-store"), timeout_s
+            machine, metadata_port, self._folder("metadata-store")
         )
         brokers, bookies = self._counts
         for number in range(bookies):
             folder = self._folder(f"bookie-{number}")
-            self.bookies.append(bookie_node(java, number, port(), metadata_port, folder, timeout_s))
+            self.bookies.append(bookie_node(machine, number, port(), metadata_port, folder))
         for number in range(brokers):
             name = f"broker-{number}"
             values = settings.cluster_broker(
@@ -215,15 +219,9 @@ class PulsarCluster:
                 bookies=bookies,
                 metadata_port=metadata_port,
             )
-            self.brokers.append(BrokerNode(name, java, values, self._folder(name), timeout_s))
+            self.brokers.append(BrokerNode(name, machine, values, self._folder(name)))
         self._metadata_store.start()
-        set_up(
-            java,
-            metadata_port,
-            self.service_url,
-            self.brokers[0].admin_url,
-            timeout_s=timeout_s,
-        )
+        set_up(machine, metadata_port, self.service_url, self.brokers[0].admin_url)
 
     def _ports_of(self, number: int, free: Callable[[], int]) -> dict[str, str]:
         """Of the broker ``number``."""

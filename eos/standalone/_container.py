@@ -11,9 +11,8 @@ from typing import Any, Final
 from eos.errors import BrokerNotReady
 from eos.standalone._settings import HOST
 from eos.standalone.jvm import OPTIONS
-from eos.standalone.maven import PULSAR_VERSION
 
-_IMAGE: Final = f"apachepulsar/pulsar:{PULSAR_VERSION}"
+_IMAGE: Final = "apachepulsar/pulsar"
 _DATA: Final = "/pulsar/data"
 # The image's own script turns PULSAR_PREFIX_* variables into settings; exec makes java process 1,
 # the one that signals reach.
@@ -44,7 +43,8 @@ class Container:
     Testcontainers' reaper removes the container when our process dies.
     """
 
-    def __init__(self, data_dir: Path | None, options: Sequence[str] = ()) -> None:
+    def __init__(self, version: str, data_dir: Path | None, options: Sequence[str] = ()) -> None:
+        self._image = f"{_IMAGE}:{version}"
         self._host_dir = data_dir
         self._options = " ".join((*OPTIONS, *options))
         self._container: Any = None
@@ -70,7 +70,7 @@ class Container:
     def _create(self, values: Mapping[str, str], ports: list[int]) -> Any:
         from testcontainers.core.container import DockerContainer
 
-        container = DockerContainer(_IMAGE).with_command(["sh", "-c", _COMMAND])
+        container = DockerContainer(self._image).with_command(["sh", "-c", _COMMAND])
         container.with_env("PULSAR_MEM", self._options)
         container.with_env("PULSAR_GC", " ")  # Else the image names a second collector.
         for name, value in {**values, "bindAddress": "0.0.0.0"}.items():  # noqa: S104

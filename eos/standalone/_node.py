@@ -24,6 +24,16 @@ class _Readiness(Protocol):
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What all servers of a cluster run on: a ``java``, a version of Pulsar; and how long each may
+    take to start."""
+
+    java: str
+    version: str
+    ready_timeout_s: float
+
+
+@dataclass(frozen=True)
 class Program:
     """What a server runs.
 
@@ -50,12 +60,12 @@ class ClusterNode:
     """
 
     def __init__(
-        self, name: str, java: str, program: Program, data_dir: Path | None, ready_timeout_s: float
+        self, name: str, machine: Machine, program: Program, data_dir: Path | None
     ) -> None:
         self.name = name
         self._program = program
-        self._ready_timeout_s = ready_timeout_s
-        self._jvm = Jvm(java, data_dir, program.options, program.role)
+        self._ready_timeout_s = machine.ready_timeout_s
+        self._jvm = Jvm(machine.java, machine.version, data_dir, program.options, program.role)
         self._has_run = False
         self.is_paused = False
 
@@ -153,10 +163,9 @@ class BrokerNode(ClusterNode):
     def __init__(
         self,
         name: str,
-        java: str,
+        machine: Machine,
         values: Mapping[str, str],
         data_dir: Path | None,
-        ready_timeout_s: float,
     ) -> None:
         self._service_port = int(values["brokerServicePort"])
         self._admin_port = int(values["webServicePort"])
@@ -169,7 +178,7 @@ class BrokerNode(ClusterNode):
             ("--broker-conf",),
             ("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m"),
         )
-        super().__init__(name, java, program, data_dir, ready_timeout_s)
+        super().__init__(name, machine, program, data_dir)
 
     @property
     def service_url(self) -> str:
@@ -182,9 +191,7 @@ class BrokerNode(ClusterNode):
         return f"http://{settings.HOST}:{self._admin_port}"
 
 
-def metadata_store_node(
-    java: str, port: int, data_dir: Path | None, ready_timeout_s: float
-) -> ClusterNode:
+def metadata_store_node(machine: Machine, port: int, data_dir: Path | None) -> ClusterNode:
     """The ZooKeeper of a cluster."""
     program = Program(
         "metadata-store",
@@ -193,16 +200,11 @@ def metadata_store_node(
         lambda folder: settings.metadata_store(port, folder),
         options=("-Xms64m", "-Xmx256m"),
     )
-    return ClusterNode("metadata-store", java, program, data_dir, ready_timeout_s)
+    return ClusterNode("metadata-store", machine, program, data_dir)
 
 
 def bookie_node(
-    java: str,
-    number: int,
-    port: int,
-    metadata_port: int,
-    data_dir: Path | None,
-    ready_timeout_s: float,
+    machine: Machine, number: int, port: int, metadata_port: int, data_dir: Path | None
 ) -> ClusterNode:
     """A bookie of a cluster."""
     program = Program(
@@ -213,4 +215,4 @@ def bookie_node(
         ("--conf",),
         ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=512m"),
     )
-    return ClusterNode(f"bookie-{number}", java, program, data_dir, ready_timeout_s)
+    return ClusterNode(f"bookie-{number}", machine, program, data_dir)

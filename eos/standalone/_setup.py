@@ -8,6 +8,7 @@ from typing import Final
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
 from eos.standalone._log_tail import relevant_tail
+from eos.standalone._node import Machine
 from eos.standalone.jvm import Jvm
 
 COORDINATORS: Final = 4
@@ -16,13 +17,11 @@ _MAIN: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
 _POLL_S: Final = 0.1
 
 
-def set_up(
-    java: str, metadata_port: int, service_url: str, admin_url: str, *, timeout_s: float
-) -> None:
+def set_up(machine: Machine, metadata_port: int, service_url: str, admin_url: str) -> None:
     """Name the cluster, make its first tenants and its coordinators; what is there stays.
 
     Raises:
-        BrokerNotReady: it took longer than ``timeout_s``.
+        BrokerNotReady: it took longer than a server may take.
         ConfigurationError: it failed.
     """
     store = settings.metadata_url(metadata_port)
@@ -30,10 +29,10 @@ def set_up(
     args += ["--metadata-store", store, "--configuration-metadata-store", store]
     args += ["--web-service-url", admin_url, "--broker-service-url", service_url]
     args += ["--initial-num-transaction-coordinators", str(COORDINATORS)]
-    jvm = Jvm(java, None, ("-Xms64m", "-Xmx256m"), "metadata-setup")
+    jvm = Jvm(machine.java, machine.version, None, ("-Xms64m", "-Xmx256m"), "metadata-setup")
     try:
         jvm.run(_MAIN, args, {})
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + machine.ready_timeout_s
         while (code := jvm.exit_code()) is None:
             if time.monotonic() > deadline:
                 raise BrokerNotReady("The cluster's metadata could not be set up in time.")

@@ -9,6 +9,8 @@ from eos.standalone import _settings as settings
 from eos.standalone.jvm import Jvm
 
 _MAIN: Final = "org.apache.pulsar.PulsarStandaloneStarter"
+_PICKS_A_FREE_PORT: Final = 5
+"""From this version on the bookie finds a port by itself, and the option is unknown (measured)."""
 
 
 class StandaloneJvm(Jvm):
@@ -20,5 +22,6 @@ class StandaloneJvm(Jvm):
         args = ["--config", str(self.conf), "--no-functions-worker", "--no-stream-storage"]
         args += ["--metadata-dir", str(self.data_dir / "metadata")]
         args += ["--bookkeeper-dir", str(self.data_dir / "bookkeeper")]
-        args += ["--bookkeeper-port", str(settings.free_port(set()))]
+        if int(self.version.partition(".")[0]) < _PICKS_A_FREE_PORT:
+            args += ["--bookkeeper-port", str(settings.free_port(set()))]
         self.run(_MAIN, args, values)

@@ -12,6 +12,8 @@ from typing import Annotated, Final, Literal, Never
 import typer
 
 from eos.errors import ConfigurationError, EosError
+from eos.standalone import PulsarCluster, PulsarStandalone, maven
+from eos.standalone._broker import runs_in_docker
 
 _POLL_S: Final = 0.2
 _EXIT_FAILED: Final = 1
@@ -35,6 +37,13 @@ _Brokers = Annotated[
     ),
 ]
 _Bookies = Annotated[int, typer.Option(min=1, help="Of a cluster.")]
+_PulsarVersion = Annotated[
+    str | None,
+    typer.Option(
+        envvar=maven.PULSAR_VERSION_VARIABLE,
+        help=f"Of Pulsar; {maven.DEFAULT_PULSAR_VERSION} when nothing is said.",
+    ),
+]
 _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of broker.conf; repeatable."),
@@ -73,6 +82,7 @@ def start(
     admin_port: _AdminPort = 8080,
     brokers: _Brokers = 1,
     bookies: _Bookies = 2,
+    pulsar_version: _PulsarVersion = None,
     set_: _Set = None,
 ) -> None:
     """Run a broker, or a cluster, with transactions in the foreground, until Ctrl-C or SIGTERM.
@@ -105,9 +115,20 @@ def start(
     try:
         if brokers == 1:
             listeners = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
-            _run(folder, listeners | config)
+            _run(
+                PulsarStandalone(folder, listeners | config, pulsar_version=pulsar_version), folder
+            )
         else:
-            _run_cluster(folder, config, (brokers, bookies), (port, admin_port))
+            cluster = PulsarCluster(
+                brokers,
+                bookies,
+                folder,
+                config,
+                port=port,
+                admin_port=admin_port,
+                pulsar_version=pulsar_version,
+            )
+            _run_cluster(cluster, folder)
     except _StopRequested:
         typer.echo("Stopped.")
     except EosError as error:
@@ -125,21 +146,21 @@ def _parse_settings(given: list[str]) -> dict[str, str]:
 
 
 @app.command()
-def fetch() -> None:
+def fetch(pulsar_version: _PulsarVersion = None) -> None:
     """Fetch the broker's jars with Maven (240 MB, once) and prepare the JVM for fast starts.
 
     Exit codes: 0 the jars are there; 1 a first broker did not get ready; 2 Maven or Java is
     missing, or Maven failed.
     """
-    from eos.standalone import _broker as broker
     from eos.standalone import _class_rehearsal as class_rehearsal
-    from eos.standalone import jvm, maven
+    from eos.standalone import jvm
 
     try:
-        jars = maven.pulsar_jars()
+        version = maven.pulsar_version(pulsar_version)
+        jars = maven.pulsar_jars(version)
         typer.echo(f"{len(jars)} jars in {jars[0].parent}")
-        if not broker.runs_in_docker() and (java := jvm.find_java()):
-            archive = class_rehearsal.create(java)
+        if not runs_in_docker() and (java := jvm.find_java()):
+            archive = class_rehearsal.create(java, version)
             typer.echo(f"class archive: {archive or 'none; starts take a little longer'}")
     except EosError as error:
         _fail(error)
@@ -151,10 +172,8 @@ def default_data_dir(of: Literal["broker", "cluster"] = "broker") -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / of
 
 
-def _run(data: Path | None, config: dict[str, str]) -> None:
-    from eos.standalone._broker import PulsarStandalone
-
-    with PulsarStandalone(data, config) as broker:
+def _run(broker: PulsarStandalone, data: Path | None) -> None:
+    with broker:
         typer.echo(f"service URL: {broker.service_url}")
         typer.echo(f"admin URL:   {broker.admin_url}")
         typer.echo(f"data:        {broker.data_dir}" + (" (kept)" if data else " (temporary)"))
@@ -166,12 +185,8 @@ def _run(data: Path | None, config: dict[str, str]) -> None:
     raise typer.Exit(_EXIT_FAILED)
 
 
-def _run_cluster(
-    data: Path | None, config: dict[str, str], counts: tuple[int, int], ports: tuple[int, int]
-) -> None:
-    from eos.standalone._cluster import PulsarCluster
-
-    with PulsarCluster(*counts, data, config, port=ports[0], admin_port=ports[1]) as cluster:
+def _run_cluster(cluster: PulsarCluster, data: Path | None) -> None:
+    with cluster:
         typer.echo(f"service URL: {cluster.service_url}")
         typer.echo(f"admin URL:   {cluster.admin_url}")
         for node in cluster.nodes:

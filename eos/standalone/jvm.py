@@ -102,18 +102,25 @@ class Jvm:
 
     Args:
         java: path of the ``java`` to run.
+        version: of Pulsar.
         data_dir: kept at the end; None: a temporary folder that goes with the process.
         options: of the JVM, after our own: the last of two that contradict wins.
         role: what it is, for errors and for the name of its log.
     """
 
     def __init__(
-        self, java: str, data_dir: Path | None, options: Sequence[str] = (), role: str = "broker"
+        self,
+        java: str,
+        version: str,
+        data_dir: Path | None,
+        options: Sequence[str] = (),
+        role: str = "broker",
     ) -> None:
         self._java = java
+        self.version = version
         self._options = (*OPTIONS, *options)
         self._role = role
-        self._jars = maven.pulsar_jars()
+        self._jars = maven.pulsar_jars(version)
         self._is_temporary = data_dir is None
         self._lock = threading.Lock()
         self._log_start_bytes = 0
@@ -162,7 +169,7 @@ class Jvm:
         scratch.mkdir(mode=0o700)
         self._log_start_bytes = self._log.stat().st_size
         argv = [self._java, *self._options, *_PROPERTIES, f"-Dlog4j2.configurationFile={log4j2}"]
-        if archive := class_archive.find(self._java, self._jars):
+        if archive := class_archive.find(self._java, self._jars, self.version):
             argv.append(f"-XX:SharedArchiveFile={archive}")
         argv += [f"-Djava.io.tmpdir={scratch}"]
         for package in _OPENS:

@@ -28,7 +28,9 @@ from xml.sax.saxutils import escape
 from eos.errors import ConfigurationError
 from eos.standalone.progress import Progress
 
-PULSAR_VERSION: Final = "4.2.4"
+DEFAULT_PULSAR_VERSION: Final = "4.2.4"
+PULSAR_VERSION_VARIABLE: Final = "EOS_PULSAR_VERSION"
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+(-[A-Za-z0-9.]+)?")
 
 _COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _MANIFEST: Final = "manifest.json"
@@ -53,16 +55,31 @@ def cache_dir() -> Path:
     return Path.home() / ".cache" / "eos"
 
 
-def pulsar_jars() -> list[Path]:
-    """The jars of a Pulsar broker (327 of them, 242 MB).
+def pulsar_version(asked: str | None = None) -> str:
+    """``asked``, else the environment's ``EOS_PULSAR_VERSION``, else the default.
 
-    The import of the parent pom pins one version of OpenTelemetry; without it the broker mixes
-    several and fails at start.
+    Raises:
+        ConfigurationError: it is no version.
     """
+    version = asked or os.environ.get(PULSAR_VERSION_VARIABLE) or DEFAULT_PULSAR_VERSION
+    if not _VERSION.fullmatch(version):
+        raise ConfigurationError(
+            f"{version!r} is no version of Pulsar.", hint="Give one such as 4.2.4 or 5.0.0-M1."
+        )
+    return version
+
+
+def pulsar_jars(version: str) -> list[Path]:
+    """The jars of a Pulsar broker (of 4.2.4: 327, 242 MB).
+
+    The imported pom pins one version of OpenTelemetry, of Jackson and others; without it the broker
+    mixes several and fails at start.
+    """
+    pins = "pulsar" if int(version.partition(".")[0]) < 5 else "pulsar-dependencies"
     return resolve(
-        [f"org.apache.pulsar:pulsar-broker:{PULSAR_VERSION}"],
-        f"pulsar-{PULSAR_VERSION}",
-        boms=[f"org.apache.pulsar:pulsar:{PULSAR_VERSION}"],
+        [f"org.apache.pulsar:pulsar-broker:{version}"],
+        f"pulsar-{version}",
+        boms=[f"org.apache.pulsar:{pins}:{version}"],
     )
 
 

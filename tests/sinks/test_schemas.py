@@ -90,7 +90,7 @@ def java(pulsar_standalone):
     command = find_java()
     if command is None:
         pytest.skip("there is no Java here: the broker runs in a container")
-    jars = maven.pulsar_jars()[0].parent
+    jars = maven.pulsar_jars(maven.pulsar_version())[0].parent
 
     def consume(*asked: tuple[str, str, int]) -> dict[tuple[str, str], list[Any]]:
         arguments = [str(one) for group in asked for one in group]

@@ -10,13 +10,15 @@ import psutil
 import pytest
 
 from eos.admin import Transport
-from eos.client import PulsarClient
+from eos.client import PulsarClient, Transaction
 from eos.errors import BrokerNotReady, ConfigurationError, ConnectionLost
-from eos.standalone import PulsarCluster
+from eos.standalone import BrokerNode, PulsarCluster
 from eos.transport.security import Security
 from tests.standalone.messages import read, write
 
 pytestmark = pytest.mark.broker
+
+COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,8 @@ def test_every_server_is_a_process_of_its_own(cluster: PulsarCluster):
 
 
 def test_both_brokers_get_topics_and_coordinators(cluster: PulsarCluster):
-    coordinators = "persistent://pulsar/system/transaction_coordinator_assign"
-    found = cluster.admin("GET", f"/v2/{coordinators.replace('://', '/')}/partitions")
-    topics = [f"{coordinators}-partition-{n}" for n in range(found["partitions"])]
+    found = cluster.admin("GET", f"/v2/{COORDINATORS.replace('://', '/')}/partitions")
+    topics = [f"{COORDINATORS}-partition-{n}" for n in range(found["partitions"])]
     topics += [f"persistent://public/default/spread-{n}" for n in range(20)]
     assert {cluster.owner(one).name for one in topics} == {"broker-0", "broker-1"}
 
@@ -64,13 +65,18 @@ def test_a_topic_moves_when_its_broker_dies_and_nothing_of_it_is_lost(
 
 
 def test_a_transaction_outlives_its_coordinators_broker(cluster: PulsarCluster, topic: str):
+    def coordinator_of(txn: Transaction) -> BrokerNode:
+        return cluster.owner(f"{COORDINATORS}-partition-{txn.id.most}")
+
     with PulsarClient(cluster.service_url, timeout_s=60) as client:
         client.create_unpartitioned(topic)
         (producer,) = client.entry_producers([topic])
+        # A producer that loses its connection poisons the transaction, and rightly so.
         txn = client.transaction(timeout_s=120)
+        while coordinator_of(txn) is cluster.owner(topic):
+            txn = client.transaction(timeout_s=120)
         producer.send(b"1", txn=txn).result(timeout=60)
-        coordinator = "persistent://pulsar/system/transaction_coordinator_assign"
-        cluster.owner(f"{coordinator}-partition-{txn.id.most}").kill()
+        coordinator_of(txn).kill()
         try:
             txn.commit()
             assert read(cluster.service_url, topic, 1) == [b"1"]

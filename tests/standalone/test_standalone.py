@@ -249,7 +249,7 @@ def test_an_unknown_way_of_running_is_refused(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_setting_that_cannot_be_written_down_is_refused(config: dict[str, str]):
     with pytest.raises(ConfigurationError):
-        settings.broker_conf(settings.complete(config, transactions=True, token=None))
+        settings.properties(settings.complete(config, transactions=True, token=None))
 
 
 def test_the_bookie_takes_all_that_the_broker_takes(pulsar_standalone: PulsarStandalone, name: str):
@@ -302,7 +302,7 @@ def test_a_container_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatc
     from eos.standalone._container import Container
 
     monkeypatch.setattr(testcontainers, "DockerClient", lambda **_: None)
-    created = Container(None)._create({"bindAddress": "127.0.0.1"}, [6650, 8080])
+    created = Container("4.2.4", None)._create({"bindAddress": "127.0.0.1"}, [6650, 8080])
     bindings = HostConfig(version="1.45", port_bindings=created.ports)["PortBindings"]
     assert bindings == {
         f"{port}/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(port)}] for port in (6650, 8080)

@@ -144,9 +144,9 @@ def test_fetch_without_maven_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 def test_fetch_tells_what_is_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(maven, "pulsar_jars", lambda: [tmp_path / "a.jar"])
+    monkeypatch.setattr(maven, "pulsar_jars", lambda version: [tmp_path / "a.jar"])
     monkeypatch.setenv("EOS_BROKER", "maven")
-    monkeypatch.setattr(class_rehearsal, "create", lambda java: tmp_path / "classes.jsa")
+    monkeypatch.setattr(class_rehearsal, "create", lambda java, version: tmp_path / "classes.jsa")
     answer = runner.invoke(app, ["fetch"])
     assert answer.exit_code == 0
     assert f"1 jars in {tmp_path}" in answer.output
@@ -160,10 +160,10 @@ def test_an_archive_older_than_the_jars_is_not_used(
     java, jar = tmp_path / "java", tmp_path / "a.jar"
     java.touch()
     jar.touch()
-    assert class_archive.find(str(java), [jar]) is None
-    archive = class_archive.path_of(str(java))
+    assert class_archive.find(str(java), [jar], "4.2.4") is None
+    archive = class_archive.path_of(str(java), "4.2.4")
     archive.touch()
     os.utime(jar, (1, 1))
-    assert class_archive.find(str(java), [jar]) == archive
+    assert class_archive.find(str(java), [jar], "4.2.4") == archive
     os.utime(archive, (0, 0))
-    assert class_archive.find(str(java), [jar]) is None
+    assert class_archive.find(str(java), [jar], "4.2.4") is None
