@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants model bench bench-quick bench-scale bench-schemas bench-reading bench-sending bench-log setup wheel clean
+.PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants compat model bench bench-quick bench-scale bench-schemas bench-reading bench-sending bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: i
 
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants
+
+compat: setup ## The broker's tests, a short chaos run and the demo on each release of Pulsar; 75 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m tests.compat
 
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model

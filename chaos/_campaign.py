@@ -99,6 +99,7 @@ class Campaign:
         report: folder; ``schedules/<name>.json`` and the drivers' logs of failures.
         keep: run only these faults of each schedule, by number from 1; None: all.
         shrink: look for the fewest faults that still fail.
+        pulsar_version: as of ``PulsarStandalone``.
     """
 
     workload: str
@@ -106,6 +107,7 @@ class Campaign:
     report: Path
     keep: Sequence[int] | None = None
     shrink: bool = True
+    pulsar_version: str | None = None
 
     def path(self, name: str) -> Path:
         """Where the outcome of a schedule is kept."""
@@ -131,6 +133,8 @@ class Campaign:
     def command(self, entry: CampaignEntry, outcome: ScheduleOutcome) -> str:
         """The one command that runs a schedule again, with the fewest faults that are known."""
         words = ["eos-chaos", "run", *entry.words, "--workload", self.workload]
+        if self.pulsar_version is not None:
+            words += ["--pulsar-version", self.pulsar_version]
         keep = outcome.shrunk_to or self.keep
         if keep:
             words += ["--keep", ",".join(map(str, keep))]
@@ -151,7 +155,7 @@ def run_all(
         until: begin no further schedule after this ``time.monotonic()``.
     """
     plan.path("").parent.mkdir(parents=True, exist_ok=True)
-    with _scratch() as scratch, _Brokers() as brokers:
+    with _scratch() as scratch, _Brokers(plan.pulsar_version) as brokers:
         for entry in plan.entries:
             outcome = plan.maybe_done(entry)
             if outcome is None:
@@ -186,13 +190,14 @@ def _run_entry(
 class _Brokers:
     """One broker or cluster for all schedules, a fresh one after a failure; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str | None) -> None:
+        self._version = version
         self._broker: Pulsar | None = None
 
     def get(self, count: int) -> Pulsar:
         """With so many brokers."""
         if self._broker is None:
-            self._broker = start_pulsar(count)
+            self._broker = start_pulsar(count, self._version)
         return self._broker
 
     def discard(self) -> None:

@@ -13,6 +13,7 @@ from chaos.faults.conditions import CONDITIONS
 from chaos.planning import FEWEST_EPOCHS, clash, drawn
 from chaos.workloads import OWN
 from eos.errors import ConfigurationError
+from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 
 Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the first one; the others follow it.")]
@@ -56,6 +57,13 @@ Shrink = Annotated[
 ]
 Brokers = Annotated[
     int, typer.Option(min=1, help="From 2 on: a cluster, of which parts can be killed and moved.")
+]
+PulsarVersion = Annotated[
+    str | None,
+    typer.Option(
+        envvar=PULSAR_VERSION_VARIABLE,
+        help=f"Of Pulsar; {DEFAULT_PULSAR_VERSION} when nothing is said.",
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell each thing.")]
 

@@ -72,6 +72,7 @@ def run(
     report: options.ReportFolder = Path("build/chaos"),
     epochs: options.Epochs = 24,
     brokers: options.Brokers = 1,
+    pulsar_version: options.PulsarVersion = None,
     singles: options.Singles = False,
     pairs: options.Pairs = False,
     soak_minutes: options.SoakMinutes = None,
@@ -114,7 +115,7 @@ def run(
     todo = mine if hours is not None else list(mine)
     if not isinstance(todo, list) or len(todo) >= _WORTH_AN_ARCHIVE:
         spark_rehearsal.create()
-    plan = Campaign(workload, todo, report, numbers, shrink)
+    plan = Campaign(workload, todo, report, numbers, shrink, pulsar_version)
     until = None if hours is None else time.monotonic() + hours * 3600
     outcomes = _carry_out(plan, until, verbose=verbose)
     _conclude(outcomes, report)

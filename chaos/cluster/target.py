@@ -36,9 +36,11 @@ _ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 Pulsar = PulsarStandalone | PulsarCluster
 
 
-def start_pulsar(brokers: int) -> Pulsar:
+def start_pulsar(brokers: int, version: str | None = None) -> Pulsar:
     """One broker that is all there is, or a cluster of several; the caller stops it."""
-    return PulsarStandalone().start() if brokers == 1 else PulsarCluster(brokers).start()
+    if brokers == 1:
+        return PulsarStandalone(pulsar_version=version).start()
+    return PulsarCluster(brokers, pulsar_version=version).start()
 
 
 def path_of(topic: str) -> str:

@@ -75,23 +75,28 @@ def _frozen(choose: Choice) -> Act:
     return act
 
 
-def _zombie(find_topic: Callable[[FaultTarget], str]) -> Act:
-    """A broker sleeps until another one has what it served, and then goes on as if nothing was."""
+def _moved(find_topic: Callable[[FaultTarget], str], how: Callable[[BrokerNode], None]) -> Act:
+    """A broker is dead, or sleeps, until another one has what it served; then it is there again."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
         topic = find_topic(target)
         broker = target.cluster.owner(topic)
+        hit = f"{broker.name} (pid {broker.pid})"
         target.strike()
-        broker.pause()
+        how(broker)
         try:
             heir = target.await_new_owner(topic, broker)
-            yield Proof(f"{broker.name} (pid {broker.pid}) slept until {heir} had {topic}")
+            yield Proof(f"{hit}; {heir} took {topic} over")
         finally:
             broker.resume()
-            target.heal_broker()  # a broker that lost its session may end itself
+            target.heal_broker()  # one that slept and lost its session may end itself
 
     return act
+
+
+def _first_topic(target: FaultTarget) -> str:
+    return target.topics[0]
 
 
 @contextmanager
@@ -166,17 +171,17 @@ def _fault(name: str, text: str, act: Act) -> Fault:
 FAULTS: Final = (
     _fault(
         "topic-broker-kill",
-        "SIGKILL of the broker that serves the topic; it comes back",
-        _down(_of_topic, ClusterNode.kill),
+        "SIGKILL of the topic's broker, which is back when another one has the topic",
+        _moved(_first_topic, BrokerNode.kill),
     ),
     _fault(
         "coordinator-broker-kill",
-        "SIGKILL of the broker that has the transaction's coordinator; it comes back",
-        _down(_of_coordinator, ClusterNode.kill),
+        "SIGKILL of the coordinator's broker, which is back when another one has the coordinator",
+        _moved(FaultTarget.coordinator_topic, BrokerNode.kill),
     ),
     _fault(
         "both-brokers-kill",
-        "SIGKILL of the topic's broker and of the coordinator's; they come back",
+        "SIGKILL of the topic's broker and of the coordinator's; they come back at once",
         _down(_of_both, ClusterNode.kill),
     ),
     _fault(
@@ -195,12 +200,12 @@ FAULTS: Final = (
     _fault(
         "topic-broker-zombie",
         "the topic's broker sleeps until another one has the topic, then goes on",
-        _zombie(lambda target: target.topics[0]),
+        _moved(_first_topic, BrokerNode.pause),
     ),
     _fault(
         "coordinator-broker-zombie",
         "the coordinator's broker sleeps until another one has the coordinator, then goes on",
-        _zombie(FaultTarget.coordinator_topic),
+        _moved(FaultTarget.coordinator_topic, BrokerNode.pause),
     ),
     _fault("bundle-unload", "the topic's bundle is unloaded", _bundle_unloaded),
     _fault("bundle-split", "the topic's bundle is split, and unloaded", _bundle_split),

@@ -1,0 +1,1 @@
+"""Which releases of Pulsar eos works with: ``make compat``."""

@@ -1,0 +1,117 @@
+"""``make compat``: the broker's tests, a short chaos run and the demo, on each release of Pulsar.
+
+Leaves a folder for each release in build/compat, and the table in docs/deployment.md. Exit code 1:
+something failed; the table says where. Give versions to try others, or some only: the table in the
+docs is left alone then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from bench.results import put_between
+from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
+
+ROOT: Final = Path(__file__).parent.parent.parent
+RELEASES: Final = (DEFAULT_PULSAR_VERSION, "4.0.7", "5.0.0-M1")
+"""The default, the newest of the long-term line whose jars all resolve, the next one."""
+DOCS: Final = ROOT / "docs/deployment.md"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one release."""
+
+    version: str
+    passed: int
+    failed: int
+    skipped: int
+    schedules: int
+    good: int
+    demo_code: int
+    minutes: float
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing failed, and something was run."""
+        chaos_is_good = 0 < self.schedules == self.good
+        return self.passed > 0 and not self.failed and chaos_is_good and not self.demo_code
+
+    def row(self) -> str:
+        """For the table."""
+        tests = f"{self.passed:,} passed, {self.skipped} skipped"
+        tests += f", **{self.failed} failed**" if self.failed else ""
+        demo = "as promised" if self.demo_code == 0 else f"**ended with {self.demo_code}**"
+        return f"| {self.version} | {tests} | {self.good} of {self.schedules} good | {demo} |"
+
+
+def try_release(version: str, console: Console) -> Outcome:
+    """Run everything on one release; takes half an hour."""
+    folder = ROOT / "build/compat" / version
+    folder.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, PULSAR_VERSION_VARIABLE: version}
+    began = time.monotonic()
+
+    def run(what: str, *words: str) -> int:
+        console.print(f"{version}: {what} ({folder / what}.log)")
+        with (folder / f"{what}.log").open("wb") as log:
+            command = [sys.executable, "-m", *words]
+            return subprocess.run(
+                command, cwd=ROOT, env=env, stdout=log, stderr=log, check=False
+            ).returncode
+
+    junit = folder / "junit.xml"
+    # The suite's own deselections come last: "-m" here has to win.
+    run("tests", "pytest", "-n", "2", "--dist", "loadfile", "-m", "broker", f"--junit-xml={junit}")
+    report = folder / "chaos"
+    words = ("--schedules", "2", "--seed", "87", "--epochs", "14", "--report", str(report))
+    run("chaos", "chaos", "run", *words)
+    demo_code = run("demo", "examples.flights", "--output", str(folder / "demo"))
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite is not None
+    failed, skipped = (int(suite.get(a, 0)) + int(suite.get(b, 0)) for a, b in _COUNTS)
+    verdict = json.loads((report / "report.json").read_text())
+    return Outcome(
+        version,
+        passed=int(suite.get("tests", 0)) - failed - skipped,
+        failed=failed,
+        skipped=skipped,
+        schedules=verdict["schedules"],
+        good=verdict["good"],
+        demo_code=demo_code,
+        minutes=(time.monotonic() - began) / 60,
+    )
+
+
+_COUNTS: Final = (("failures", "errors"), ("skipped", ""))
+
+
+def main(versions: list[str]) -> int:
+    """Try the releases; the exit code."""
+    console = Console(highlight=False, soft_wrap=True)
+    outcomes = []
+    for version in versions or RELEASES:
+        outcomes.append(try_release(version, console))
+        console.print(f"{outcomes[-1].row()} {outcomes[-1].minutes:.0f} min")
+    lines = [
+        "| Pulsar | tests with a broker | `eos-chaos run` | `make demo` |",
+        "|---|---|---|---|",
+    ]
+    lines += [outcome.row() for outcome in outcomes]
+    if not versions:
+        put_between(DOCS, "\n".join(lines) + "\n", "compat")
+    return 0 if all(outcome.is_good for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
