@@ -36,9 +36,11 @@ docs: $(STAMP) ## The docs as a site, in build/site
 chaos-quick: setup ## Two schedules of random faults, checked
 	$(BIN)/eos-chaos run --schedules 2 --seed 87 --epochs 14 --report build/chaos-quick
 
-chaos: setup ## Each fault alone, sixty random schedules, the harness's own long tests; takes hours
+chaos: setup ## Each fault alone, a hundred random schedules, the harness's own long tests; takes hours
 	$(BIN)/eos-chaos run --singles --report build/chaos-singles
 	$(BIN)/eos-chaos run --schedules 60 --seed 1000 --report build/chaos
+	$(BIN)/eos-chaos run --brokers 2 --singles --faults cluster --report build/chaos-cluster-singles
+	$(BIN)/eos-chaos run --brokers 2 --schedules 40 --seed 20000 --epochs 18 --faults cluster,driver,executor,network --report build/chaos-cluster
 	$(BIN)/python -m pytest -m chaos tests/chaos tests/client/test_random_reads.py
 
 chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes

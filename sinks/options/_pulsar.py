@@ -57,7 +57,8 @@ class PulsarSinkOptions(SinkOptions):
     Attributes:
         service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
         topic: where the rows go; partitioned or not. None: each row says so in a column ``topic``.
-        admin_url: of the admin API; with it, partitions pinned by late sends are found and healed.
+        admin_url: of the admin API, several hosts by comma; with it, partitions pinned by late
+            sends are found and healed.
         create_topics: create an unknown topic, unpartitioned, instead of refusing it; a number:
             with so many partitions, which needs ``admin_url``.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
