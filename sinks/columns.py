@@ -123,6 +123,14 @@ _DELAYED: Final = ("deliver_at", "deliver_after")
 _ROW_PREFIX: Final = "__"
 """How the columns of a whole row begin that are the message's, not the record's."""
 
+# What `format("pulsar")` calls them when it reads: what was read can be written.
+_OF_SOURCE: Final = {
+    "__key": "key",
+    "__eventTime": "event_time",
+    "__messageProperties": "properties",
+}
+_ONE_NAME: Final = "Drop one of them: key or __key, event_time or __eventTime."
+
 _TO_JSON: Final = (
     "to_json({column}, map('timeZone', 'UTC', "
     "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
@@ -206,10 +214,14 @@ def layout_of(
     twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
-    names = {name: name for name in columns.names}
     kinds = {field.name: field.dataType for field in columns.fields}
     record: tuple[str, ...] = ()
-    if _takes_whole_rows(kinds, schema):
+    if not _takes_whole_rows(kinds, schema):
+        names = {_OF_SOURCE.get(name, name): name for name in columns.names}
+        kinds = {ours: kinds[name] for ours, name in names.items()}
+        if len(names) < len(columns.names):
+            raise InputError("A message's key, time or properties come twice.", hint=_ONE_NAME)
+    else:
         record, names = _whole_rows(columns.names)
         value = StructType([columns[name] for name in record])
         kinds = {"value": value, **{ours: kinds[name] for ours, name in names.items()}}
@@ -263,6 +275,7 @@ def _takes_whole_rows(kinds: dict[str, DataType], schema: Schema | None) -> bool
 def _whole_rows(columns: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """The fields of the record, and the columns of messages beside it, by what they are called."""
     ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
+    ours |= _OF_SOURCE
     fields = tuple(name for name in columns if not name.startswith(_ROW_PREFIX))
     strange = [name for name in columns if name.startswith(_ROW_PREFIX) and name not in ours]
     if strange:
@@ -274,7 +287,10 @@ def _whole_rows(columns: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
         )
     if not fields:
         raise InputError("There are no columns for the record, only those of the message.")
-    return fields, {ours[name]: name for name in columns if name in ours}
+    names = {ours[name]: name for name in columns if name in ours}
+    if len(names) + len(fields) < len(columns):
+        raise InputError("A message's time or properties come twice.", hint=_ONE_NAME)
+    return fields, names
 
 
 def _quoted(name: str) -> str:

@@ -34,6 +34,11 @@ _PENDING_BYTES: Final = 32 * 1024 * 1024
 
 
 _FOR_WRITING: Final = {"sinkid", "commitlog", "createtopics", "epoch", "receiptnamespace"}
+_OF_A_TABLE: Final = {"owner", "provider"}
+_FORGOTTEN: Final = (
+    "Spark forgets the options of CREATE TABLE ... USING pulsar. Make the table by "
+    "PulsarCatalog.register, or write CREATE TEMPORARY VIEW ... USING pulsar OPTIONS (...)."
+)
 _OF_WRITING: Final = "It is for writing. To read, give a reader, or a view in SQL, of its own."
 
 
@@ -138,7 +143,7 @@ class SourceOptions(BaseModel):
             if known is None:
                 raise ConfigurationError(
                     f"there is no option {name!r}; options are: {', '.join(map(_camel, own))}.",
-                    hint=_OF_WRITING if _plain(name) in _FOR_WRITING else None,
+                    hint=_hint(name),
                 )
             values[known] = value.lower() if known == "mode" else value
         try:
@@ -241,6 +246,12 @@ class SourceOptions(BaseModel):
             timeout_s=self.request_timeout_s,
             max_pending_bytes=_PENDING_BYTES,
         )
+
+
+def _hint(unknown: str) -> str | None:
+    if unknown.lower() in _OF_A_TABLE or unknown.lower().startswith("option."):
+        return _FORGOTTEN
+    return _OF_WRITING if _plain(unknown) in _FOR_WRITING else None
 
 
 def _camel(name: str) -> str:

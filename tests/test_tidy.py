@@ -18,8 +18,18 @@ from eos.protocol import diagram
 from eos.steps import Step
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("eos", "sinks", "sources", "pyspark_pulsar", "recovery", "chaos", "examples", "bench")
-SHIPPED = ("eos", "sinks", "sources", "pyspark_pulsar", "recovery", "chaos")
+PRODUCT = (
+    "eos",
+    "sinks",
+    "sources",
+    "catalog",
+    "pyspark_pulsar",
+    "recovery",
+    "chaos",
+    "examples",
+    "bench",
+)
+SHIPPED = ("eos", "sinks", "sources", "catalog", "pyspark_pulsar", "recovery", "chaos")
 # Modules of users' own chaos runs, which nothing of ours imports.
 FOR_USERS = {"chaos.job", "chaos.planning", "chaos.schedule", "chaos.cli"}
 # Tests of no single folder.
@@ -69,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "standalone": {"admin", "errors", "transport"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.
-MAY_IMPORT_PYSPARK = ("sinks", "sources", "chaos", "examples", "bench", "tests")
+MAY_IMPORT_PYSPARK = ("sinks", "sources", "catalog", "chaos", "examples", "bench", "tests")
 MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
 NO_IO = ("eos/wire", "eos/protocol")
 IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}

@@ -42,7 +42,7 @@ def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):
         (entry_points,) = [name for name in names if name.endswith("/entry_points.txt")]
         text = archive.read(entry_points).decode()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
-        "eos", "sinks", "sources", "pyspark_pulsar", "recovery", "chaos"
+        "eos", "sinks", "sources", "catalog", "pyspark_pulsar", "recovery", "chaos"
     }  # fmt: skip
     assert {f"{top}/py.typed" for top in ("eos", "sinks", "recovery", "chaos")} <= set(names)
     assert "eos = eos.standalone.pytest_plugin" in text

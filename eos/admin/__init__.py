@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.admin._creation import create_topic
-from eos.admin._facts import CoordinatorState, Ledger, OpenTransaction, ReadPosition, Subscription
+from eos.admin._facts import (
+    CoordinatorState,
+    Ledger,
+    OpenTransaction,
+    ReadPosition,
+    Retention,
+    Subscription,
+    TopicStats,
+)
 from eos.admin._transport import Transport
 
 if TYPE_CHECKING:
@@ -17,7 +25,9 @@ __all__ = [
     "Ledger",
     "OpenTransaction",
     "ReadPosition",
+    "Retention",
     "Subscription",
+    "TopicStats",
     "Transport",
     "create_topic",
 ]

@@ -19,7 +19,9 @@ from eos.admin._facts import (
     Ledger,
     OpenTransaction,
     ReadPosition,
+    Retention,
     Subscription,
+    TopicStats,
 )
 from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
@@ -124,9 +126,9 @@ class AdminClient:
         except TopicNotFound:
             return False
 
-    def create_topic(self, topic: TopicName) -> None:
-        """Create ``topic``, unpartitioned, whatever its namespace lets clients create."""
-        create_topic(self._transport, topic)
+    def create_topic(self, topic: TopicName, partitions: int = 0) -> None:
+        """Create ``topic``, whatever its namespace lets clients create; 0: unpartitioned."""
+        create_topic(self._transport, topic, partitions)
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
         """The exact topics of a name."""
@@ -134,6 +136,46 @@ class AdminClient:
             return [topic]
         path = f"/admin/v2/persistent/{path_of(topic)}/partitions"
         return topic.partitions(self._read(path, shapes.partitions))
+
+    def tenants(self) -> list[str]:
+        """All of the cluster; needs a superuser."""
+        return sorted(self._read("/admin/v2/tenants", shapes.names))
+
+    def namespaces(self, tenant: str) -> list[str]:
+        """Those of a tenant, ``tenant/namespace`` each."""
+        path = f"/admin/v2/namespaces/{urllib.parse.quote(tenant, safe='')}"
+        return sorted(self._read(path, shapes.names))
+
+    def topics(self, namespace: str) -> list[TopicName]:
+        """The topics of ``tenant/namespace`` but the broker's own; partitioned ones once."""
+        path = f"/admin/v2/persistent/{namespace}"
+        found = self._read(path, shapes.names) + self._read(f"{path}/partitioned", shapes.names)
+        bases = {TopicName.parse(name).base for name in found if shapes.is_topic(name)}
+        return sorted(name for name in bases if not name.local.startswith("__"))
+
+    def topic_stats(self, topic: TopicName, *, is_partitioned: bool) -> TopicStats:
+        """What a topic holds, and who keeps it.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        kind = "partitioned-stats?perPartition=false" if is_partitioned else "stats"
+        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", shapes.topic_stats)
+
+    def retention(self, topic: TopicName) -> Retention:
+        """Of a topic, as it holds: its own, its namespace's, or the broker's."""
+        path = f"/admin/v2/persistent/{path_of(topic)}/retention?applied=true"
+        return self._read(path, shapes.retention)
+
+    def delete_topic(self, topic: TopicName, *, is_partitioned: bool) -> None:
+        """Delete a topic with all that is in it.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            BrokerNotReady: somebody uses it.
+        """
+        partitions = "/partitions" if is_partitioned else ""
+        self._transport.ask("DELETE", f"/admin/v2/persistent/{path_of(topic)}{partitions}")
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Names of a topic's durable subscriptions."""

@@ -67,8 +67,26 @@ class Ledger:
 
 
 @dataclass(frozen=True)
+class TopicStats:
+    """What a topic holds, over all of its partitions. ``messages_in``: since they were loaded."""
+
+    storage_bytes: int
+    messages_in: int
+    producers: int
+    subscriptions: tuple[Subscription, ...]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long what everybody has acknowledged is kept; -1: for ever, 0: not at all."""
+
+    minutes: int
+    megabytes: int
+
+
+@dataclass(frozen=True)
 class Subscription:
-    """A durable subscription of one exact topic.
+    """A durable subscription of a topic.
 
     ``backlog``: messages that it keeps from deletion, about. ``acknowledged_at``: None when nothing
     was, since the topic was loaded.

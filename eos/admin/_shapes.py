@@ -14,7 +14,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from eos.admin._facts import CoordinatorState, OpenTransaction, Subscription
+from eos.admin._facts import (
+    CoordinatorState,
+    OpenTransaction,
+    Retention,
+    Subscription,
+    TopicStats,
+)
 from eos.errors import ConfigurationError, printable
 from eos.ids import MAX_PARTITIONS, MessageId, TopicName, TxnId
 
@@ -28,7 +34,8 @@ Millis = Annotated[int, Field(ge=0, lt=2**42)]
 """A time or a duration of Java's, up to the year 2109: two of them added up are still a date."""
 
 
-def _is_topic(name: str) -> bool:
+def is_topic(name: str) -> bool:
+    """Whether it is a name that can be ours."""
     try:
         TopicName.parse(name)
     except ConfigurationError:
@@ -38,7 +45,7 @@ def _is_topic(name: str) -> bool:
 
 def _known_topics(topics: dict[str, Any]) -> dict[str, Any]:
     """Brokers take names that we do not (with spaces, for one): such topics are never ours."""
-    return {name: value for name, value in topics.items() if _is_topic(name)}
+    return {name: value for name, value in topics.items() if is_topic(name)}
 
 
 Topics = Annotated[dict[str, Any], AfterValidator(_known_topics)]
@@ -117,6 +124,21 @@ class StatsShape(JsonShape):
     subscriptions: dict[JsonText, SubscriptionShape] = {}
 
 
+class TopicStatsShape(StatsShape):
+    """What a topic holds; of ``partitioned-stats`` over all partitions."""
+
+    storageSize: Size = 0  # noqa: N815
+    msgInCounter: Size = 0  # noqa: N815
+    publishers: list[Any] = []
+
+
+class RetentionShape(JsonShape):
+    """How long what is acknowledged is kept."""
+
+    retentionTimeInMinutes: Long = 0  # noqa: N815
+    retentionSizeInMB: Long = 0  # noqa: N815
+
+
 class PartitionsShape(JsonShape):
     """How many partitions a name has."""
 
@@ -149,6 +171,8 @@ _BUFFER: Final = TypeAdapter(BufferShape)
 _LEDGERS: Final = TypeAdapter(LedgersShape)
 _PARTITIONS: Final = TypeAdapter(PartitionsShape)
 _STATS: Final = TypeAdapter(StatsShape)
+_TOPIC_STATS: Final = TypeAdapter(TopicStatsShape)
+_RETENTION: Final = TypeAdapter(RetentionShape)
 _QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
 _POLICIES: Final = TypeAdapter(PoliciesShape)
 _NAMES: Final = TypeAdapter(list[JsonText])
@@ -199,8 +223,26 @@ def ledgers(answer: Any) -> LedgersShape:
     return _checked(_LEDGERS, answer)
 
 
+def topic_stats(answer: Any) -> TopicStats:
+    """Of ``stats`` or ``partitioned-stats``."""
+    found = _checked(_TOPIC_STATS, answer)
+    return TopicStats(
+        found.storageSize, found.msgInCounter, len(found.publishers), tuple(_durable(found))
+    )
+
+
+def retention(answer: Any) -> Retention:
+    """Of a topic, as it holds; none at all where nothing is said."""
+    found = RetentionShape() if answer is None else _checked(_RETENTION, answer)
+    return Retention(found.retentionTimeInMinutes, found.retentionSizeInMB)
+
+
 def subscriptions(answer: Any) -> list[Subscription]:
     """Of ``stats``: the durable ones."""
+    return _durable(_checked(_STATS, answer))
+
+
+def _durable(stats: StatsShape) -> list[Subscription]:
     return [
         Subscription(
             name=name,
@@ -208,7 +250,7 @@ def subscriptions(answer: Any) -> list[Subscription]:
             consumers=len(one.consumers),
             acknowledged_at=_time(one.lastAckedTimestamp),
         )
-        for name, one in sorted(_checked(_STATS, answer).subscriptions.items())
+        for name, one in sorted(stats.subscriptions.items())
         if one.isDurable
     ]
 

@@ -70,6 +70,22 @@ QUESTIONS = {
         lambda admin: admin.subscription_stats(TOPIC),
         {"subscriptions": {"s": {"msgBacklog": 5, "isDurable": True, "consumers": [{}]}}},
     ),
+    "topic stats": (
+        lambda admin: admin.topic_stats(TOPIC, is_partitioned=True),
+        {
+            "storageSize": 100,
+            "msgInCounter": 7,
+            "publishers": [{}],
+            "subscriptions": {"s": {"msgBacklog": 5, "isDurable": True, "consumers": [{}]}},
+        },
+    ),
+    "retention": (
+        lambda admin: admin.retention(TOPIC),
+        {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
+    ),
+    "tenants": (lambda admin: admin.tenants(), ["public"]),
+    "namespaces": (lambda admin: admin.namespaces("public"), ["public/default"]),
+    "topics": (lambda admin: admin.topics("public/default"), [str(TOPIC)]),
     "ledgers": (lambda admin: admin.ledgers(TOPIC), LEDGERS),
     "quotas": (lambda admin: admin.backlog_quotas(TOPIC), POLICIES["backlog_quota_map"]),
     "policies": (lambda admin: admin.policies("t/n"), POLICIES),
@@ -98,6 +114,14 @@ def test_an_answer_as_pulsar_gives_it_is_understood(server, question):
     ask, good = QUESTIONS[question]
     server.give(200, json.dumps(good).encode())
     ask(AdminClient(server.url(), Security(), timeout_s=10))
+
+
+def test_a_namespaces_topics_are_named_once_and_the_brokers_own_are_left_out(server):
+    names = [f"{TOPIC}-partition-{n}" for n in range(3)] + [str(TOPIC), "no topic of ours"]
+    names.append("persistent://public/default/__change_events")
+    server.give(200, json.dumps(names).encode())
+    admin = AdminClient(server.url(), Security(), timeout_s=10)
+    assert admin.topics("public/default") == [TOPIC]
 
 
 def test_the_ledger_that_is_written_to_has_its_entries(server):

@@ -26,7 +26,7 @@ from eos.steps import Step
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 COPIED = (
-    *("eos", "sinks", "sources", "pyspark_pulsar", "recovery", "chaos"),
+    *("eos", "sinks", "sources", "catalog", "pyspark_pulsar", "recovery", "chaos"),
     *("examples", "tests", "pyproject.toml"),
 )
 TEST_TIMEOUT_S = 240

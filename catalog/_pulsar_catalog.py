@@ -1,0 +1,257 @@
+"""``PulsarCatalog``: what there is, and tables for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from catalog._bound import bound_source
+from catalog._describe import TopicDescription, describe, type_name
+from catalog._names import database_of, source_of, table_of
+from catalog._new_schema import new_schema
+from eos.admin import AdminClient
+from eos.client import PulsarClient
+from eos.errors import ConfigurationError, TopicNotFound
+from eos.ids import TopicName
+from eos.schemas import Schema
+from eos.transport.address import parse_service_url
+from eos.transport.security import Security
+
+_TIMEOUT_S: Final = 30.0
+_PROVIDER: Final = re.compile(r"^Provider: (.+)$", re.MULTILINE)
+_TABLE: Final = re.compile(r"(\w+\.)?\w+")
+
+
+class PulsarCatalog:
+    """The topics of a cluster, for a Spark session.
+
+    ::
+
+        catalog = PulsarCatalog(spark, "pulsar://localhost:6650", "http://localhost:8080",
+                                commit_log="/data/eos")
+        catalog.register("public/default/orders")
+        spark.sql("SELECT count(*) FROM public_default.orders").show()
+        spark.sql("INSERT INTO public_default.orders WITH (epoch='2026-11-24') SELECT * FROM new")
+
+    Tables are the session's: a new session registers them again, also where Spark's metastore
+    still names them.
+
+    Args:
+        admin_url: of the admin API, which knows what there is; several hosts by comma.
+        commit_log: root of the sinks' logs; without it tables can only be read.
+        security: logging in and TLS.
+
+    Raises:
+        ConfigurationError: a URL is wrong.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        service_url: str,
+        admin_url: str,
+        *,
+        commit_log: str | None = None,
+        security: Security | None = None,
+    ) -> None:
+        self._spark = spark
+        self._service_url = service_url
+        self._security = security or Security()
+        self._commit_log = commit_log
+        addresses = parse_service_url(service_url)
+        self._admin_url = admin_url
+        self._admin = AdminClient(
+            admin_url, self._security, timeout_s=_TIMEOUT_S, service=addresses
+        )
+
+    def namespaces(self, tenant: str | None = None) -> list[str]:
+        """``tenant/namespace`` each; of all tenants, which takes a superuser, when None.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        tenants = self._admin.tenants() if tenant is None else [tenant]
+        return [name for one in tenants for name in self._admin.namespaces(one)]
+
+    def topics(self, namespace: str) -> list[str]:
+        """Full names of the topics of ``tenant/namespace``, without the broker's own.
+
+        Raises:
+            EosError: as ``namespaces``.
+        """
+        return [str(topic) for topic in self._admin.topics(namespace)]
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Schema, partitions, sizes, backlog, retention, subscriptions.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            EosError: as ``namespaces``.
+        """
+        with self._client() as client:
+            return describe(client, self._admin, TopicName.parse(topic))
+
+    def create(
+        self,
+        topic: str,
+        *,
+        partitions: int = 0,
+        schema: Schema | str = "bytes",
+        columns: StructType | str | None = None,
+    ) -> None:
+        """Create a topic, and register its schema.
+
+        Args:
+            partitions: 0: not partitioned.
+            schema: as of ``PulsarSink``; a name such as ``avro`` makes one of ``columns``.
+            columns: of its rows, as ``"id BIGINT, name STRING"``.
+
+        Raises:
+            ConfigurationError: there is a topic of that name, or schema and columns don't fit.
+            EosError: as ``namespaces``.
+        """
+        name = TopicName.parse(topic)
+        info = new_schema(schema, columns)
+        with self._client() as client:
+            if client.exists(str(name)):
+                raise ConfigurationError(f"{name} is there already.")
+            self._admin.create_topic(name, partitions)
+            if info is not None:  # the first producer brings it
+                (producer,) = client.entry_producers(
+                    [str(name.partitions(partitions)[0])], schema=info
+                )
+                producer.close()
+
+    def drop(self, topic: str, *, confirm: str) -> None:
+        """Delete a topic with all its messages, for everybody. Its table in Spark is dropped too.
+
+        Args:
+            confirm: the topic's full name once more: ``persistent://tenant/namespace/topic``.
+
+        Raises:
+            ConfigurationError: ``confirm`` is another name.
+            TopicNotFound: there is no such topic.
+            BrokerNotReady: somebody uses it.
+        """
+        name = TopicName.parse(topic)
+        if confirm != str(name):
+            raise ConfigurationError(
+                f"This deletes {name} with all its messages, for everybody.",
+                hint=f"Say so: drop({topic!r}, confirm='{name}').",
+            )
+        with self._client() as client:
+            partitions = client.partition_count(str(name))
+        self._admin.delete_topic(name, is_partitioned=partitions > 0)
+        table = f"{database_of(name.namespace_name)}.{table_of(name)}"
+        if self._provider(table) == source_of(name):
+            self._spark.sql(f"DROP TABLE {table}")
+
+    def register(
+        self,
+        topic: str,
+        *,
+        table: str | None = None,
+        metadata: Sequence[str] = (),
+        sink_id: str | None = None,
+        **options: str,
+    ) -> str:
+        """Make a table of a topic, for SELECT, INSERT, ``readStream.table`` and ``toTable``.
+
+        What the values become is what the registry says now; register again when that changes.
+
+        Args:
+            table: its name; ``public_default.orders_x`` for ``public/default/orders-x`` by default.
+            metadata: more columns, such as ``["__key", "__publishTime"]``; those that writing has
+                too (``__key``, ``__eventTime``, ``__messageProperties``) can be inserted.
+            sink_id: of what is inserted; one of the topic's own by default.
+            options: of the source, for all reads of it: ``startingOffsets="latest"``.
+
+        Returns:
+            the table's name.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            ConfigurationError: there is another table of that name.
+            EosError: the broker refuses, or does not answer.
+        """
+        name = TopicName.parse(topic)
+        table = table or f"{database_of(name.namespace_name)}.{table_of(name)}"
+        self._check_free(table, name)
+        with self._client() as client:
+            if not client.exists(str(name)):
+                raise TopicNotFound(f"There is no topic {name}.")
+            kind = type_name(client.schema(str(name)))
+        reading, writing = self._options(name, kind, sink_id)
+        source = bound_source(source_of(name), reading | options, writing, tuple(metadata))
+        self._spark.dataSource.register(source)
+        if "." in table:
+            self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {table.rpartition('.')[0]}")
+        self._spark.sql(f"DROP TABLE IF EXISTS {table}")
+        self._spark.sql(f"CREATE TABLE {table} USING {source.name()}")
+        return table
+
+    def register_all(self, namespace: str) -> list[str]:
+        """A table for each topic of ``tenant/namespace``; their names.
+
+        Raises:
+            ConfigurationError: two topics would have the same name.
+            EosError: as ``register``.
+        """
+        return [self.register(topic) for topic in self.topics(namespace)]
+
+    def _check_free(self, table: str, topic: TopicName) -> None:
+        if not _TABLE.fullmatch(table):
+            raise ConfigurationError(
+                f"table {table!r}: expected letters, digits and '_', as database.table."
+            )
+        if self._provider(table) not in ("", source_of(topic)):
+            raise ConfigurationError(
+                f"There is a table {table} already, which is not this topic's.",
+                hint=f"Give another name: register('{topic}', table='...').",
+            )
+
+    def _options(
+        self, topic: TopicName, kind: str, sink_id: str | None
+    ) -> tuple[dict[str, str], dict[str, str] | None]:
+        """For reading, and for writing where there is a commit log."""
+        common = {
+            "serviceUrl": self._service_url,
+            "adminUrl": self._admin_url,
+            "topic": str(topic),
+            **self._login(),
+        }
+        reading = common if kind == "bytes" else common | {"schema": "auto"}
+        if self._commit_log is None:
+            return reading, None
+        sink = {"commitLog": self._commit_log, "sinkId": sink_id or source_of(topic)}
+        return reading, common | sink | {"schema": kind}
+
+    def _provider(self, table: str) -> str:
+        """What a table is made by; "" when there is none."""
+        if not self._spark.catalog.tableExists(table):
+            return ""
+        # DESCRIBE does not tell it of a Python source's table (measured).
+        database, _, name = table.rpartition(".")
+        told = self._spark.sql(
+            f"SHOW TABLE EXTENDED IN {database or self._spark.catalog.currentDatabase()} "
+            f"LIKE '{name}'"
+        )
+        rows = [_PROVIDER.search(row.information) for row in told.collect()]
+        return next((found[1] for found in rows if found), "?")
+
+    def _login(self) -> dict[str, str]:
+        given = {one.name: getattr(self._security, one.name) for one in fields(Security)}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    @contextmanager
+    def _client(self) -> Iterator[PulsarClient]:
+        with PulsarClient(
+            self._service_url, security=self._security, timeout_s=_TIMEOUT_S
+        ) as client:
+            yield client

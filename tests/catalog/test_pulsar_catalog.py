@@ -1,0 +1,243 @@
+"""Topics as tables: SQL that reads, inserts and joins; what is made, told, and dropped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from catalog import PulsarCatalog
+from eos.client import PulsarClient
+from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound
+from eos.standalone import PulsarStandalone
+from eos.transport.security import Security
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
+    return PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        commit_log=str(tmp_path / "log"),
+    )
+
+
+@pytest.fixture
+def plain(client: PulsarClient, name: str) -> str:
+    """A topic of five values."""
+    with client.producer(name, create=True) as producer:
+        for number in range(5):
+            producer.send(str(number).encode())
+    return name
+
+
+@pytest.fixture(autouse=True)
+def tables(spark: SparkSession) -> Iterator[None]:
+    """No test leaves tables behind."""
+    yield
+    for database in ("public_default", "default"):
+        if spark.catalog.databaseExists(database):
+            for table in spark.catalog.listTables(database):
+                spark.sql(f"DROP TABLE IF EXISTS {database}.{table.name}")
+
+
+def values(spark: SparkSession, table: str) -> list[str]:
+    rows = spark.sql(f"SELECT CAST(value AS STRING) AS v FROM {table}").collect()
+    return sorted(row.v for row in rows)
+
+
+def test_a_topic_is_a_table_that_is_read_and_written(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain)
+    assert table == f"public_default.{plain.replace('-', '_')}"
+    assert values(spark, table) == list("01234")
+    for _ in range(2):  # the second one is a rerun, which writes nothing more
+        spark.sql(f"INSERT INTO {table} WITH (epoch='one') VALUES (CAST('a' AS BINARY))")
+    assert values(spark, table) == [*"01234", "a"]
+    spark.sql(f"INSERT INTO {table} VALUES (CAST('b' AS BINARY))")
+    joined = spark.sql(
+        f"SELECT count(*) AS n FROM {table} t JOIN VALUES ('a'), ('b') AS w(v) "
+        "ON CAST(t.value AS STRING) = w.v"
+    )
+    assert joined.first().n == 2
+
+
+def test_streams_read_from_the_table_and_into_it(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str, tmp_path: Path
+):
+    table = catalog.register(plain, startingOffsets="earliest")
+    frame = spark.readStream.table(table).where("length(value) = 1")
+    query = (
+        frame.selectExpr("CAST(concat('again-', CAST(value AS STRING)) AS BINARY) AS value")
+        .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .toTable(table)
+    )
+    query.awaitTermination(60)
+    assert values(spark, table) == [*"01234", *(f"again-{n}" for n in range(5))]
+
+
+def test_rows_under_a_schema_are_columns_both_ways(
+    spark: SparkSession, catalog: PulsarCatalog, name: str
+):
+    catalog.create(name, partitions=2, schema="avro", columns="id BIGINT, word STRING")
+    table = catalog.register(name, metadata=["__key"])
+    assert [field.name for field in spark.table(table).schema] == ["id", "word", "__key"]
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'one', CAST('k' AS BINARY)), (2, 'two', NULL)")
+    rows = spark.sql(f"SELECT id, word, CAST(__key AS STRING) AS k FROM {table}").collect()
+    assert sorted((row.id, row.word, row.k) for row in rows) == [(1, "one", "k"), (2, "two", None)]
+
+
+def test_a_key_is_inserted_beside_plain_values(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain, metadata=["__key"])
+    spark.sql(f"INSERT INTO {table} VALUES (CAST('v' AS BINARY), CAST('k' AS BINARY))")
+    rows = spark.sql(
+        f"SELECT CAST(value AS STRING) AS v FROM {table} WHERE __key = X'6B'"
+    ).collect()
+    assert [row.v for row in rows] == ["v"]
+
+
+def test_create_table_as_select_writes_into_the_topic(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain)
+    source = catalog._provider(table)
+    spark.sql(f"CREATE TABLE default.another USING {source} AS SELECT value FROM {table}")
+    assert values(spark, "default.another") == sorted([*"01234"] * 2)
+
+
+def test_what_there_is_and_what_is_told_of_it(
+    catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    catalog.create(name, partitions=3, schema="json", columns="id INT")
+    client.subscribe_durably(f"persistent://public/default/{name}-partition-0", "watchers")
+    assert "public/default" in catalog.namespaces("public")
+    assert f"persistent://public/default/{name}" in catalog.topics("public/default")
+    told = catalog.describe(name)
+    assert (told.partitions, told.schema_type) == (3, "json")
+    assert '"id"' in told.schema_text
+    assert [one.name for one in told.stats.subscriptions] == ["watchers"]
+    assert told.stats.storage_bytes >= 0
+    assert told.retention.minutes == 0
+
+
+def test_a_topic_is_dropped_when_its_name_is_said_twice_and_nobody_uses_it(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, plain: str
+):
+    full = f"persistent://public/default/{plain}"
+    table = catalog.register(plain)
+    with pytest.raises(ConfigurationError, match="for everybody"):
+        catalog.drop(plain, confirm=plain)
+    with client.producer(plain), pytest.raises(BrokerNotReady, match="412"):
+        catalog.drop(plain, confirm=full)
+    catalog.drop(plain, confirm=full)
+    assert full not in catalog.topics("public/default")
+    assert not spark.catalog.tableExists(table)
+    with pytest.raises(TopicNotFound):
+        catalog.register(plain)
+
+
+def test_another_table_of_the_name_is_left_alone(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = f"public_default.{plain.replace('-', '_')}"
+    spark.sql("CREATE DATABASE IF NOT EXISTS public_default")
+    spark.sql(f"CREATE TABLE {table} USING parquet AS SELECT 1 AS mine")
+    with pytest.raises(ConfigurationError, match="not this topic's"):
+        catalog.register(plain)
+    assert spark.table(table).first().mine == 1
+    assert catalog.register(plain, table="default.mine") == "default.mine"
+    with pytest.raises(ConfigurationError, match="letters, digits"):
+        catalog.register(plain, table="default.mine USING parquet --")
+    catalog.drop(plain, confirm=f"persistent://public/default/{plain}")
+    assert spark.table(table).first().mine == 1
+
+
+def test_two_topics_of_one_name_in_spark_are_refused(
+    catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    for topic in (f"{name}-x", f"{name}_x"):
+        client.create_unpartitioned(topic)
+    catalog.register(f"{name}-x")
+    catalog.register(f"{name}-x")  # the same again is fine
+    with pytest.raises(ConfigurationError, match="another name"):
+        catalog.register(f"{name}_x")
+
+
+def test_options_that_spark_would_forget_are_refused_with_what_to_write(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain)
+    source = catalog._provider(table)
+    with pytest.raises(AnalysisException, match=r"PulsarCatalog\.register"):
+        spark.sql(f"CREATE TABLE default.t USING {source} OPTIONS (metadata='true')")
+    with pytest.raises(AnalysisException, match="PulsarCatalog"):
+        spark.sql(f"CREATE TABLE default.t USING pulsar OPTIONS (topic='{plain}')")
+
+
+def test_without_a_commit_log_a_table_is_read_only(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, plain: str
+):
+    catalog = PulsarCatalog(spark, pulsar_standalone.service_url, pulsar_standalone.admin_url)
+    table = catalog.register(plain)
+    assert len(values(spark, table)) == 5
+    with pytest.raises(PySparkException, match="commit_log"):
+        spark.sql(f"INSERT INTO {table} VALUES (CAST('a' AS BINARY))")
+
+
+def test_what_would_replace_or_forget_messages_is_refused_or_harmless(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain)
+    with pytest.raises(PySparkException, match="overwrite"):
+        spark.sql(f"INSERT OVERWRITE {table} VALUES (CAST('a' AS BINARY))")
+    with pytest.raises(PySparkException):
+        spark.sql(f"TRUNCATE TABLE {table}")
+    spark.sql(f"DROP TABLE {table}")
+    assert values(spark, catalog.register(plain)) == list("01234")
+
+
+def test_no_secret_is_kept_with_the_table(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, plain: str
+):
+    secret = "-".join(("hunter", "2"))
+    catalog = PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        security=Security(token=secret),
+    )
+    table = catalog.register(plain)
+    assert len(values(spark, table)) == 5  # this broker asks nobody who he is
+    told = [spark.sql(f"SHOW TABLE EXTENDED IN public_default LIKE '{table.split('.')[1]}'")]
+    told += [spark.sql(f"{what} {table}") for what in ("DESCRIBE EXTENDED", "SHOW CREATE TABLE")]
+    texts = [str(frame.collect()) for frame in told]
+    texts.append(spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {table}").first().plan)
+    assert not any(secret in text for text in texts)
+    assert secret not in repr(vars(catalog))
+
+
+def test_a_schema_that_needs_columns_says_so(catalog: PulsarCatalog, name: str):
+    with pytest.raises(ConfigurationError, match="columns="):
+        catalog.create(name, schema="avro")
+    with pytest.raises(ConfigurationError, match="takes no columns"):
+        catalog.create(name, schema="string", columns="id INT")
+    catalog.create(name, schema="string")
+    assert catalog.describe(name).schema_type == "string"
+    with pytest.raises(ConfigurationError, match="there already"):
+        catalog.create(name)
+
+
+def test_statements_may_say_where_to_begin(spark: SparkSession, catalog: PulsarCatalog, plain: str):
+    table = catalog.register(plain)
+    begun = time.time_ns() // 1_000_000 + 3_600_000
+    query = f"SELECT count(*) AS n FROM {table} WITH (startingTime='{begun}')"
+    assert spark.sql(query).first().n == 0
