@@ -18,7 +18,6 @@ from sources.data_source import PulsarDataSource
 _OF_SPARK: Final = {
     "owner", "provider", "location", "external", "is_managed_location", "comment", "collation",
 }  # fmt: skip
-_AT_CREATION: Final = "option."
 
 
 def bound_source(
@@ -40,13 +39,6 @@ def bound_source(
             return name
 
         def __init__(self, options: dict[str, str]) -> None:
-            lost = [one for one in options if one.lower().startswith(_AT_CREATION)]
-            if lost:
-                raise ConfigurationError(
-                    "Spark forgets the options of CREATE TABLE as soon as the table is there.",
-                    hint="Give them to PulsarCatalog.register, or to one statement: "
-                    "SELECT ... FROM orders WITH (startingOffsets='latest').",
-                )
             self._given = {k: v for k, v in options.items() if k.lower() not in _OF_SPARK}
             super().__init__({**reading, **self._given})
 

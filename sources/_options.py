@@ -36,8 +36,9 @@ _PENDING_BYTES: Final = 32 * 1024 * 1024
 _FOR_WRITING: Final = {"sinkid", "commitlog", "createtopics", "epoch", "receiptnamespace"}
 _OF_A_TABLE: Final = {"owner", "provider"}
 _FORGOTTEN: Final = (
-    "Spark forgets the options of CREATE TABLE ... USING pulsar. Make the table by "
-    "PulsarCatalog.register, or write CREATE TEMPORARY VIEW ... USING pulsar OPTIONS (...)."
+    "Spark forgets the options of CREATE TABLE as soon as the table is there. Give them to "
+    "PulsarCatalog.register, to one statement: FROM orders WITH (startingOffsets='latest'), or to "
+    "CREATE TEMPORARY VIEW ... USING pulsar OPTIONS (...)."
 )
 _OF_WRITING: Final = "It is for writing. To read, give a reader, or a view in SQL, of its own."
 

@@ -11,6 +11,7 @@ from typing import Final
 from chaos.cluster.proxy import FrameAction
 from chaos.cluster.target import FaultTarget, path_of
 from chaos.faults._fault import Act, Fault, Proof
+from eos.ids import TopicName
 from eos.standalone import BrokerNode, ClusterNode
 from eos.wire import commands
 
@@ -132,27 +133,18 @@ def _told_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
         target.heal_broker()
 
 
-def _bundle_of(target: FaultTarget, topic: str) -> tuple[str, str]:
-    """The admin path of the namespace, and the bundle that ``topic`` is in."""
-    bundle = target.cluster.bundle(topic)
-    namespace = "/".join(topic.partition("://")[2].split("/")[:2])
-    return f"/v2/namespaces/{namespace}", bundle
+def _to_bundle(action: str) -> Act:
+    """What an administrator does to the bundle of its namespace that the topic is in."""
 
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        bundle = target.cluster.bundle(target.topics[0])
+        namespace = TopicName.parse(target.topics[0]).namespace_name
+        target.strike()
+        target.broker.admin("PUT", f"/v2/namespaces/{namespace}/{bundle}/{action}")
+        yield Proof(f"bundle {bundle}")
 
-@contextmanager
-def _bundle_unloaded(target: FaultTarget) -> Iterator[Proof]:
-    path, bundle = _bundle_of(target, target.topics[0])
-    target.strike()
-    target.broker.admin("PUT", f"{path}/{bundle}/unload")
-    yield Proof(f"bundle {bundle}")
-
-
-@contextmanager
-def _bundle_split(target: FaultTarget) -> Iterator[Proof]:
-    path, bundle = _bundle_of(target, target.topics[0])
-    target.strike()
-    target.broker.admin("PUT", f"{path}/{bundle}/split?unload=true")
-    yield Proof(f"bundle {bundle}")
+    return act
 
 
 @contextmanager
@@ -207,8 +199,12 @@ FAULTS: Final = (
         "the coordinator's broker sleeps until another one has the coordinator, then goes on",
         _moved(FaultTarget.coordinator_topic, BrokerNode.pause),
     ),
-    _fault("bundle-unload", "the topic's bundle is unloaded", _bundle_unloaded),
-    _fault("bundle-split", "the topic's bundle is split, and unloaded", _bundle_split),
+    _fault("bundle-unload", "the topic's bundle is unloaded", _to_bundle("unload")),
+    _fault(
+        "bundle-split",
+        "the topic's bundle is split, and unloaded",
+        _to_bundle("split?unload=true"),
+    ),
     _fault("receipts-unload", "the receipt topic is unloaded", _receipts_unloaded),
     _fault(
         "bookie-kill",
