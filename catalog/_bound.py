@@ -40,11 +40,17 @@ def bound_source(
 
         def __init__(self, options: dict[str, str]) -> None:
             self._given = {k: v for k, v in options.items() if k.lower() not in _OF_SPARK}
-            super().__init__({**reading, **self._given})
+            super().__init__(_merged(reading, self._given))
 
         def schema(self) -> StructType:
             self.options = {**self.options, "metadata": "true"}
             found = super().schema()
+            unknown = set(metadata) - set(found.names)
+            if unknown:
+                raise ConfigurationError(
+                    f"metadata: there is no column {', '.join(sorted(unknown))}; there are "
+                    f"{', '.join(name for name in found.names if name.startswith('__'))}."
+                )
             return StructType([one for one in found.fields if _is_wanted(one, metadata)])
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -63,9 +69,15 @@ def bound_source(
                     "This table can only be read: its catalog has no commit log.",
                     hint="Give one: PulsarCatalog(spark, ..., commit_log='/data/eos').",
                 )
-            return {**writing, **self._given}
+            return _merged(writing, self._given)
 
     return BoundSource
+
+
+def _merged(bound: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What a statement gives goes before what is bound; Spark writes its names in lower case."""
+    said = {name.lower() for name in given}
+    return {name: value for name, value in bound.items() if name.lower() not in said} | {**given}
 
 
 def _is_wanted(field: StructField, metadata: Sequence[str]) -> bool:

@@ -241,3 +241,21 @@ def test_statements_may_say_where_to_begin(spark: SparkSession, catalog: PulsarC
     begun = time.time_ns() // 1_000_000 + 3_600_000
     query = f"SELECT count(*) AS n FROM {table} WITH (startingTime='{begun}')"
     assert spark.sql(query).first().n == 0
+
+
+def test_what_a_statement_says_goes_before_what_the_table_was_registered_with(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain, startingOffsets="latest", sink_id="one")
+    assert values(spark, table) == []
+    assert values(spark, f"{table} WITH (startingOffsets='earliest')") == list("01234")
+    for sink_id in ("one", "two"):  # an epoch of another sink is another epoch
+        given = f"WITH (sinkId='{sink_id}', epoch='e')"
+        spark.sql(f"INSERT INTO {table} {given} VALUES (CAST('{sink_id}' AS BINARY))")
+    found = values(spark, f"{table} WITH (startingOffsets='earliest')")
+    assert found == [*"01234", "one", "two"]
+
+
+def test_a_column_that_no_message_has_is_refused(catalog: PulsarCatalog, plain: str):
+    with pytest.raises(AnalysisException, match="there is no column key; there are __key"):
+        catalog.register(plain, metadata=["key"])
