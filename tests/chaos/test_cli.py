@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos._options import parse_faults
 from chaos.checker.anomalies import AnomalyKind
 from chaos.faults import FAULTS
 
@@ -23,6 +24,8 @@ def chaos(*args: str) -> subprocess.CompletedProcess[str]:
     ("args", "says"),
     [
         (("--faults", "bogus"), "no bogus. Choose from driver-kill, "),
+        (("--faults", "bookie-kill"), "bookie-kill needs several brokers. Add --brokers 2."),
+        (("--faults", "cluster-wiped", "--singles", "--brokers", "2"), "Leave out --brokers."),
         (("--workload", "nowhere:nothing"), "Name a function as MODULE:FUNCTION"),
         (("--workload", "chaos.workloads"), "Name a function as MODULE:FUNCTION"),
         (("--workload", "chaos.workloads:no"), "has no attribute 'no'"),
@@ -45,6 +48,14 @@ def test_a_wrong_option_is_named_with_what_to_do(args, says, tmp_path):
     assert says in " ".join(ended.stderr.split())
     assert len(ended.stderr.strip().splitlines()) == 1
     assert "Traceback" not in ended.stderr
+
+
+def test_what_faults_hit_stands_for_all_of_them():
+    names = parse_faults("cluster,driver-kill", singles=False, brokers=2)
+    hit = [name for name, fault in FAULTS.items() if fault.part == "cluster"]
+    assert names == [*hit, "driver-kill"]
+    assert not set(hit) & set(parse_faults("all", singles=True))
+    assert set(hit) <= set(parse_faults("all", singles=False, brokers=2))
 
 
 def test_a_folder_of_the_users_own_that_hides_ours_is_named(tmp_path):

@@ -76,6 +76,27 @@ def test_start_runs_until_sigterm_and_its_data_can_be_opened_again(tmp_path: Pat
     assert (data / "bookkeeper").is_dir()
 
 
+def test_a_cluster_is_started_and_a_server_that_dies_is_named():
+    with started("--brokers", "2", "--bookies", "1", "--temporary") as (process, said):
+        assert said["service URL"].count(",") == 1
+        assert said["admin URL"].count(",") == 1
+        write(said["service URL"], TOPIC, [b"1"])
+        pid = int(said["broker-1"].split()[1].rstrip(","))
+        psutil.Process(pid).kill()
+        assert process.stderr is not None
+        assert "broker-1 died." in process.stderr.readline()
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert "Stopped." in stop(process)
+    assert not any(child.is_running() for child in children)
+
+
+def test_another_release_of_pulsar_is_asked_for_by_its_number():
+    answer = runner.invoke(app, ["start", "--pulsar-version", "latest"])
+    assert answer.exit_code == 2
+    assert "such as 4.2.4" in answer.output
+    assert maven.pulsar_version("4.0.7") == "4.0.7"
+
+
 def test_what_was_written_is_there_again_on_the_second_day(tmp_path: Path):
     """Without an option: the log and the checkpoint of a first example outlive its broker, too."""
     where = {"XDG_DATA_HOME": str(tmp_path)}

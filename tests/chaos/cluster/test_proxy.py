@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from chaos.cluster.proxy import FaultProxy, FrameAction, Hold, Replace, _Socket
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
+from eos.transport.address import parse_service_url
 from eos.transport.connection import Connection
 from eos.transport.security import Security
 from eos.wire import commands
@@ -275,3 +277,62 @@ def test_pulsar_client_works_through_it_and_all_of_its_connections_pass_here(
         assert running.seen[commands.Send] == 10
         assert len(drain(running.service_url, name)) == 10
         assert running.seen[commands.LookupResponse] >= 1
+
+
+@pytest.fixture
+def two():
+    """Two brokers, of which each notes its name, and a proxy in front of both."""
+    noted.clear()
+
+    def named(name: int) -> Callable[[Peer], None]:
+        def script(peer: Peer) -> None:
+            peer.welcome()
+            while True:
+                command = peer.next(commands.CloseProducer)
+                noted.append(name)
+                peer.send(commands.Success(request_id=command.request_id))
+
+        return script
+
+    with ScriptedBroker(named(1)) as one, ScriptedBroker(named(2)) as other:
+        both = f"{one.url},{other.url.removeprefix('pulsar://')}"
+        with FaultProxy(both) as between:
+            yield between, one, other
+
+
+def through(proxy: FaultProxy, broker: ScriptedBroker | None = None) -> Connection:
+    """A connection by the proxy, to ``broker`` where one is named."""
+    (address,) = parse_service_url(proxy.service_url)
+    wanted = None if broker is None else broker.url.removeprefix("pulsar://")
+    return Connection.open(address, Security(), timeout_s=5, proxy_to=wanted)
+
+
+def test_a_client_that_names_a_broker_gets_that_one(two):
+    between, one, other = two
+    for broker, name in ((one, 1), (other, 2), (one, 1)):
+        ask(through(between, broker), 7)
+        assert noted[-1] == name
+
+
+def test_who_names_no_broker_gets_one_that_lives(two):
+    between, one, _ = two
+    one.__exit__()
+    for _ in range(6):
+        ask(through(between), 7)
+    assert set(noted) == {2}
+
+
+def test_a_broker_that_is_isolated_can_not_be_reached_and_another_can(two):
+    between, one, other = two
+    there, elsewhere = through(between, one), through(between, other)
+    with between.isolated(one.url) as count:
+        assert count == 1
+        wait_until(lambda: not there.is_alive)
+        ask(elsewhere, 7)
+        with pytest.raises(EosError):
+            through(between, one)
+        for _ in range(6):
+            ask(through(between), 7)
+        assert set(noted) == {2}
+    ask(through(between, one), 7)
+    assert noted[-1] == 1
