@@ -112,8 +112,12 @@ class FaultTarget:
         return f"{_ASSIGN}-partition-{txn.most if txn else 0}"
 
     def strike(self) -> None:
-        """Note that a part of the cluster is hit now: how long does the job need to get over it?"""
-        self.struck_at.append(time.time())
+        """Note that a part of the cluster is hit now: how long does the job need to get over it?
+
+        A broker that is all there is has to come back first: see ``broker_back_at``.
+        """
+        if isinstance(self.broker, PulsarCluster):
+            self.struck_at.append(time.time())
 
     def heal_broker(self) -> None:
         """Start what is dead of the broker, or the cluster, again; returns when it is ready."""

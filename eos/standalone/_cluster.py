@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -124,7 +125,7 @@ class PulsarCluster:
             for node in self.nodes:  # the last one first
                 stack.callback(node.close)
                 if self._data_dir is not None:  # what nobody will read again needs no orderly end
-                    stack.callback(node.stop)
+                    stack.callback(_stop_in_order, node)
         self._metadata_store, self.brokers, self.bookies = None, [], []
 
     @property
@@ -233,6 +234,11 @@ class PulsarCluster:
 
     def _folder(self, name: str) -> Path | None:
         return None if self._data_dir is None else self._data_dir / name
+
+
+def _stop_in_order(node: ClusterNode) -> None:
+    with contextlib.suppress(BrokerNotReady):  # its supervisor is gone, and it with it
+        node.stop()
 
 
 def _admin_url(brokers: list[BrokerNode]) -> str:

@@ -38,7 +38,7 @@ class Program:
     """What a server runs.
 
     Attributes:
-        main: its class. ``args``: before and behind the path of its settings.
+        main: its class. ``args``: before the path of its settings, which is the last one.
         values: gives the settings, for the folder of its data.
         options: of the JVM.
     """
@@ -131,6 +131,7 @@ class ClusterNode:
 
     def stop(self) -> None:
         """SIGTERM, as an orderly shutdown would; returns when it is gone."""
+        self.resume()  # one that is paused would not hear of it
         self._jvm.stop(_STOP_GRACE_S)
 
     def pause(self) -> None:
