@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -128,6 +128,19 @@ class RowFormat:
         if self._has_values:
             wanted.append(self.values.needs)
         return tuple(dict.fromkeys(need for needs in wanted for need in needs)) or ("entry",)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """``names`` with their types in Arrow."""
+        values = self.values.schema
+        return pa.schema(
+            [
+                values.field(name)
+                if name in values.names
+                else pa.field(name, to_arrow_type(METADATA[name].type, timezone="UTC"))
+                for name in self.names
+            ]
+        )
 
     @cached_property
     def _has_values(self) -> bool:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from eos.client import Bounds
+from eos.delta.folder import Folder
+from eos.errors import ConfigurationError, DataLost
 from eos.ids import EntryPlace
+from sources._columns import RowFormat
 from sources._cutting import Contents, limited, shares
+from sources._history_reading import HistoryRange
 from sources._loss import LossGuard
-from sources._offsets import EARLIEST, Offset, Span, behind
+from sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
 from sources._options import SourceOptions
 from sources._places import LATEST
 from sources._planning import Planner
@@ -16,25 +23,63 @@ from sources._reading import EntryRange, KeySlice
 from sources._subscription import QuerySubscription, new_subscription_name
 from sources._values import BYTES, ValueFormat
 
+logger = logging.getLogger("sources.loss")
+
+if TYPE_CHECKING:
+    from sources._history import HistoryTable
+
 Ends = dict[str, EntryPlace | None]
 
 
 class EpochPlanner:
     """Plans the epochs of one query; one object for its whole life."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
+        self._form = form
         self._planner = Planner(options)
         self._guard = LossGuard(fail=options.fail_on_data_loss)
         self._subscription: QuerySubscription | None = None
         self._target: Ends | None = None
+        self._history: HistoryTable | None = None
 
     def initial(self) -> Offset:
         """Where a query begins that is new, before its first epoch."""
         options = self._options
         name = options.subscription or new_subscription_name()
-        places = self._planner.starts(otherwise=LATEST)
-        return Offset.starting(places, name if options.durable_subscription else None)
+        subscription = name if options.durable_subscription else None
+        if options.history is not None:
+            seam = self._seam(subscription)
+            self._warn_of_expiry(seam)
+            return seam
+        return Offset.starting(self._planner.starts(otherwise=LATEST), subscription)
+
+    def _seam(self, subscription: str | None) -> Offset:
+        """Before the first file of the history, and in the topics where it ends."""
+        from sources._history import HistoryTable  # deltalake, which executors lack
+
+        # Not kept: Spark asks again when the first epoch is replayed, and the newest version is
+        # another one by then.
+        table = HistoryTable.begun(self._options)
+        table.check_columns(self._form)
+        last = table.last_messages()
+        partial = self._planner.partly_read(last)
+        places: Ends = dict.fromkeys(self._planner.partitions())
+        for name, one in last.items():
+            places[name] = partial[name][0] if name in partial else behind(one)
+        span = replace(table.span(), partial=partial)
+        return Offset.starting(places, subscription, span)
+
+    def _warn_of_expiry(self, seam: Offset) -> None:
+        """While the history is read, what is behind the seam has to wait."""
+        what = [] if self._options.admin_url is None else self._planner.what_expires(seam.spans)
+        if seam.subscription is None:
+            what.append("there is no subscription that keeps them")
+        if what:
+            logger.warning(
+                "While the history is read, messages behind it may be deleted: %s.",
+                "; ".join(what),
+            )
 
     def set_target(self) -> None:
         """What is there now is all that will be read."""
@@ -51,6 +96,8 @@ class EpochPlanner:
         bounds = self._planner.bounds(self._planner.partitions())
         starts = self._guard.starts(offset.ends, bounds, self._planner)
         self._keep(offset, starts)
+        if (history := self._of_past(offset)) is not None:
+            return Offset.starting(starts, offset.subscription, history)
         ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
         if self._target is not None:
             ends = {name: _earlier(end, self._target.get(name)) for name, end in ends.items()}
@@ -58,6 +105,35 @@ class EpochPlanner:
         if following is offset or not self._options.is_limited:
             return following
         return offset.followed_by(starts, {**ends, **self._limited(following)})
+
+    def _of_past(self, offset: Offset) -> HistorySpan | None:
+        """The history's files behind those of ``offset``; None: there are none.
+
+        Raises:
+            ConfigurationError: the query has begun with another history, or without one.
+        """
+        span, wanted = offset.history, self._options.history
+        if wanted is not None and Folder(wanted).uri != (span and span.table):
+            begun = "without a history" if span is None else f"with the history at {span.table}"
+            raise ConfigurationError(
+                f"This query has begun {begun}, and can't go on with {wanted}.",
+                hint="Leave the option as it was, or begin a new query, with a checkpoint of its "
+                "own.",
+            )
+        if span is None or span.is_done:
+            return None
+        try:
+            return self._table_of(span).next_span(span)
+        except DataLost as error:
+            self._guard.lost(error.message, span.table)
+            return replace(span, first=span.count, last=span.count)
+
+    def _table_of(self, span: HistorySpan) -> HistoryTable:
+        from sources._history import HistoryTable  # deltalake, which executors lack
+
+        if self._history is None:
+            self._history = HistoryTable.again(self._options, span)
+        return self._history
 
     def _limited(self, offset: Offset) -> Mapping[str, EntryPlace]:
         contents = self._contents(offset)
@@ -94,8 +170,30 @@ class EpochPlanner:
         if self._subscription is not None:
             self._subscription.move(offset.ends)
 
-    def tasks(self, offset: Offset) -> Sequence[EntryRange]:
+    def tasks(self, offset: Offset) -> Sequence[EntryRange | HistoryRange]:
         """What tasks read for the epoch of ``offset``."""
+        return [*self._of_history(offset.history), *self._of_topics(offset)]
+
+    def _of_history(self, span: HistorySpan | None) -> Sequence[HistoryRange]:
+        if span is None or span.is_empty:
+            return []
+        try:
+            return self._table_of(span).ranges(span)
+        except DataLost as error:
+            self._guard.lost(error.message, span.table)
+            return []
+
+    def _of_topics(self, offset: Offset) -> Sequence[EntryRange]:
+        partial = {} if offset.history is None else offset.history.partial
+
+        def skip(one: EntryRange) -> int:
+            place, messages = partial.get(one.topic, (None, 0))
+            return messages if place is not None and place == one.span.start else 0
+
+        ranges = self._ranges(offset)
+        return [EntryRange(one.topic, one.span, one.keys, skip(one)) for one in ranges]
+
+    def _ranges(self, offset: Offset) -> Sequence[EntryRange]:
         spans, wanted = _with_entries(offset), self._options.min_partitions
         if wanted is None or len(spans) >= wanted:
             return [EntryRange(name, span) for name, span in spans.items()]
@@ -121,7 +219,14 @@ class EpochPlanner:
             DataLost: entries behind a starting place have been deleted.
             EosError: a topic can't be asked.
         """
-        places = self._planner.starts(otherwise=EARLIEST)
+        history = None
+        if self._options.history is not None:
+            begun = self._seam(None)
+            places, history = begun.ends, begun.history
+            assert history is not None
+            history = history.followed_by(history.count)
+        else:
+            places = self._planner.starts(otherwise=EARLIEST)
         stops = self._planner.stops(list(places))
         bounds: dict[str, Bounds] = self._planner.bounds(places)
         starts = self._guard.starts(places, bounds, self._planner)
@@ -129,7 +234,7 @@ class EpochPlanner:
         ends = {
             name: _earlier(stops.get(name), behind(one.last_id)) for name, one in bounds.items()
         }
-        return Offset.starting(starts).followed_by(starts, ends)
+        return replace(Offset.starting(starts).followed_by(starts, ends), history=history)
 
     def close(self) -> None:
         """Close all connections."""

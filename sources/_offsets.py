@@ -3,19 +3,24 @@
 An offset says where its epoch ends, and where it begins as well: Spark asks for the initial offset
 again when it replays the first epoch, and "latest" is elsewhere by then (measured). So an epoch is
 read from its end offset alone, and a replayed one reads exactly the same.
+
+A query that begins with the topics' past in a table has that table's version in each offset, and
+which of its files the epoch has. The topics' places are those of the seam until it is read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
 
 VERSION: Final = 1
+WITH_HISTORY: Final = 2
+"""What an offset of a query that began with a history says; older releases refuse it."""
 EARLIEST: Final = "earliest"
 
 _PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18}):(0|[1-9][0-9]{0,18})")
@@ -47,6 +52,77 @@ class Span:
         """The last place in it."""
         assert self.end is not None
         return MessageId(self.end[0], self.end[1] - 1)
+
+
+@dataclass(frozen=True)
+class HistorySpan:
+    """Files of one version of a table that holds the topics' past: those of one epoch.
+
+    From ``first`` on, up to before ``last``, of ``count``; they are read before the topics.
+
+    Attributes:
+        table: its folder or URL. ``table_id``: Delta's own, which a table made anew has not.
+        partial: where an entry of a partition lies of which the table has the first messages only,
+            and how many.
+    """
+
+    table: str
+    table_id: str
+    version: int
+    first: int
+    last: int
+    count: int
+    partial: Mapping[str, tuple[EntryPlace, int]] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is behind it."""
+        return self.last == self.count
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the epoch has nothing of it."""
+        return self.first == self.last
+
+    def followed_by(self, last: int) -> HistorySpan:
+        """That of the next epoch."""
+        return replace(self, first=self.last, last=last)
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        partial = {
+            name: {"at": place_text(place), "messages": count}
+            for name, (place, count) in sorted(self.partial.items())
+        }
+        return {
+            "files": self.count,
+            "from": self.first,
+            "partial": partial,
+            "table": self.table,
+            "tableId": self.table_id,
+            "to": self.last,
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse; any error of a dict that is none."""
+        partial = {}
+        for name, one in value["partial"].items():
+            place = parse_place(one["at"])
+            assert place is not None
+            partial[str(name)] = place, int(one["messages"])
+        first, last, count = (int(value[name]) for name in ("from", "to", "files"))
+        assert 0 <= first <= last <= count
+        return cls(
+            table=str(value["table"]),
+            table_id=str(value["tableId"]),
+            version=int(value["version"]),
+            first=first,
+            last=last,
+            count=count,
+            partial=partial,
+        )
 
 
 def behind(last: MessageId | None) -> EntryPlace | None:
@@ -83,13 +159,18 @@ class Offset:
 
     spans: Mapping[str, Span]
     subscription: str | None = None
+    history: HistorySpan | None = None
 
     @classmethod
     def starting(
-        cls, places: Mapping[str, EntryPlace | None], subscription: str | None = None
+        cls,
+        places: Mapping[str, EntryPlace | None],
+        subscription: str | None = None,
+        history: HistorySpan | None = None,
     ) -> Self:
         """Of an epoch without entries, that ends where the first one begins."""
-        return cls({name: Span(place, place) for name, place in places.items()}, subscription)
+        spans = {name: Span(place, place) for name, place in places.items()}
+        return cls(spans, subscription, history)
 
     @property
     def ends(self) -> dict[str, EntryPlace | None]:
@@ -110,7 +191,10 @@ class Offset:
             is_ahead = end is not None and (start is None or end > start)
             spans[name] = Span(start, end if is_ahead else start)
         is_new = any(not span.is_empty for span in spans.values())
-        return Offset(spans, self.subscription) if is_new else self
+        if not is_new:
+            return self
+        done = self.history and self.history.followed_by(self.history.last)
+        return Offset(spans, self.subscription, done)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
@@ -119,7 +203,10 @@ class Offset:
             for name, span in sorted(self.spans.items())
         }
         named = {} if self.subscription is None else {"subscription": self.subscription}
-        return {"partitions": spans, **named, "version": VERSION}
+        if self.history is None:
+            return {"partitions": spans, **named, "version": VERSION}
+        past = {"history": self.history.to_json()}
+        return {**past, "partitions": spans, **named, "version": WITH_HISTORY}
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -130,7 +217,9 @@ class Offset:
         """
         try:
             assert isinstance(value, dict)
-            assert value["version"] == VERSION
+            assert value["version"] in (VERSION, WITH_HISTORY)
+            past = value["history"] if value["version"] == WITH_HISTORY else None
+            history = None if past is None else HistorySpan.from_json(past)
             subscription = value.get("subscription")
             assert isinstance(subscription, str | None)
             spans = {
@@ -142,4 +231,4 @@ class Offset:
                 f"The checkpoint holds an offset that is none of this source: {str(value)[:200]}",
                 hint="Was the checkpoint made by another source, or by a newer version of eos?",
             ) from None
-        return cls(spans, subscription)
+        return cls(spans, subscription, history)

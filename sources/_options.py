@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from eos.client.kept import ClientOptions
+from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
@@ -65,6 +66,9 @@ class SourceOptions(BaseModel):
             milliseconds since 1970, or ``2026-11-22T10:00:00Z``; or a JSON object of such.
         ending_offsets: of batch reads, the same (not included); latest by default.
         ending_time: instead of it: up to before the first entry that was published then or later.
+        history: folder or URL of a Delta table that holds the topics' past: it is read first, then
+            each partition behind the last message that the table has of it.
+        history_version: which version of it; the newest by default.
         max_entries_per_trigger: at most about so many entries in an epoch, over all partitions, but
             at least one of each that has any. An entry is what a producer sent as one batch.
         max_bytes_per_trigger: the same in bytes of the broker's storage.
@@ -101,6 +105,8 @@ class SourceOptions(BaseModel):
     starting_time: _Text | None = None
     ending_offsets: _Text | None = None
     ending_time: _Text | None = None
+    history: _Text | None = None
+    history_version: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     max_entries_per_trigger: _Count | None = None
     max_bytes_per_trigger: _Count | None = None
     max_rows_per_trigger: _Count | None = None
@@ -158,6 +164,14 @@ class SourceOptions(BaseModel):
         options.security  # noqa: B018 - half a key pair is refused here, not in a task
         options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
         options.own_schema  # noqa: B018
+        if options.history is not None:
+            Folder(options.history)
+            for topic in options.topic_names:
+                if topic.partition_index is not None:
+                    raise ConfigurationError(
+                        f"With history whole topics are read, and {topic} is a partition.",
+                        hint=f"Name the topic: {topic.base}.",
+                    )
         return options
 
     @model_validator(mode="after")
@@ -174,6 +188,7 @@ class SourceOptions(BaseModel):
         ):
             if getattr(self, offsets) is not None and getattr(self, time) is not None:
                 raise ValueError(f"set {offsets} or {time}, not both")
+        self._check_history()
         if self.admin_url is None:
             for name in (*LIMITS, "min_partitions"):
                 if getattr(self, name) is not None and not (
@@ -187,6 +202,24 @@ class SourceOptions(BaseModel):
                 "subscription names a durable subscription, and durable_subscription is false"
             )
         return self
+
+    def _check_history(self) -> None:
+        if self.history is None:
+            if self.history_version is not None:
+                raise ValueError("history_version is of a table, and history names none")
+            return
+        if self.starting_offsets is not None or self.starting_time is not None:
+            raise ValueError(
+                "with history the topics are read from where the table ends: leave out "
+                "starting_offsets and starting_time"
+            )
+
+    def reads(self, topic: TopicName) -> bool:
+        """Whether ``topic``, or the topic that it is a partition of, is read."""
+        if self.pattern is None:
+            return topic in self.topic_names or topic.base in self.topic_names
+        namespace, local = self.pattern
+        return topic.namespace_name == namespace and bool(local.fullmatch(topic.base.local))
 
     @property
     def topic_names(self) -> tuple[TopicName, ...]:

@@ -13,6 +13,7 @@ from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
 from eos.errors import TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.transport.address import parse_service_url
+from eos.wire.batch import Entry
 from sources._offsets import behind
 from sources._options import SourceOptions
 from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
@@ -170,19 +171,39 @@ class Planner:
         Raises:
             EosError: it can't be asked.
         """
+        topics = [TopicName.parse(name) for name in names]
+        return {
+            str(topic): found
+            for topic, found in zip(topics, at_once(self._admin().ledgers, topics), strict=True)
+        }
+
+    def what_expires(self, names: Iterable[str]) -> list[str]:
+        """What deletes messages that the query's subscription would keep, a line of text for each;
+        by the admin API.
+
+        Raises:
+            EosError: it can't be asked.
+        """
+        namespaces = sorted({TopicName.parse(name).namespace_name for name in names})
+        found = []
+        for namespace in namespaces:
+            policies = self._admin().policies(namespace)
+            if ttl_s := policies.get("message_ttl_in_seconds"):
+                found.append(f"messages of {namespace} expire {ttl_s} s after they were sent")
+            quotas = policies.get("backlog_quota_map") or {}
+            if any(one.get("policy") == "consumer_backlog_eviction" for one in quotas.values()):
+                found.append(f"a backlog quota of {namespace} deletes what was not read")
+        return found
+
+    def _admin(self) -> AdminClient:
         options = self._options
         assert options.admin_url is not None
-        admin = AdminClient(
+        return AdminClient(
             options.admin_url,
             options.security,
             timeout_s=options.request_timeout_s,
             service=parse_service_url(options.service_url),
         )
-        topics = [TopicName.parse(name) for name in names]
-        return {
-            str(topic): found
-            for topic, found in zip(topics, at_once(admin.ledgers, topics), strict=True)
-        }
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
         """The durable subscription of one partition."""
@@ -197,10 +218,36 @@ class Planner:
         return dict(at_once(self._messages_of, list(starts.items())))
 
     def _messages_of(self, place: tuple[str, EntryPlace]) -> tuple[str, int]:
-        name, start = place
+        entry = self._next_entry(*place)
+        return place[0], 1 if entry is None else max(1, entry.num_messages)
+
+    def _next_entry(self, name: str, start: EntryPlace) -> Entry | None:
         with self._client.entry_reader(name, MessageId(*start)) as reader:
-            entry = next(reader.read(time.monotonic() + self._options.request_timeout_s), None)
-        return name, 1 if entry is None else max(1, entry.num_messages)
+            return next(reader.read(time.monotonic() + self._options.request_timeout_s), None)
+
+    def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:
+        """Of the last messages that somebody has: those that are not the last of their entries,
+        with the entries' places and how many messages of them are had.
+
+        What is not there any more has nothing left to read.
+
+        Raises:
+            EosError: a topic can't be asked.
+        """
+        bounds = self.bounds(name for name, one in last.items() if one.batch_index >= 0)
+        there = [
+            (name, last[name])
+            for name, one in bounds.items()
+            if one.last_id is not None and one.first <= last[name].place <= one.last_id.place
+        ]
+        found = at_once(lambda one: self._partly_read(*one), there)
+        return {name: (one.place, one.batch_index + 1) for name, one in found if one is not None}
+
+    def _partly_read(self, name: str, last: MessageId) -> tuple[str, MessageId | None]:
+        entry = self._next_entry(name, last.place)
+        if entry is None or entry.id.place != last.place:
+            return name, None
+        return name, last if entry.num_messages > last.batch_index + 1 else None
 
     def close(self) -> None:
         """Close all connections."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
@@ -35,13 +36,37 @@ class KeySlice:
 
 
 class EntryRange(InputPartition):
-    """What one task reads: a span of one exact partition, or a slice of its keys."""
+    """What one task reads: a span of one exact partition, or a slice of its keys.
 
-    def __init__(self, topic: str, span: Span, keys: KeySlice | None = None) -> None:
-        super().__init__((topic, span, keys))
+    ``skip``: so many messages of the span's first entry are left out: a history has them.
+    """
+
+    def __init__(self, topic: str, span: Span, keys: KeySlice | None = None, skip: int = 0) -> None:
+        super().__init__((topic, span, keys, skip))
         self.topic = topic
         self.span = span
         self.keys = keys
+        self.skip = skip
+
+    def columns(self, needs: tuple[str, ...]) -> tuple[str, ...]:
+        """What has to be read to choose its messages and make ``needs`` of them."""
+        keys = () if self.keys is None else ("key",)
+        places = ("ledger", "entry", "batch_index") if self.skip else ()
+        return tuple(dict.fromkeys((*needs, *keys, *places)))
+
+    def mine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of the messages that are its own."""
+        if self.keys is not None:
+            slices = key_slices(batch.column("key"), self.keys.count)
+            batch = batch.filter(pa.array(slices == self.keys.index))
+        if self.skip and self.span.start is not None:
+            ledger, entry = self.span.start
+            is_first = pc.and_(
+                pc.equal(batch.column("ledger"), ledger), pc.equal(batch.column("entry"), entry)
+            )
+            is_had = pc.and_(is_first, pc.less(batch.column("batch_index"), self.skip))
+            batch = batch.filter(pc.invert(is_had))
+        return batch
 
 
 def read_range(
@@ -77,8 +102,7 @@ def _opened(
     start, last = one.span.first, one.span.last
     asked_again: set[MessageId | None] = set()
     while start is None or start.place <= last.place:
-        columns = form.needs if one.keys is None else tuple(dict.fromkeys((*form.needs, "key")))
-        with client.reader(one.topic, start=start, columns=columns) as reader:
+        with client.reader(one.topic, start=start, columns=one.columns(form.needs)) as reader:
             try:
                 yield from reader.read_to(last)
             except ProtocolError as error:
@@ -127,14 +151,9 @@ def _converted(
         return found
 
     for batch in batches:
-        rows = batch if one.keys is None else _slice(batch, one.keys)
+        rows = one.mine(batch)
         if rows.num_rows:
             yield form.rows(rows, topic, find)
-
-
-def _slice(batch: pa.RecordBatch, keys: KeySlice) -> pa.RecordBatch:
-    mine = key_slices(batch.column("key"), keys.count) == keys.index
-    return batch.filter(pa.array(mine))
 
 
 def _check_it_was_all_there(client: PulsarClient, one: EntryRange, guard: LossGuard) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from sources._columns import RowFormat, row_format, schema_of_source
 from sources._epochs import EpochPlanner, values_of
+from sources._history_reading import HistoryRange, read_history
 from sources._offsets import Offset, Span
 from sources._options import SourceOptions
 from sources._reading import EntryRange, read_range
@@ -82,7 +83,7 @@ class PulsarBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Tasks for each partition that has anything between the two places."""
-        epochs = EpochPlanner(self._options)
+        epochs = EpochPlanner(self._options, self._form)
         try:
             ranges = epochs.tasks(epochs.bounded())
         finally:
@@ -91,8 +92,7 @@ class PulsarBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
-        assert isinstance(partition, EntryRange)
-        return read_range(self._options, self._form, partition)
+        return _rows_of(self._options, self._form, partition)
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -110,7 +110,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _epochs(self) -> EpochPlanner:
         if self._opened is None:
-            self._opened = EpochPlanner(self._options)
+            self._opened = EpochPlanner(self._options, self._form)
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -134,8 +134,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
-        assert isinstance(partition, EntryRange)
-        return read_range(self._options, self._form, partition)
+        return _rows_of(self._options, self._form, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint has the epoch that ends at ``end``: its subscription may move."""
@@ -146,3 +145,12 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def _rows_of(
+    options: SourceOptions, form: RowFormat, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, HistoryRange):
+        return read_history(options, form, partition)
+    assert isinstance(partition, EntryRange)
+    return read_range(options, form, partition)

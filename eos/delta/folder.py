@@ -71,6 +71,10 @@ class Folder:
             Path(full).parent.mkdir(parents=True, exist_ok=True)
         return self._files().open_output_stream(full)
 
+    def file_system(self) -> Any:
+        """What ``pyarrow`` reads its files by, by the same paths."""
+        return pyarrow.fs.SubTreeFileSystem(self._root, self._files())
+
     def delete(self, path: str) -> None:
         """Delete a file; one that is gone already is fine.
 

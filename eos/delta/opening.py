@@ -34,6 +34,27 @@ def maybe_open(folder: Folder) -> DeltaTable | None:
             return None
 
 
+def maybe_open_version(folder: Folder, version: int | None) -> DeltaTable | None:
+    """A handle on one version of the table, the newest when None; None when it is not there: not
+    yet, or not any more.
+
+    Raises:
+        ConfigurationError, Retriable: as ``maybe_open``.
+    """
+    newest = maybe_open(folder)
+    if newest is None or version is None or newest.version() == version:
+        return newest
+    if version > newest.version():
+        return None
+    with reading(folder):
+        try:
+            return DeltaTable(
+                folder.uri, version=version, storage_options=folder.storage_options or None
+            )
+        except TableNotFoundError:  # its log was cleaned up (deltalake 1.6)
+            return None
+
+
 def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> None:
     """Make an empty table; of several creators at once one does, and the others find its table.
 

@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
-from sources._offsets import Offset, Span, behind, parse_place, place_text
+from sources._offsets import HistorySpan, Offset, Span, behind, parse_place, place_text
 
 places = st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 5)))
 by_name = st.dictionaries(st.sampled_from("abcdef"), places, max_size=6)
+histories = st.builds(
+    lambda ends, partial: HistorySpan("/t", "id", 3, *sorted(ends), partial=partial),
+    st.tuples(*[st.integers(0, 9)] * 3),
+    st.dictionaries(
+        st.sampled_from("ab"),
+        st.tuples(st.tuples(st.integers(0, 20), st.integers(0, 5)), st.integers(1, 9)),
+    ),
+)
 
 
 def text(offset: Offset) -> str:
@@ -44,13 +52,14 @@ def _is_ahead(start: EntryPlace | None, end: EntryPlace | None) -> bool:
     return end is not None and (start is None or end > start)
 
 
-@given(by_name, by_name, st.none() | st.text(max_size=3))
+@given(by_name, by_name, st.none() | st.text(max_size=3), st.none() | histories)
 def test_an_offset_survives_the_checkpoint(
     starts: dict[str, EntryPlace | None],
     ends: dict[str, EntryPlace | None],
     subscription: str | None,
+    history: HistorySpan | None,
 ) -> None:
-    offset = Offset.starting(starts, subscription).followed_by(starts, ends)
+    offset = Offset.starting(starts, subscription, history).followed_by(starts, ends)
     again = Offset.from_json(json.loads(text(offset)))
     assert again == offset
     assert text(again) == text(offset)
@@ -107,3 +116,16 @@ def test_behind_an_entry_is_the_next_place() -> None:
 def test_a_checkpoint_of_something_else_is_refused(value: object) -> None:
     with pytest.raises(ConfigurationError, match="none of this source"):
         Offset.from_json(value)
+
+
+def test_releases_that_know_no_history_refuse_an_offset_that_has_one() -> None:
+    history = HistorySpan("/t", "id", 3, 0, 1, 2)
+    assert Offset.starting({}, None, history).to_json()["version"] == 2
+    assert Offset.starting({}).to_json()["version"] == 1
+
+
+@pytest.mark.parametrize("numbers", [(2, 1, 3), (0, 4, 3), (-1, 0, 3)])
+def test_a_history_of_files_that_are_not_there_is_refused(numbers: tuple[int, int, int]) -> None:
+    broken = Offset.starting({}, None, HistorySpan("/t", "id", 3, *numbers)).to_json()
+    with pytest.raises(ConfigurationError, match="none of this source"):
+        Offset.from_json(broken)

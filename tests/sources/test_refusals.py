@@ -33,7 +33,7 @@ def read(url: str, topic: str, **more: str) -> list[Any]:
     options = SourceOptions.parse(given)
     values = values_of(options)
     form = row_format(values, schema_of_source(values, metadata=False))
-    planner = EpochPlanner(options)
+    planner = EpochPlanner(options, form)
     try:
         tasks = planner.tasks(planner.bounded())
     finally:

@@ -9,6 +9,7 @@ from eos.wire.decoding._decoder import (
 )
 from eos.wire.decoding._gather import from_base64, gather
 from eos.wire.decoding._heads import PADDING_BYTES, Irregular, Spans
+from eos.wire.decoding._message_ids import MessageIds, decode_message_ids
 from eos.wire.decoding._varints import WORD_BYTES, decode_long_varints, words_of
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "DecodedEntries",
     "DeliveredEntry",
     "Irregular",
+    "MessageIds",
     "Spans",
     "checked_columns",
     "decode_entries",
     "decode_long_varints",
+    "decode_message_ids",
     "from_base64",
     "gather",
     "words_of",

@@ -1,0 +1,201 @@
+"""The past of topics in a Delta table, of which a query reads one version, before the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaProtocolError
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from eos.delta.folder import Folder
+from eos.delta.opening import maybe_open_version
+from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
+from eos.ids import MessageId, TopicName
+from sources._columns import METADATA, RowFormat
+from sources._history_reading import HistoryFile, HistoryRange, dataset_of
+from sources._offsets import HistorySpan
+from sources._options import SourceOptions
+from sources._seam import ID_COLUMN, TOPIC_COLUMN, last_messages
+
+_TASK_BYTES: Final = 128 * 1024 * 1024
+"""As much as a task of Spark reads of files, by default."""
+
+
+class SizedFile(NamedTuple):
+    """A file of the table. ``rows``: None where the table's log does not say."""
+
+    file: HistoryFile
+    size_bytes: int
+    rows: int | None
+
+
+class HistoryTable:
+    """One version of a Delta table. Made by ``begun`` or ``again``."""
+
+    def __init__(self, options: SourceOptions, folder: Folder, table: DeltaTable) -> None:
+        self._options = options
+        self._folder = folder
+        self._table = table
+
+    @classmethod
+    def begun(cls, options: SourceOptions) -> Self:
+        """As a new query reads it: the version that its options name, else the newest.
+
+        Raises:
+            ConfigurationError: there is no such table, or version.
+            Retriable: it can't be read.
+        """
+        assert options.history is not None
+        folder, version = Folder(options.history), options.history_version
+        table = maybe_open_version(folder, version)
+        if table is None:
+            there = "" if version is None else f" in version {version}"
+            raise ConfigurationError(
+                f"history: there is no Delta table at {folder.uri}{there}.",
+                hint="Name the folder or bucket of the table that holds the topics' past.",
+            )
+        return cls(options, folder, table)
+
+    @classmethod
+    def again(cls, options: SourceOptions, span: HistorySpan) -> Self:
+        """As a query that has begun goes on with it.
+
+        Raises:
+            DataLost: the version is not there any more.
+            Retriable: it can't be read.
+        """
+        folder = Folder(span.table)
+        table = maybe_open_version(folder, span.version)
+        if table is None or table.metadata().id != span.table_id:
+            raise DataLost(
+                f"Version {span.version} of the history at {folder.uri} is not there any more: "
+                f"{span.count - span.last} of its {span.count} files are still to be read."
+            )
+        return cls(options, folder, table)
+
+    def span(self) -> HistorySpan:
+        """Its files before the first one."""
+        return HistorySpan(
+            self._folder.uri, self._table.metadata().id, self._table.version(), 0, 0,
+            count=len(self.files),
+        )  # fmt: skip
+
+    @cached_property
+    def files(self) -> tuple[SizedFile, ...]:
+        """All its files, the oldest first; the same each time."""
+        told = pa.table(self._table.get_add_actions(flatten=False))
+        names = ("path", "size_bytes", "modification_time", "num_records")
+        columns = [told.column(name).to_pylist() for name in names]
+        known = {unquote(path): rest for path, *rest in zip(*columns, strict=True)}
+        found = [
+            (known[one.path], HistoryFile(one.path, one.partition_expression))
+            for one in self._dataset.get_fragments()
+        ]
+        found.sort(key=lambda pair: (pair[0][1], pair[1].path))
+        return tuple(SizedFile(file, size, rows) for (size, _, rows), file in found)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self._dataset.schema
+
+    @cached_property
+    def _dataset(self) -> Any:
+        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        try:
+            if mapping != "none":
+                raise DeltaProtocolError(f"column mapping by {mapping}")
+            return self._table.to_pyarrow_dataset()
+        except DeltaProtocolError as error:
+            raise ConfigurationError(
+                f"history: {self._folder.uri} can't be read by this source: {error}.",
+                hint="Write it as a plain table: without deletion vectors (REORG TABLE ... APPLY "
+                "(PURGE), and drop the feature) and without column mapping.",
+            ) from None
+
+    def check_columns(self, form: RowFormat) -> None:
+        """Whether the columns that a query wants can come from it.
+
+        Raises:
+            ConfigurationError: it lacks one that a message always has.
+            IncompatibleSchema: one is of another type.
+        """
+        ours = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
+        wanted = {field.name: field.dataType for field in from_arrow_schema(form.schema)}
+        needed = [name for name in form.names if name in METADATA]
+        needed += [ID_COLUMN, *([] if self._only else [TOPIC_COLUMN])]
+        for name in needed:
+            if name not in ours:
+                raise ConfigurationError(
+                    f"history: {self._folder.uri} has no column {name}; it has {', '.join(ours)}.",
+                    hint='Keep topics with option("metadata", True), or leave the column out: '
+                    '.schema("value binary, ...").',
+                )
+        for name, kind in wanted.items():
+            if name in ours and ours[name].simpleString() != kind.simpleString():
+                raise IncompatibleSchema(
+                    f"history: column {name} of {self._folder.uri} is "
+                    f"{ours[name].simpleString()}, of the topic {kind.simpleString()}.",
+                    hint="Cast the table's column, or give the topic a schema of your own.",
+                )
+
+    @property
+    def _only(self) -> TopicName | None:
+        """The topic of all rows, where the table does not say."""
+        names = self._options.topic_names
+        return names[0] if len(names) == 1 and TOPIC_COLUMN not in self.schema.names else None
+
+    def last_messages(self) -> dict[str, MessageId]:
+        """The last message of each partition that the query reads: one column is read whole.
+
+        Raises:
+            InputError: a row has no id.
+        """
+        columns = [ID_COLUMN] if self._only else [ID_COLUMN, TOPIC_COLUMN]
+        files = [one.file for one in self.files]
+        dataset = dataset_of(self._folder, files, self.schema)
+        return last_messages(dataset.to_batches(columns), self._options.reads, self._only)
+
+    def next_span(self, span: HistorySpan) -> HistorySpan:
+        """The files behind ``span``, as many as an epoch may have, at least one."""
+        first, options = span.last, self._options
+        last = len(self.files)
+        for limit, size_of in (
+            (options.max_bytes_per_trigger, lambda one: one.size_bytes),
+            (options.max_rows_per_trigger, lambda one: one.rows or 0),
+        ):
+            if limit is not None:
+                last = min(last, first + _fitting(map(size_of, self.files[first:]), limit))
+        return span.followed_by(last)
+
+    def ranges(self, span: HistorySpan) -> list[HistoryRange]:
+        """What tasks read of it: files one after the other, as many as make a task's worth."""
+        files = self.files[span.first : span.last]
+        total = sum(one.size_bytes for one in files)
+        share = min(_TASK_BYTES, total / (self._options.min_partitions or 1))
+        return [
+            HistoryRange(self._folder.uri, [one.file for one in some], self.schema)
+            for some in _grouped(files, share)
+        ]
+
+
+def _fitting(sizes: Iterator[int], limit: int) -> int:
+    """How many of the first ones are within ``limit``; at least one."""
+    return max(1, sum(total <= limit for total in accumulate(sizes)))
+
+
+def _grouped(files: Sequence[SizedFile], share: float) -> Iterator[list[SizedFile]]:
+    group: list[SizedFile] = []
+    for one in files:
+        if group and sum(other.size_bytes for other in group) + one.size_bytes > share:
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group

@@ -1,0 +1,284 @@
+"""The past from a table, then the topic: each message once, none between the two."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from eos.client import PulsarClient
+from tests.support.admin import create_partitioned
+
+Archive = Callable[..., Path]
+
+_CONFIGURED = {
+    "deletionVectors": {"delta.enableDeletionVectors": "true"},
+    "columnMapping": {"delta.columnMapping.mode": "name"},
+}
+
+
+@pytest.fixture
+def archive(load, tmp_path: Path) -> Archive:
+    """Appends what is in the topic now to a table; only rows that ``keep`` chooses."""
+    path = tmp_path / "past"
+
+    def archive(keep: Callable[[pa.Table], Any] | None = None, **more: Any) -> Path:
+        rows = load(metadata=True, **more).toArrow()
+        write_deltalake(path, rows if keep is None else rows.filter(keep(rows)), mode="append")
+        return path
+
+    return archive
+
+
+def values(frame) -> list[bytes]:
+    return [bytes(row["value"]) for row in frame.collect()]
+
+
+def flat(epochs: dict[int, list[bytes]]) -> list[bytes]:
+    return [value for _, epoch in sorted(epochs.items()) for value in epoch]
+
+
+def test_a_batch_reads_the_table_and_what_came_behind_it(load, send, archive):
+    send(b"0", b"1")
+    past = archive()
+    send(b"2", b"3")
+    assert values(load(history=past)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_stream_reads_the_table_first_and_goes_on_with_the_topic(run, send, archive):
+    send(b"0", b"1")
+    past = archive()
+    send(b"2")
+    assert run(startingOffsets=None, history=past) == {0: [b"0", b"1"], 1: [b"2"]}
+    send(b"3")
+    assert run(startingOffsets=None, history=past) == {2: [b"3"]}
+
+
+def test_history_is_cut_into_epochs_and_a_restart_within_it_goes_on(
+    run, send, archive, pulsar_standalone
+):
+    for n in range(3):
+        send(b"%d" % n)
+        past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
+    send(b"3")
+    limited = {
+        "startingOffsets": None,
+        "history": past,
+        "maxBytesPerTrigger": 1,
+        "adminUrl": pulsar_standalone.admin_url,
+    }
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=1, **limited)
+    # What is appended later is of another version than the query's.
+    archive()
+    assert run(**limited) == {1: [b"1"], 2: [b"2"], 3: [b"3"]}
+
+
+def test_an_entry_of_which_the_table_has_a_part_is_read_from_there_on(
+    run, load, client: PulsarClient, name, archive
+):
+    with client.producer(name, create=True, linger_ms=200) as producer:
+        for n in range(5):
+            producer.send(b"%d" % n)
+        producer.flush()
+    past = archive(lambda rows: pc.less(rows["value"], b"2"))
+    assert sorted(values(load(history=past))) == [b"%d" % n for n in range(5)]
+    assert run(startingOffsets=None, history=past) == {0: [b"0", b"1"], 1: [b"2", b"3", b"4"]}
+
+
+def test_partitions_have_a_seam_each_and_new_ones_none(
+    run, send, name, archive, pulsar_standalone, topic_admin
+):
+    create_partitioned(pulsar_standalone.admin_url, name, 2)
+    send(b"a0", b"a1", topic=f"{name}-partition-0")
+    send(b"b0", topic=f"{name}-partition-1")
+    past = archive()
+    send(b"b1", topic=f"{name}-partition-1")
+    topic_admin("POST", "/partitions", 3)
+    send(b"c0", topic=f"{name}-partition-2")
+    found = run(startingOffsets=None, history=past)
+    assert sorted(found[0]) == [b"a0", b"a1", b"b0"]
+    assert sorted(found[1]) == [b"b1", b"c0"]
+
+
+def test_rows_of_topics_that_are_not_read_are_left_out(
+    load, send, name, archive, pulsar_standalone
+):
+    send(b"mine")
+    send(b"other", topic=f"{name}-other")
+    past = archive(topic=None, topics=f"{name},{name}-other")
+    send(b"new")
+    send(b"new other", topic=f"{name}-other")
+    assert values(load(history=past)) == [b"mine", b"new"]
+    both = values(load(history=past, topic=None, topicsPattern=f"public/default/{name}.*"))
+    assert sorted(both) == [b"mine", b"new", b"new other", b"other"]
+
+
+def test_a_partitioned_table_and_columns_that_it_lacks(load, send, tmp_path):
+    send(b"0", b"1")
+    rows = load(metadata=True).toArrow()
+    day = pa.array(["a b", "c%d"])
+    past = tmp_path / "by-day"
+    write_deltalake(past, rows.append_column("day", day), partition_by=["day"])
+    assert sorted(values(load(history=past))) == [b"0", b"1"]
+    few = tmp_path / "few"
+    write_deltalake(few, rows.select(["value", "__messageId"]))
+    assert values(load(history=few)) == [b"0", b"1"]  # one topic: nobody has to say which
+    with pytest.raises(Exception, match="no column __key"):
+        load(history=few, metadata=True).collect()
+    without = tmp_path / "without"
+    write_deltalake(without, rows.select(["value"]))
+    with pytest.raises(Exception, match="no column __messageId"):
+        load(history=without).collect()
+
+
+def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tmp_path):
+    send(b"0")
+    rows = load(metadata=True).toArrow()
+    past = tmp_path / "past"
+    as_text = rows.set_column(0, "value", rows["value"].cast(pa.string()))
+    write_deltalake(past, as_text)
+    with pytest.raises(Exception, match=r"column value of .* is string, of the topic binary"):
+        load(history=past).collect()
+
+
+def test_a_gap_between_table_and_topic_is_told_before_the_history_is_read(
+    run, send, archive, topic_admin
+):
+    send(b"0")
+    past = archive()
+    send(b"1")
+    topic_admin("PUT", "/unload")
+    send(b"2")
+    topic_admin("PUT", "/unload")
+    send(b"3")  # nothing keeps the ledgers before it
+    topic_admin("POST", "/trim")
+    with pytest.raises(Exception, match="are not there any more"):
+        run(startingOffsets=None, history=past)
+    found = run(startingOffsets=None, history=past, failOnDataLoss=False)
+    assert found[0] == [b"0"]
+    assert found[1][-1:] == [b"3"]
+
+
+def test_what_is_behind_the_seam_is_kept_while_the_history_is_read(run, send, archive, topic_admin):
+    send(b"0")
+    past = archive()
+    send(b"1")
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=0, startingOffsets=None, history=past)
+    for n in (2, 3):
+        topic_admin("PUT", "/unload")
+        send(b"%d" % n)
+    topic_admin("POST", "/trim")
+    assert flat(run(startingOffsets=None, history=past)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_topic_that_was_made_anew_is_told(load, send, archive, topic_admin):
+    for _ in range(3):
+        send(b"0")
+    past = archive()
+    topic_admin("DELETE", "?force=true")
+    send(b"1")
+    with pytest.raises(Exception, match=r"made anew|not there any more"):
+        load(history=past).collect()
+
+
+def test_a_query_keeps_the_history_that_it_began_with(run, send, archive, tmp_path):
+    send(b"0")
+    past = archive()
+    run(startingOffsets=None, history=past)
+    other = tmp_path / "other"
+    shutil.copytree(past, other)
+    with pytest.raises(Exception, match="has begun with the history at"):
+        run(startingOffsets=None, history=other)
+    send(b"1")
+    assert run(startingOffsets=None) == {1: [b"1"]}  # it has all of it, and needs it no more
+
+
+def test_a_query_that_began_without_a_history_gets_none(run, send, archive):
+    send(b"0")
+    run()
+    with pytest.raises(Exception, match="has begun without a history"):
+        run(startingOffsets=None, history=archive())
+
+
+def test_files_that_were_vacuumed_are_loss_with_a_way_out(run, send, archive, pulsar_standalone):
+    for n in range(2):
+        send(b"%d" % n)
+        past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
+    send(b"2")
+    limited = {
+        "startingOffsets": None,
+        "history": past,
+        "maxBytesPerTrigger": 1,
+        "adminUrl": pulsar_standalone.admin_url,
+    }
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=0, **limited)
+    table = DeltaTable(past)
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(Exception, match="vacuumed"):
+        run(**limited)
+    assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
+
+
+def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(
+    run, send, archive, pulsar_standalone
+):
+    for n in range(2):
+        send(b"%d" % n)
+        past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
+    send(b"2")
+    limited = {
+        "startingOffsets": None,
+        "history": past,
+        "maxBytesPerTrigger": 1,
+        "adminUrl": pulsar_standalone.admin_url,
+    }
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=0, **limited)
+    shutil.rmtree(past)
+    archive()
+    with pytest.raises(Exception, match="is not there any more"):
+        run(**limited)
+    assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
+
+
+def test_an_empty_table_is_a_past_without_messages(load, send, archive, client, name):
+    client.create_unpartitioned(name)
+    past = archive()
+    send(b"0")
+    assert values(load(history=past)) == [b"0"]
+
+
+def test_tables_that_are_none_or_need_more_are_refused(spark, load, send, archive, tmp_path):
+    send(b"0")
+    with pytest.raises(Exception, match="no Delta table at"):
+        load(history=tmp_path / "nothing").collect()
+    past = archive()
+    with pytest.raises(Exception, match=r"no Delta table at .* in version 7"):
+        load(history=past, historyVersion=7).collect()
+    assert values(load(history=past, historyVersion=0)) == [b"0"]
+    for name, needs in (
+        ("deletionVectors", "deletionVectors"),
+        ("columnMapping", "column mapping"),
+    ):
+        other = tmp_path / name
+        DeltaTable.create(other, schema=DeltaTable(past).schema(), configuration=_CONFIGURED[name])
+        with pytest.raises(Exception, match=needs):
+            load(history=other).collect()
+
+
+def test_a_past_without_a_subscription_is_warned_of(run, send, archive, caplog):
+    send(b"0")
+    caplog.set_level(logging.WARNING)
+    found = run(startingOffsets=None, history=archive(), durableSubscription=False)
+    assert found == {0: [b"0"]}
