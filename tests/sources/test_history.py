@@ -246,7 +246,8 @@ def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=0, **limited)
     shutil.rmtree(past)
-    archive()
+    for _ in range(2):  # its newest version has the old one's number
+        archive()
     with pytest.raises(Exception, match="is not there any more"):
         run(**limited)
     assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
