@@ -39,7 +39,7 @@ def feed_in(folder: Path) -> Feed:
         (folder / name).mkdir()
     job = Job("m:f", "", "", "t", "s", "", str(folder), str(folder / "input"), "")
     schedule = replace(only("deaf"), epochs=2)
-    return Feed(job, schedule, [[], []], FileInputs(job, schedule), None)
+    return Feed(job, [[], []], FileInputs(job, schedule), None)
 
 
 def noted(folder: Path, *epochs: int) -> None:

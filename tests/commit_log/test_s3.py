@@ -61,7 +61,7 @@ def served(module: str, *args: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The URL of moto's S3 server."""
-    with served("moto.server", "-H", "127.0.0.1", "-p", "{port}") as url:
+    with served("tests.support.s3_server", "{port}") as url:
         yield url
 
 
