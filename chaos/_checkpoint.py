@@ -13,10 +13,15 @@ from pathlib import Path
 
 
 class Checkpoint:
-    """Reads the folder afresh with each call; it may not be there yet."""
+    """Reads the folder afresh with each call; it may not be there yet.
 
-    def __init__(self, folder: str) -> None:
+    Args:
+        readings: how often the query reads its input.
+    """
+
+    def __init__(self, folder: str, readings: int = 1) -> None:
         self._folder = Path(folder)
+        self._readings = readings
 
     def noted(self) -> list[int]:
         """The epochs that are done, in order."""
@@ -40,9 +45,17 @@ class Checkpoint:
 
     def sources_of(self, epoch: int) -> list[object]:
         """Where each source of the query is at the end of an epoch; None: it had nothing yet."""
-        # "v1", Spark's own settings, then a line for each source.
-        _, _, *sources = (self._folder / "offsets" / str(epoch)).read_text().splitlines()
-        return [_parsed(source) for source in sources]
+        return [_parsed(source) for source in self._lines(epoch)[2:]]
+
+    def watermark_s(self, epoch: int) -> float:
+        """Event time before which the epoch expects nothing more; 0.0 when there is none yet."""
+        settings = _parsed(self._lines(epoch)[1])
+        assert isinstance(settings, dict)
+        return float(settings.get("batchWatermarkMs", 0)) / 1000
+
+    def _lines(self, epoch: int) -> list[str]:
+        """ "v1", Spark's own settings, then a line for each source."""
+        return (self._folder / "offsets" / str(epoch)).read_text().splitlines()
 
     def _numbers(self, name: str) -> list[int]:
         try:
@@ -54,10 +67,15 @@ class Checkpoint:
     def _end_of(self, epoch: int) -> int:
         """How many inputs are in this epoch and those before it."""
         # Files are counted by logOffset, and `Job.input` takes one file with each count.
-        for source in self.sources_of(epoch):
-            if isinstance(source, dict) and "logOffset" in source:
-                return int(source["logOffset"]) + 1
-        raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+        sources = self.sources_of(epoch)
+        ends = [
+            int(source["logOffset"]) + 1
+            for source in sources
+            if isinstance(source, dict) and "logOffset" in source
+        ]
+        if not ends:
+            raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+        return min(ends) if len(ends) >= self._readings else 0
 
 
 def _parsed(line: str) -> object:

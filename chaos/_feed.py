@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 from chaos._inputs import Inputs
+from chaos._shapes import SHAPES
 from chaos.checker.history import Record
 from chaos.cluster.supervisor import DriverSupervisor
 from chaos.faults.nemesis import Nemesis
 from chaos.job import Job
-from chaos.schedule import Schedule
 
 EPOCH_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.1
@@ -31,37 +31,38 @@ class Feed:
         records: of each input.
         inputs: how they are given out.
         minutes: give out no input after that; None: all of them.
+        is_quiet: whether the query has written all that it has read.
     """
 
     def __init__(
         self,
         job: Job,
-        schedule: Schedule,
         records: list[list[Record]],
         inputs: Inputs,
         minutes: float | None,
+        is_quiet: Callable[[], bool] = lambda: True,
     ) -> None:
         self.given = 0
         self._job = job
-        self._schedule = schedule
         self._records = records
         self._inputs = inputs
         self._minutes = minutes
+        self._is_quiet = is_quiet
 
     def run(
         self, supervisor: DriverSupervisor, nemesis: Nemesis, on_progress: Callable[[], None]
     ) -> None:
-        """Give out the inputs; returns when Spark has noted the last one.
+        """Give out the inputs; returns when Spark has noted all of them.
 
         Raises:
             RuntimeError: the driver fails by itself, again and again.
             TimeoutError: an input is not done in time.
         """
-        end = self._schedule.epochs
+        end = len(self._records)
         ends_at = math.inf if self._minutes is None else time.monotonic() + 60 * self._minutes
         given_at, noted_at, done = 0.0, time.monotonic(), 0
         # A fault may need the job to get on, or take back what Spark has noted.
-        while done < end or nemesis.is_busy:
+        while done < end or nemesis.is_busy or not self._is_quiet():
             supervisor.check()
             if time.monotonic() > ends_at:
                 end, ends_at = self.given, math.inf
@@ -85,7 +86,8 @@ class Feed:
 
     def _rows(self, number: int) -> list[Record]:
         """A query that keeps state gets each record twice, and has to know it the second time."""
-        again = self._records[number - 1] if self._job.shape == "stateful" and number else []
+        is_again = SHAPES[self._job.shape].comes_twice and number
+        again = self._records[number - 1] if is_again else []
         return [*again, *self._records[number]]
 
     def _may_give(self, done: int, end: int, nemesis: Nemesis) -> bool:

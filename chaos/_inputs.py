@@ -7,6 +7,7 @@ from typing import Protocol
 
 from chaos._checkpoint import Checkpoint
 from chaos._records import release
+from chaos._shapes import SHAPES
 from chaos.checker.history import Record
 from chaos.job import Job
 from chaos.schedule import Schedule
@@ -31,7 +32,7 @@ class FileInputs:
     def __init__(self, job: Job, schedule: Schedule) -> None:
         self._job = job
         self._schedule = schedule
-        self._checkpoint = Checkpoint(job.checkpoint)
+        self._checkpoint = Checkpoint(job.checkpoint, SHAPES[job.shape].readings)
 
     def release(self, number: int, records: list[Record]) -> None:
         """See ``Inputs``."""

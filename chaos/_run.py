@@ -14,10 +14,12 @@ from typing import Final
 
 from chaos._checkpoint import Checkpoint
 from chaos._feed import EPOCH_TIMEOUT_S, Feed
+from chaos._history_inputs import HistoryInputs
 from chaos._inputs import FileInputs, Inputs
 from chaos._record_text import padding, text_of
 from chaos._records import records_of
 from chaos._rows import read, shape_in, topics_of
+from chaos._shapes import SHAPES, emits, flush, is_quiet
 from chaos._topic_inputs import TopicInputs
 from chaos.checker.anomalies import Anomaly
 from chaos.checker.check import check
@@ -116,6 +118,10 @@ class ScheduleRun:
             f"{base}-partition-{n}" for base in bases for n in range(schedule.partitions)
         ]
         self._records = records_of(schedule, *bases)
+        shape = shape_of(schedule.conditions)
+        self._traits = SHAPES[shape]
+        if self._traits.has_windows:
+            self._records.append([flush(len(self._records))])
         planned = [FAULTS[one.fault] for one in schedule.faults]
         self._refusals = [fault for fault in planned if fault.ends_with]
         self._earlier: dict[int, Decision] = {}
@@ -130,12 +136,14 @@ class ScheduleRun:
             input_dir=str(folder / "input"),
             scratch_dir=str(folder / "scratch"),
             tasks=schedule.tasks,
-            shape=shape_of(schedule.conditions),
+            shape=shape,
             habits=tuple(habit for one in self._conditions for habit in one.habits),
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
             input_topic=self._input_topic(name),
+            history=str(folder / "past") if any(c.has_history for c in self._conditions) else "",
+            rows=schedule.rows,
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
         )
         self._checkpoint = Checkpoint(self._job.checkpoint)
@@ -179,14 +187,14 @@ class ScheduleRun:
                 )
             )
             log = target.driver_log()
+            inputs = self._inputs_of(job)  # before the job: a past has to be there already
             stack.enter_context(supervisor)
             stack.enter_context(operators(self._conditions, target))
             sampler = stack.enter_context(Sampler(supervisor))
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
-            inputs = self._inputs_of(job)
-            feed = Feed(job, self._schedule, self._records, inputs, self._minutes)
+            feed = Feed(job, self._records, inputs, self._minutes, self._is_quiet)
             result.ended_by = self._feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
@@ -243,7 +251,7 @@ class ScheduleRun:
             readers=observers.watched(fresh),
             noted=self._noted(),
             earlier=tuple(self._earlier.values()),
-            keeps_order=self._job.shape != "stateful",
+            keeps_order=self._traits.keeps_order,
             is_whole=not result.ended_by,
         )
         if records is not None:
@@ -283,17 +291,24 @@ class ScheduleRun:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
 
+    def _is_quiet(self) -> bool:
+        return not self._traits.has_windows or is_quiet(self._checkpoint, self._records[-1][0])
+
     def _inputs_of(self, job: Job) -> Inputs:
+        if job.history:
+            return HistoryInputs(job, self._schedule, self._broker, self._records)
         if job.input_topic:
             return TopicInputs(job, self._schedule, self._broker)
         return FileInputs(job, self._schedule)
 
     def _input(self, inputs: Inputs, given: int) -> Iterator[Record]:
         """What was given out, with the epochs that Spark made of it."""
-        epoch_of = inputs.epoch_of(given)
+        epoch_of = emits(self._job.shape, self._checkpoint, inputs.epoch_of(given))
         for records in self._records[:given]:
             for record in records:
                 epoch = epoch_of(record)
+                if epoch is None and self._traits.has_windows:
+                    continue  # its window is still open
                 given_as = record if epoch is None else record._replace(epoch=epoch)
                 yield given_as._replace(schema_version=self._shape_of(given_as))
 

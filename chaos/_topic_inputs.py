@@ -13,6 +13,7 @@ from typing import Any, Final
 from chaos._checkpoint import Checkpoint
 from chaos._record_text import id_in, padding, text_of
 from chaos._records import slot_of
+from chaos._shapes import SHAPES
 from chaos.checker.history import Record
 from chaos.cluster.target import Pulsar
 from chaos.job import SLOT, Job
@@ -37,6 +38,7 @@ class TopicInputs:
         self._topic = TopicName.parse(job.input_topic)
         self._filler = padding(schedule.padding)
         self._broker = broker
+        self._readings = SHAPES[job.shape].readings
         self._checkpoint = Checkpoint(job.checkpoint)
         self._ends: list[dict[str, EntryPlace]] = []
         self._places: dict[str, tuple[str, EntryPlace]] = {}
@@ -114,34 +116,49 @@ class TopicInputs:
         noted = self._checkpoint.noted()
         if not noted:
             return 0
-        ends = {name: _place(one["to"]) for name, one in self._spans(noted[-1]).items()}
+        sources = self._sources(noted[-1])
+        if len(sources) < self._readings:
+            return 0
         number = 0
         for wanted in self._ends:
-            if not all(place < ends.get(name, (0, 0)) for name, place in wanted.items()):
+            if not all(_has_read(source, one) for source in sources for one in wanted.items()):
                 break
             number += 1
         return number
 
     def epoch_of(self, given: int) -> Callable[[Record], str | None]:  # noqa: ARG002
-        """See ``Inputs``."""
-        spans = {str(epoch): self._spans(epoch) for epoch in self._checkpoint.planned()}
+        """See ``Inputs``. A query that reads the input twice has a record when both readings do."""
+        planned = [(epoch, self._sources(epoch)) for epoch in self._checkpoint.planned()]
 
         def find(record: Record) -> str | None:
-            topic, place = self._places[record.id]
-            for epoch, by_name in spans.items():
-                span = by_name.get(topic)
-                if span and _place(span["from"]) <= place < _place(span["to"]):
-                    return epoch
+            read: set[int] = set()
+            for epoch, sources in planned:
+                read |= {n for n, one in enumerate(sources) if self._reads(one, record)}
+                if len(read) == self._readings:
+                    return str(epoch)
             return None
 
         return find
 
-    def _spans(self, epoch: int) -> dict[str, Any]:
-        for source in self._checkpoint.sources_of(epoch):
-            if isinstance(source, dict) and "partitions" in source:
-                spans: dict[str, Any] = source["partitions"]
-                return spans
-        raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+    def _reads(self, source: dict[str, Any], record: Record) -> bool:
+        """Whether the epoch of an offset of the query's has the record."""
+        topic, place = self._places[record.id]
+        span = source["partitions"].get(topic)
+        return span is not None and _place(span["from"]) <= place < _place(span["to"])
+
+    def _sources(self, epoch: int) -> list[dict[str, Any]]:
+        """The offset of each reading that has begun."""
+        sources = self._checkpoint.sources_of(epoch)
+        found = [one for one in sources if isinstance(one, dict) and "partitions" in one]
+        if not found:
+            raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+        return found
+
+
+def _has_read(source: dict[str, Any], end: tuple[str, EntryPlace]) -> bool:
+    name, place = end
+    span = source["partitions"].get(name)
+    return span is not None and place < _place(span["to"])
 
 
 def _place(text: str) -> EntryPlace:

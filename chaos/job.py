@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     Workload = Callable[[SparkSession, "Job"], StreamingQuery]
 
-QueryShape = Literal["stream", "stateful", "notebook"]
+QueryShape = Literal["stream", "stateful", "windowed", "joined", "notebook"]
 SLOT = "slot"
 READS_TOPIC = "chaos: from-topic:"
+READS_HISTORY = "chaos: from-history:"
 INPUT_SUBSCRIPTION = "chaos-input"
 INPUT_SCHEMA = "value string, key string, slot int"
 
@@ -52,6 +53,8 @@ class Job:
         on_new_cluster: what the operator says to a driver that finds another cluster.
         shape: what kind of query it is, for the harness's own workload.
         table: of a second output, for the same; "" for none.
+        history: a table with the first inputs, for ``input_topic``; "" for none.
+        rows: how many records an input has at most.
         whole_rows: whether it writes rows under a schema (``chaos._rows``), for the same.
         by_format: whether it writes by ``format("pulsar")``, for the same.
         habits: what its user's code does, for the same (``chaos._habits``).
@@ -74,29 +77,37 @@ class Job:
     whole_rows: bool = False
     by_format: bool = False
     input_topic: str = ""
+    history: str = ""
+    rows: int = 0
     habits: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 
-    def input(self, spark: SparkSession) -> DataFrame:
+    def input(self, spark: SparkSession, subscription: str = INPUT_SUBSCRIPTION) -> DataFrame:
         """The records as a stream, an input each micro-batch: ``value``, ``key``.
 
         ``value`` has to arrive whole, as it is or within something. A key's records are in one
-        task, in their order.
+        task, in their order. A query that reads them twice names a second ``subscription``.
         """
         if self.input_topic:
-            return self._from_topic(spark).repartition(self.tasks, SLOT).drop(SLOT)
+            return self._from_topic(spark, subscription).repartition(self.tasks, SLOT).drop(SLOT)
         files = spark.readStream.schema(INPUT_SCHEMA).option("maxFilesPerTrigger", 1)
         # A shuffle, as most jobs have one: so that stages can be run again as well.
         return files.parquet(self.input_dir).repartition(self.tasks, SLOT).drop(SLOT)
 
-    def _from_topic(self, spark: SparkSession) -> DataFrame:
+    def _from_topic(self, spark: SparkSession, subscription: str) -> DataFrame:
         print(f"{READS_TOPIC} {self.input_topic}", flush=True)
+        begins: dict[str, str] = {"startingOffsets": "earliest"}
+        if self.history:
+            print(f"{READS_HISTORY} {self.history}", flush=True)
+            begins = {"history": self.history}
+            if self.admin_url:  # so that the past is more than one epoch
+                begins |= {"maxRowsPerTrigger": str(self.rows), "adminUrl": self.admin_url}
         messages = spark.readStream.format("pulsar").options(
             serviceUrl=self.service_url,
             topic=self.input_topic,
-            startingOffsets="earliest",
-            subscription=INPUT_SUBSCRIPTION,
+            subscription=subscription,
             requestTimeoutS=20,
+            **begins,
         )
         wanted = "value binary, __key binary, __messageProperties map<string,string>"
         return (

@@ -9,6 +9,7 @@ from chaos._habits import say, with_habits
 from chaos._notebook import Notebook
 from chaos._records import java_hash
 from chaos._rows import topics_of, whole_rows
+from chaos._shapes import rows_of
 from eos.ids import TopicName
 
 if TYPE_CHECKING:
@@ -31,9 +32,8 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
     sink = _ByFormat(job) if job.by_format else _sink(job)
     if job.shape == "notebook":
         return Notebook(spark, job, sink)
-    rows = job.input(spark)
-    if job.shape == "stateful":
-        rows = rows.dropDuplicates(["value"])  # each comes in two inputs: the state tells
+    say(job.shape, job.checkpoint)
+    rows = rows_of(spark, job)
     if isinstance(sink, _ByFormat):
         writer = sink.stream(rows)
     else:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
+import psutil
+
+from chaos.cluster.processes import stopped
 from chaos.cluster.proxy import FrameAction
 from chaos.cluster.target import FaultTarget, path_of
 from chaos.faults._fault import Act, Fault, Proof
@@ -61,6 +64,22 @@ def _while_reading(
             target.heal_broker()
 
     return act
+
+
+@contextmanager
+def _asleep(target: FaultTarget) -> Iterator[Proof]:
+    """The broker says nothing, behind the first entry that it has delivered."""
+    awake = ExitStack()
+
+    def freeze(target: FaultTarget) -> str:
+        pid = target.broker_of(_partitions(target)[0]).pid
+        if pid is None:  # in a container
+            return ""
+        awake.enter_context(stopped([psutil.Process(pid)]))
+        return f"pid {pid}"
+
+    with _while_reading(freeze)(target) as proof, awake:
+        yield proof
 
 
 @contextmanager
@@ -142,6 +161,12 @@ FAULTS: Final = (
         "broker-kill-at-read",
         "SIGKILL of the broker with the first entry that it delivers",
         _while_reading(kill_broker),
+    ),
+    _fault(
+        "broker-sleep-at-read",
+        "SIGSTOP of the broker with the first entry that it delivers, then SIGCONT",
+        _asleep,
+        is_survived=True,
     ),
     _fault("input-trimmed", "what nothing keeps of the input topic is deleted", _trimmed),
     _fault("input-partition-added", "the input topic gets a partition more", _partition_added),

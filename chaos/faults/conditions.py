@@ -16,7 +16,7 @@ from typing import Final, Literal
 from chaos._habits import HABITS, said
 from chaos.cluster.driver_log import DriverLog
 from chaos.cluster.target import FaultTarget
-from chaos.job import READS_TOPIC, QueryShape
+from chaos.job import READS_HISTORY, READS_TOPIC, QueryShape
 from eos.errors import EosError
 from eos.ids import TopicName
 
@@ -30,6 +30,8 @@ _CREATE: Final = re.compile(r"Create it: pulsar-admin topics create (\S+)")
 _POLL_S: Final = 0.5
 
 FROM_TOPIC: Final = "from-topic"
+_OF_ODD_ROWS: Final = ("null-value", "large-value")
+"""Faults that give the job a row which is no record, and has no event time."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Condition:
         has_admin_url: whether the sink is told of the admin API.
         has_table: each epoch goes to a Delta table as well, all or nothing.
         has_input_topic: the inputs come by a topic, and the source of eos reads it.
+        has_history: the first of them are in a table, which the source reads first.
         has_whole_rows: the workload writes rows under a schema (``chaos._rows``).
         has_format: it writes by ``format("pulsar")``.
         leaves_out: groups that have nothing to say then.
@@ -62,6 +65,7 @@ class Condition:
     has_admin_url: bool = True
     has_table: bool = False
     has_input_topic: bool = False
+    has_history: bool = False
     has_whole_rows: bool = False
     has_format: bool = False
     leaves_out: frozenset[Group] = frozenset()
@@ -135,6 +139,22 @@ CONDITIONS: Final[dict[str, Condition]] = {
         _stateful("hdfs", 1),
         _stateful("rocksdb", 1),
         _stateful("rocksdb", 2),
+        Condition(
+            "windowed-counts",
+            "query",
+            "records are counted by key and window, and written with their count when it is over",
+            said("windowed"),
+            shape="windowed",
+            excludes=_OF_ODD_ROWS,
+        ),
+        Condition(
+            "stream-join",
+            "query",
+            "the input is read twice, and joined with itself as it comes",
+            said("joined"),
+            shape="joined",
+            excludes=_OF_ODD_ROWS,
+        ),
         _habit("sets-job-groups", "the foreachBatch function sets another job group each time"),
         _habit("caches", "the foreachBatch function caches and counts the DataFrame"),
         _habit("shuffles", "the foreachBatch function repartitions, also what has no rows"),
@@ -208,6 +228,15 @@ CONDITIONS: Final[dict[str, Condition]] = {
             'the inputs come by a topic, in transactions, and format("pulsar") reads it',
             READS_TOPIC,
             has_input_topic=True,
+            excludes=("null-value", "large-value", "checkpoint-rewound"),
+        ),
+        Condition(
+            "from-history",
+            "input",
+            "the first inputs come from a table, and those behind it from a topic",
+            READS_HISTORY,
+            has_input_topic=True,
+            has_history=True,
             excludes=("null-value", "large-value", "checkpoint-rewound"),
         ),
         Condition(

@@ -1,0 +1,143 @@
+"""What shapes of queries there are: when they write what they have read, and in which epoch.
+
+Event time is the number of an input, in seconds since ``BASE_S``: each input is a second later.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chaos._checkpoint import Checkpoint
+from chaos.checker.history import Record
+from chaos.job import INPUT_SUBSCRIPTION, Job, QueryShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BASE_S: Final = 1_700_000_000
+WINDOW_S: Final = 2
+DELAY_S: Final = 5
+"""So far behind the newest input another one may come: partitions are not read at one instant."""
+FLUSH: Final = 100
+"""So many inputs ahead is the record that closes all windows, and stays in one itself."""
+
+_AT: Final = (
+    f"timestamp_seconds({BASE_S} + CAST(split_part(split_part(value, '|', 2), '/', 1) AS INT))"
+)
+
+
+@dataclass(frozen=True)
+class ShapeTraits:
+    """Of one shape.
+
+    Attributes:
+        comes_twice: each record comes in two inputs.
+        readings: how often the query reads its input.
+        has_windows: records wait until their window is over.
+        keeps_order: of a key's records.
+    """
+
+    comes_twice: bool = False
+    readings: int = 1
+    has_windows: bool = False
+    keeps_order: bool = True
+
+
+SHAPES: Final[dict[QueryShape, ShapeTraits]] = {
+    "stream": ShapeTraits(),
+    "notebook": ShapeTraits(),
+    "stateful": ShapeTraits(comes_twice=True, keeps_order=False),
+    "windowed": ShapeTraits(has_windows=True, keeps_order=False),
+    "joined": ShapeTraits(readings=2, keeps_order=False),
+}
+
+
+def rows_of(spark: SparkSession, job: Job) -> DataFrame:
+    """What the query of ``job`` writes: each record that it reads, once."""
+    match job.shape:
+        case "stateful":
+            return job.input(spark).dropDuplicates(["value"])
+        case "windowed":
+            return _windowed(job.input(spark))
+        case "joined":
+            other = job.input(spark, f"{INPUT_SUBSCRIPTION}-again")
+            return _joined(job.input(spark), other)
+    return job.input(spark)
+
+
+def _windowed(rows: DataFrame) -> DataFrame:
+    """Counted by key and window; with each count the records that make it."""
+    from pyspark.sql import functions as f
+
+    counted = (
+        rows.withColumn("at", f.expr(_AT))
+        .withWatermark("at", f"{DELAY_S} seconds")
+        .groupBy(f.window("at", f"{WINDOW_S} seconds"), "key")
+        .agg(f.count("*").alias("n"), f.collect_list("value").alias("records"))
+    )
+    each = counted.select("key", "n", f.size("records").alias("there"), f.explode("records"))
+    # A count that is not that of its records gives records that nobody knows.
+    text = "to_json(struct(n, IF(n = there, col, 'miscounted') AS record))"
+    return each.selectExpr(f"{text} AS value", "key")
+
+
+def _joined(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """Each record with itself, as the other reading has it."""
+    from pyspark.sql import functions as f
+
+    def side(frame: DataFrame, *names: str) -> DataFrame:
+        timed = frame.withColumn("at", f.expr(_AT)).withWatermark("at", f"{DELAY_S} seconds")
+        return timed.toDF(*names)
+
+    left, right = side(rows, "value", "key", "at"), side(others, "other", "other_key", "other_at")
+    on = f.expr("value = other AND at = other_at")
+    return left.join(right, on).select("value", "key")
+
+
+def emits(
+    shape: QueryShape, checkpoint: Checkpoint, read_in: Callable[[Record], str | None]
+) -> Callable[[Record], str | None]:
+    """Tells the epoch that writes a record; None: none does.
+
+    Args:
+        read_in: tells the epoch that has read it.
+    """
+    if not SHAPES[shape].has_windows:
+        return read_in
+    watermarks = [(epoch, checkpoint.watermark_s(epoch)) for epoch in checkpoint.planned()]
+
+    def find(record: Record) -> str | None:
+        read = read_in(record)
+        return None if read is None else _closed_in(record, int(read), watermarks)
+
+    return find
+
+
+def _closed_in(record: Record, read: int, watermarks: Sequence[tuple[int, float]]) -> str | None:
+    at_s = BASE_S + number_of(record)
+    end_s = at_s - at_s % WINDOW_S + WINDOW_S
+    closing = (n for n, watermark_s in watermarks if n >= read and watermark_s >= end_s)
+    epoch = next(closing, None)
+    return None if epoch is None else str(epoch)
+
+
+def number_of(record: Record) -> int:
+    """The number of the input that it is of; the flush's is ahead of its place."""
+    return int(record.id.partition("/")[0])
+
+
+def flush(inputs: int) -> Record:
+    """The only record of an input more, behind so many: it closes all windows."""
+    number = inputs + FLUSH
+    return Record(f"{number}/0", str(number), place=sys.maxsize, input=inputs)
+
+
+def is_quiet(checkpoint: Checkpoint, last: Record) -> bool:
+    """Whether all windows are closed that ``last``, the flush, closes."""
+    noted = checkpoint.noted()
+    if not noted or noted[-1] != checkpoint.planned()[-1]:
+        return False
+    return checkpoint.watermark_s(noted[-1]) >= BASE_S + number_of(last) - DELAY_S
