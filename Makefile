@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants compat model bench bench-quick bench-scale bench-schemas bench-reading bench-sending bench-log setup wheel clean
@@ -41,6 +42,9 @@ chaos: setup ## Each fault alone, a hundred random schedules, the harness's own 
 	$(BIN)/eos-chaos run --schedules 60 --seed 1000 --report build/chaos
 	$(BIN)/eos-chaos run --brokers 2 --singles --faults cluster --report build/chaos-cluster-singles
 	$(BIN)/eos-chaos run --brokers 2 --schedules 40 --seed 20000 --epochs 18 --faults cluster,driver,executor,network --report build/chaos-cluster
+	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 30000 --epochs 18 --always $(END_TO_END),windowed-counts --report build/chaos-windows
+	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 31000 --epochs 18 --always $(END_TO_END),stream-join --report build/chaos-join
+	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 32000 --epochs 18 --always $(END_TO_END),stateful-rocksdb-1 --report build/chaos-once
 	$(BIN)/python -m pytest -m chaos tests/chaos tests/client/test_random_reads.py
 
 chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes

@@ -5,7 +5,6 @@ Event time is the number of an input, in seconds since ``BASE_S``: each input is
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,7 @@ BASE_S: Final = 1_700_000_000
 WINDOW_S: Final = 2
 DELAY_S: Final = 5
 """So far behind the newest input another one may come: partitions are not read at one instant."""
+_LAST: Final = 2**31 - 1
 FLUSH: Final = 100
 """So many inputs ahead is the record that closes all windows, and stays in one itself."""
 
@@ -132,7 +132,7 @@ def number_of(record: Record) -> int:
 def flush(inputs: int) -> Record:
     """The only record of an input more, behind so many: it closes all windows."""
     number = inputs + FLUSH
-    return Record(f"{number}/0", str(number), place=sys.maxsize, input=inputs)
+    return Record(f"{number}/0", str(number), place=_LAST, input=inputs)
 
 
 def is_quiet(checkpoint: Checkpoint, last: Record) -> bool:
