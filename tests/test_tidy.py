@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hidden": {"errors"},
     "ids": {"errors"},
     "summary": {"errors", "ids"},
+    "times": set(),
     "retry": {"errors"},
     "failpoints": {"errors", "steps"},
     "wire": {"errors", "ids"},
