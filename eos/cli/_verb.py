@@ -54,7 +54,7 @@ def reporting(command: Callable[..., Report]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         report = command(**values)
         if values["json_"]:
-            print(report.to_json())
+            sys.stdout.writelines(f"{line}\n" for line in report.to_json().splitlines())
         else:
             report.render(Console())
         sys.stdout.flush()
