@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_topic_is_made_with_its_schema_and_told(on_broker, client, name, full,
     assert (made.code, made.err) == (0, "")
     assert "3 partitions" in made.out
     client.subscribe_durably(f"{full}-partition-1", "billing")
-    with client.entry_producer(f"{full}-partition-1") as producer:
+    with closing(client.entry_producer(f"{full}-partition-1")) as producer:
         producer.send(b"x").result(timeout=20)
         told = on_broker("describe", name, "--json").json
         shown = on_broker("describe", full).out
@@ -103,6 +104,7 @@ def test_what_is_not_there_is_a_wrong_option(on_broker, args, what):
 
 
 def test_a_narrow_terminal_still_has_all_of_it(on_broker, client, name, full, monkeypatch):
+    client.create_unpartitioned(full)
     client.subscribe_durably(full, "a-subscription-with-a-long-name")
     monkeypatch.setenv("COLUMNS", "45")
     for args in (("describe", name), ("list", "public/default")):
@@ -151,7 +153,7 @@ def test_a_topic_that_is_used_stays_with_all_its_partitions(on_broker, client, n
     on_broker("create", name, "--partitions", 3)
     one = f"{full}-partition-1"
     open_one = {
-        "producer": lambda: client.entry_producer(one),
+        "producer": lambda: closing(client.entry_producer(one)),
         "consumer": lambda: client.consumer(one, "billing"),
         "reader": lambda: client.reader(one),
     }[user]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 
 import pulsar
@@ -121,7 +122,7 @@ def test_an_open_transaction_is_not_waited_for(on_broker, client, name):
     fill(client, name, 2)
     txn = client.transaction(timeout_s=60)
     with client.producer(name) as producer:
-        producer.send(b"open", txn=txn)
+        producer.send(b"open", txn=txn).result(timeout=20)
         producer.send(b"behind").result(timeout=20)
         for where in ("latest", "earliest", "2020-01-01T00:00:00Z"):
             begun = time.monotonic()
@@ -149,7 +150,7 @@ def test_a_topic_whose_first_message_is_in_an_open_transaction(on_broker, client
 def test_of_several_partitions_the_newest_and_the_oldest(on_broker, client, name):
     assert on_broker("create", name, "--partitions", 3).code == 0
     for number in range(12):
-        with client.entry_producer(f"{name}-partition-{number % 3}") as producer:
+        with closing(client.entry_producer(f"{name}-partition-{number % 3}")) as producer:
             producer.send(str(number).encode()).result(timeout=20)
     everything = [str(number) for number in range(12)]
     assert values(on_broker("peek", name, "-n", 5, "--json")) == everything[-5:]
@@ -210,7 +211,7 @@ def test_an_entry_that_can_not_be_opened_is_named_and_hides_no_other(
 
 
 def test_bytes_are_text_or_numbers_and_a_tombstone_is_neither(on_broker, client, name):
-    with client.entry_producer(name, create=True) as producer:
+    with closing(client.entry_producer(name, create=True)) as producer:
         for value in ("Grüße".encode(), b"\xff\xfe", b"\x00\x01", b""):
             producer.send(value).result(timeout=20)
     found = on_broker("peek", name, "--json").json_lines
