@@ -6,8 +6,20 @@ from dataclasses import dataclass
 
 from eos.admin import AdminClient, Retention, TopicStats
 from eos.client import PulsarClient
+from eos.errors import TopicNotFound
 from eos.ids import TopicName
+from eos.schemas import definition_text
 from eos.wire.commands import SchemaInfo, SchemaType
+
+
+@dataclass(frozen=True)
+class PartitionSize:
+    """What one partition holds, or a topic that has none. ``entries``: a batch of messages is one,
+    and so is a marker of a transaction."""
+
+    topic: str
+    entries: int
+    storage_bytes: int
 
 
 @dataclass(frozen=True)
@@ -17,16 +29,20 @@ class TopicDescription:
     Attributes:
         partitions: 0: it is not partitioned.
         schema_type: ``avro``, ``json``, ``string`` and so on; ``bytes`` without a schema.
+        schema_version: the newest one's, counted from 0; None without a schema.
         schema_text: the registry's definition; "" where the type says all.
         stats: what it holds, and its subscriptions with their backlog.
+        sizes: of each partition, in order.
     """
 
     topic: str
     partitions: int
     schema_type: str
+    schema_version: int | None
     schema_text: str
     stats: TopicStats
     retention: Retention
+    sizes: tuple[PartitionSize, ...]
 
 
 def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> TopicDescription:
@@ -37,15 +53,37 @@ def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> Topi
         EosError: the broker refuses, or does not answer.
     """
     partitions = client.partition_count(str(topic))
-    info = client.schema(str(topic))
+    found = client.lookup.schema(topic.base)
+    info = None if found is None else found[0]
     return TopicDescription(
         topic=str(topic),
         partitions=partitions,
         schema_type=type_name(info),
-        schema_text="" if info is None else info.data.decode("utf-8", "replace"),
+        schema_version=None if found is None else int.from_bytes(found[1], "big"),
+        schema_text="" if info is None else definition_text(info),
         stats=admin.topic_stats(topic, is_partitioned=partitions > 0),
-        retention=admin.retention(topic),
+        retention=admin.retention(topic.base),
+        sizes=tuple(_size(admin, exact) for exact in topic.partitions(partitions)),
     )
+
+
+def _size(admin: AdminClient, exact: TopicName) -> PartitionSize:
+    try:
+        ledgers = admin.ledgers(exact)
+    except TopicNotFound:  # a partition that nobody has used yet
+        ledgers = []
+    return PartitionSize(
+        str(exact), sum(one.entries for one in ledgers), sum(one.bytes for one in ledgers)
+    )
+
+
+def users_of(stats: TopicStats) -> list[str]:
+    """Who uses a topic now, in words: they keep it from being dropped."""
+    found = [(stats.producers, "producer", ""), (stats.readers, "reader", "")]
+    found += [(one.consumers, "consumer", f" of {one.name}") for one in stats.subscriptions]
+    return [
+        f"{count} {what}{'s' if count > 1 else ''}{whose}" for count, what, whose in found if count
+    ]
 
 
 def type_name(info: SchemaInfo | None) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema, PrimitiveSchema, ProtobufSchema, Schema, schema_of
 from eos.wire.commands import SchemaInfo
 
 
-def new_schema(schema: Schema | str, columns: StructType | str | None) -> SchemaInfo | None:
+def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | None:
     """What to register; None: nothing, values are bytes.
 
     Args:
         schema: a name, or a schema of one's own.
-        columns: of the rows, for a name that says nothing of them.
+        row: the columns of the rows, for a name that says nothing of them.
 
     Raises:
         ConfigurationError, InputError: there is no such schema, or the columns don't fit it.
@@ -24,17 +22,15 @@ def new_schema(schema: Schema | str, columns: StructType | str | None) -> Schema
     wanted = schema_of(schema) if isinstance(schema, str) else schema
     known = _known(wanted)
     if wanted is None or known is not None:
-        if columns is not None:
+        if row is not None:
             raise ConfigurationError(f"The schema {schema!r} takes no columns.")
         return known
-    if columns is None:
+    if row is None:
         raise ConfigurationError(
             f"The schema {schema!r} is made of columns.",
             hint="Say which: columns='id BIGINT, name STRING'.",
         )
-    row = StructType.fromDDL(columns) if isinstance(columns, str) else columns
-    assert isinstance(row, StructType)
-    return wanted.writer(pa.struct(list(to_arrow_schema(row)))).info
+    return wanted.writer(row).info
 
 
 def _known(schema: Schema | None) -> SchemaInfo | None:

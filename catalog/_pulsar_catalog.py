@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from catalog._bound import bound_source
-from catalog._describe import TopicDescription, describe, type_name
+from catalog._describe import TopicDescription, type_name
 from catalog._names import database_of, source_of, table_of
 from catalog._new_schema import new_schema
+from catalog._topics import ClusterTopics
 from eos.admin import AdminClient
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound
@@ -66,9 +68,8 @@ class PulsarCatalog:
         self._commit_log = commit_log
         addresses = parse_service_url(service_url)
         self._admin_url = admin_url
-        self._admin = AdminClient(
-            admin_url, self._security, timeout_s=_TIMEOUT_S, service=addresses
-        )
+        admin = AdminClient(admin_url, self._security, timeout_s=_TIMEOUT_S, service=addresses)
+        self._topics = ClusterTopics(admin, self._connect)
 
     def namespaces(self, tenant: str | None = None) -> list[str]:
         """``tenant/namespace`` each; of all tenants, which takes a superuser, when None.
@@ -76,8 +77,7 @@ class PulsarCatalog:
         Raises:
             EosError: the broker refuses, or does not answer.
         """
-        tenants = self._admin.tenants() if tenant is None else [tenant]
-        return [name for one in tenants for name in self._admin.namespaces(one)]
+        return self._topics.namespaces(tenant)
 
     def topics(self, namespace: str) -> list[str]:
         """Full names of the topics of ``tenant/namespace``, without the broker's own.
@@ -85,7 +85,7 @@ class PulsarCatalog:
         Raises:
             EosError: as ``namespaces``.
         """
-        return [str(topic) for topic in self._admin.topics(namespace)]
+        return [str(topic) for topic in self._topics.names(namespace)]
 
     def describe(self, topic: str) -> TopicDescription:
         """Schema, partitions, sizes, backlog, retention, subscriptions.
@@ -94,8 +94,7 @@ class PulsarCatalog:
             TopicNotFound: there is no such topic.
             EosError: as ``namespaces``.
         """
-        with self._client() as client:
-            return describe(client, self._admin, TopicName.parse(topic))
+        return self._topics.describe(TopicName.parse(topic))
 
     def create(
         self,
@@ -116,17 +115,8 @@ class PulsarCatalog:
             ConfigurationError: there is a topic of that name, or schema and columns don't fit.
             EosError: as ``namespaces``.
         """
-        name = TopicName.parse(topic)
-        info = new_schema(schema, columns)
-        with self._client() as client:
-            if client.exists(str(name)):
-                raise ConfigurationError(f"{name} is there already.")
-            self._admin.create_topic(name, partitions)
-            if info is not None:  # the first producer brings it
-                (producer,) = client.entry_producers(
-                    [str(name.partitions(partitions)[0])], schema=info
-                )
-                producer.close()
+        info = new_schema(schema, None if columns is None else _row(columns))
+        self._topics.create(TopicName.parse(topic), partitions, info)
 
     def drop(self, topic: str, *, confirm: str) -> None:
         """Delete a topic with all its messages, for everybody. Its table in Spark is dropped too.
@@ -137,17 +127,11 @@ class PulsarCatalog:
         Raises:
             ConfigurationError: ``confirm`` is another name.
             TopicNotFound: there is no such topic.
-            BrokerNotReady: somebody uses it.
+            NotAllowed: somebody uses it.
+            BrokerNotReady: the same; it came to use it at this moment.
         """
         name = TopicName.parse(topic)
-        if confirm != str(name):
-            raise ConfigurationError(
-                f"This deletes {name} with all its messages, for everybody.",
-                hint=f"Say so: drop({topic!r}, confirm='{name}').",
-            )
-        with self._client() as client:
-            partitions = client.partition_count(str(name))
-        self._admin.delete_topic(name, is_partitioned=partitions > 0)
+        self._topics.drop(name, confirm=confirm)
         table = f"{database_of(name.namespace_name)}.{table_of(name)}"
         if self._provider(table) == source_of(name):
             self._spark.sql(f"DROP TABLE {table}")
@@ -183,7 +167,7 @@ class PulsarCatalog:
         name = TopicName.parse(topic)
         table = table or f"{database_of(name.namespace_name)}.{table_of(name)}"
         self._check_free(table, name)
-        with self._client() as client:
+        with self._connect() as client:
             if not client.exists(str(name)):
                 raise TopicNotFound(f"There is no topic {name}.")
             kind = type_name(client.schema(str(name)))
@@ -249,9 +233,11 @@ class PulsarCatalog:
         given = {one.name: getattr(self._security, one.name) for one in fields(Security)}
         return {name: str(value) for name, value in given.items() if value is not None}
 
-    @contextmanager
-    def _client(self) -> Iterator[PulsarClient]:
-        with PulsarClient(
-            self._service_url, security=self._security, timeout_s=_TIMEOUT_S
-        ) as client:
-            yield client
+    def _connect(self) -> PulsarClient:
+        return PulsarClient(self._service_url, security=self._security, timeout_s=_TIMEOUT_S)
+
+
+def _row(columns: StructType | str) -> pa.StructType:
+    row = StructType.fromDDL(columns) if isinstance(columns, str) else columns
+    assert isinstance(row, StructType)
+    return pa.struct(list(to_arrow_schema(row)))

@@ -8,6 +8,7 @@ from enum import StrEnum
 from rich.console import Console
 
 from eos.admin import AdminClient, OpenTransaction
+from eos.cli import Facts, age_s, duration, escape, facts_table
 from eos.client import PulsarClient
 from eos.committer.participants import reached
 from eos.errors import EosError
@@ -21,7 +22,6 @@ from eos.pulsar.receipts import ReceiptTopic
 from eos.pulsar.witness import Witness
 from eos.summary import PartitionFigures
 from recovery._moments import Moment, moments_of, moments_table
-from recovery._report import Facts, age_s, duration, escape, facts_table
 
 _SAME_CLOCK = timedelta(minutes=10)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from eos.admin import AdminClient, OpenTransaction
+from eos.cli import Facts
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._report import Facts
 from recovery._target import Target
 
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from rich.table import Table
 
+from eos.cli import Facts, duration, facts_table
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, State
 from eos.pulsar.part import PulsarPart
 from eos.steps import Step
-from recovery._report import Facts, duration, facts_table
 from recovery._sink_view import query_label
 
 SAYS: Final = {

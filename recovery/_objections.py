@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from eos.cli import duration
 from eos.protocol import FINAL, OWING, Known, LogRecord, State
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
 from recovery._evidence import AtCoordinator, Evidence
-from recovery._report import duration
 
 
 class Verdict(StrEnum):

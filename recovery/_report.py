@@ -1,47 +1,11 @@
-"""What a verb found: one object that is shown to people and printed as JSON."""
+"""What a verb would change, and what it changed."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import Field
 from rich.console import Console
-from rich.table import Table
 
-from eos.errors import printable
-from recovery.exits import Exit
-
-
-class Facts(BaseModel):
-    """A part of a report. Times are UTC; ages and durations in seconds."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Report(Facts):
-    """The whole of what one verb has to say."""
-
-    @property
-    @abstractmethod
-    def exit(self) -> Exit:
-        """What the verb exits with."""
-
-    @abstractmethod
-    def render(self, console: Console) -> None:
-        """Show it to a person."""
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def exit_code(self) -> int:
-        """The exit code, for readers of the JSON."""
-        return int(self.exit)
-
-    def to_json(self) -> str:
-        """The report as one JSON object; its fields are part of the public face."""
-        return self.model_dump_json(indent=2)
+from eos.cli import Exit, Facts, Report, escape
 
 
 class PlanStep(Facts):
@@ -55,8 +19,8 @@ class Plan(Report):
     """What a verb would change. Nothing was changed yet."""
 
     steps: list[PlanStep]
-    warnings: list[str] = []
-    refused: list[str] = []
+    warnings: list[str] = Field(default_factory=list)
+    refused: list[str] = Field(default_factory=list)
     """What was asked for and will not be done, with the reason."""
 
     @property
@@ -101,44 +65,3 @@ class Outcome(Report):
             console.print(f"[yellow]Unknown:[/] {escape(text)}")
         if not (self.done or self.failed or self.unknown):
             console.print("[green]Nothing had to be done.[/]")
-
-
-def escape(text: Any) -> str:
-    """Text from outside, so that rich shows it instead of obeying it."""
-    from rich.markup import escape as rich_escape
-
-    return rich_escape(printable(str(text)))
-
-
-def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and what is said of them, below a heading; reads in a narrow terminal, too."""
-    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
-    table.add_column(width=1)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for name, text in rows:
-        table.add_row("", escape(name), escape(text))
-    return table
-
-
-def now() -> datetime:
-    """The time that ages are counted from."""
-    return datetime.now(UTC)
-
-
-def age_s(then: datetime | None) -> float | None:
-    """Seconds since ``then``."""
-    return None if then is None else round((now() - then).total_seconds(), 1)
-
-
-def duration(seconds: float | None) -> str:
-    """``35 ms``, ``12 s``, ``4 min``, ``3 h``, ``2 d``: as coarse as a person wants it."""
-    if seconds is None:
-        return "-"
-    sign, size = ("-", -seconds) if seconds < 0 else ("", seconds)
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if size >= 2 * length:
-            return f"{sign}{size / length:.0f} {unit}"
-    if size < 1:
-        return f"{sign}{size * 1000:.0f} ms"
-    return f"{sign}{size:.1f} s" if size < 10 else f"{sign}{size:.0f} s"

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from rich.console import Console
 
+from eos.cli import Facts, age_s, duration, escape
 from eos.protocol import (
     BATCH,
     FINAL,
@@ -18,7 +19,6 @@ from eos.protocol import (
     is_streaming,
 )
 from eos.pulsar.part import pulsar_part
-from recovery._report import Facts, age_s, duration, escape
 
 
 class ClaimView(Facts):

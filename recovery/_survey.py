@@ -6,12 +6,11 @@ from rich.console import Console
 from rich.progress import track
 
 from eos.admin import AdminClient
+from eos.cli import Exit, Facts, worst
 from eos.errors import CommitLogError, EosError
 from eos.ids import TxnId
-from recovery._report import Facts
 from recovery._sink_view import SinkView, view
 from recovery._target import Target
-from recovery.exits import Exit, worst
 
 
 class BrokenSink(Facts):

@@ -7,41 +7,27 @@ sets the exit code.
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
 
 from eos.admin import AdminClient
-from eos.client import PulsarClient
+from eos.cli import Cluster, Report, cluster_of, reporting, with_options
 from eos.commit_log import CommitLog, sinks
 from eos.errors import ConfigurationError, EosError
 from eos.participant import Access
 from eos.pulsar.part import pulsar_part
 from eos.transport.address import Address, parse_service_url
-from eos.transport.security import Security
 from recovery import _options as options
-from recovery._report import Report
 
 
-@dataclass(frozen=True)
-class Target:
+@dataclass(frozen=True, kw_only=True)
+class Target(Cluster):
     """Logs and cluster, opened when a verb needs them; nothing is connected before."""
 
     commit_log: str | None
-    service_url: str | None
-    admin_url: str | None
-    timeout_s: float
-    security: Security = field(repr=False)
     storage_options: Mapping[str, str] | None = field(repr=False)
-    as_json: bool = False
 
     @property
     def root(self) -> str:
@@ -86,47 +72,10 @@ class Target:
         """The sink's log, to compact in. Claims nothing."""
         return CommitLog.open(self.root, sink_id, storage_options=self.storage_options)
 
-    def service_url_of(self, recorded: str | None) -> str:
-        """The service URL to use: the one given, else the one that a log has recorded.
-
-        Raises:
-            ConfigurationError: neither is there.
-        """
-        url = self.service_url or recorded
-        if not url:
-            raise ConfigurationError(
-                "Which cluster?",
-                hint="Pass --service-url pulsar://host:6650, or set EOS_SERVICE_URL.",
-            )
-        return url
-
-    def client(self, recorded: str | None = None) -> PulsarClient:
-        """A client of the cluster; the caller closes it."""
-        return PulsarClient(
-            self.service_url_of(recorded), security=self.security, timeout_s=self.timeout_s
-        )
-
-    def admin(self) -> AdminClient:
-        """The admin API.
-
-        Raises:
-            ConfigurationError: no admin URL was given, or it would show the token or password.
-        """
-        if not self.admin_url:
-            raise ConfigurationError(
-                "This needs the admin API.",
-                hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL.",
-            )
-        return AdminClient(
-            self.admin_url, self.security, timeout_s=self.timeout_s, service=self._service()
-        )
-
-    def _service(self) -> tuple[Address, ...]:
-        """The addresses of the service URL that was given, else of those that the logs recorded."""
-        if self.service_url:
-            return parse_service_url(self.service_url)
-        if not self.commit_log or not self.security.exposes:
-            return ()  # nothing that a wrong admin URL could show
+    def addresses(self) -> tuple[Address, ...]:
+        """Those of the service URL that was given, else of those that the logs recorded."""
+        if self.service_url or not self.commit_log or not self.security.exposes:
+            return super().addresses()  # nothing that a wrong admin URL could show
         found: list[Address] = []
         for name in sinks(self.root, storage_options=self.storage_options):
             with contextlib.suppress(EosError):  # the verb tells what is wrong with a log
@@ -151,61 +100,19 @@ class Target:
 
 
 def target_of(
+    cluster: Cluster,
     commit_log: options.LogRoot = None,
-    service_url: options.ServiceUrl = None,
-    admin_url: options.AdminUrl = None,
-    token_file: options.TokenFile = None,
-    oauth2_issuer_url: options.OAuth2IssuerUrl = None,
-    oauth2_credentials_file: options.OAuth2CredentialsFile = None,
-    oauth2_audience: options.OAuth2Audience = None,
-    oauth2_scope: options.OAuth2Scope = None,
-    oauth2_trust_certs_file: options.OAuth2TrustCertsFile = None,
-    basic_user: options.BasicUser = None,
-    tls_trust_certs_file: options.TlsTrustCertsFile = None,
-    tls_certificate_file: options.TlsCertificateFile = None,
-    tls_private_key_file: options.TlsPrivateKeyFile = None,
     storage_options_file: options.StorageOptionsFile = None,
-    timeout_s: options.TimeoutS = 30.0,
-    json_: options.Json = False,
 ) -> Target:
     """The options of every verb, as a ``Target``.
 
     Raises:
-        ConfigurationError: options that exclude each other, or a file that is no JSON object.
+        ConfigurationError: a file is no JSON object.
     """
-    token, password = os.environ.get("EOS_TOKEN"), os.environ.get("EOS_BASIC_PASSWORD")
-    if token and token_file:
-        raise ConfigurationError(
-            "EOS_TOKEN and --token-file (EOS_TOKEN_FILE) are both set.", hint="Set one of them."
-        )
-    if password and not any((basic_user, token, token_file, oauth2_issuer_url)):
-        raise ConfigurationError(
-            "EOS_BASIC_PASSWORD is set without a user.",
-            hint="Pass --basic-user USER, or set EOS_BASIC_USER.",
-        )
-    if service_url:
-        parse_service_url(service_url)
     return Target(
+        **vars(cluster),
         commit_log=commit_log,
-        service_url=service_url,
-        admin_url=admin_url,
-        timeout_s=timeout_s,
-        security=Security(
-            token=token,
-            token_file=token_file,
-            oauth2_issuer_url=oauth2_issuer_url,
-            oauth2_credentials_file=oauth2_credentials_file,
-            oauth2_audience=oauth2_audience,
-            oauth2_scope=oauth2_scope,
-            oauth2_trust_certs_file=oauth2_trust_certs_file,
-            basic_user=basic_user,
-            basic_password=password if basic_user else None,
-            tls_trust_certs_file=tls_trust_certs_file,
-            tls_certificate_file=tls_certificate_file,
-            tls_private_key_file=tls_private_key_file,
-        ),
         storage_options=_read_storage_options(storage_options_file),
-        as_json=json_,
     )
 
 
@@ -223,31 +130,7 @@ def _read_storage_options(path: Path | None) -> dict[str, str] | None:
     return {str(name): str(value) for name, value in options.items()}
 
 
-class VerbExit(SystemExit):
-    """A verb's own ending, told apart from typer's."""
-
-
 def verb(command: Callable[..., Report]) -> Callable[..., None]:
     """A typer command out of a function that takes ``target`` and returns a report."""
-    own = inspect.signature(command, eval_str=True)
-    shared = inspect.signature(target_of, eval_str=True)
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        target = target_of(**{name: values.pop(name) for name in shared.parameters})
-        report = command(target=target, **values)
-        if target.as_json:
-            print(report.to_json())
-        else:
-            report.render(Console())
-        sys.stdout.flush()
-        raise VerbExit(int(report.exit))
-
-    parameters = [
-        *(p.replace(kind=p.KEYWORD_ONLY) for n, p in own.parameters.items() if n != "target"),
-        *(p.replace(kind=p.KEYWORD_ONLY) for p in shared.parameters.values()),
-    ]
-    del run.__wrapped__  # typer would look through it, and see options that it can't know
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+    make = with_options(target_of, cluster=cluster_of)
+    return reporting(with_options(command, target=make))

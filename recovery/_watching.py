@@ -14,10 +14,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from eos.cli import Exit, Report, VerbExit, now
 from eos.errors import EosError, printable
-from recovery._report import Report, now
-from recovery._target import VerbExit
-from recovery.exits import Exit
 
 R = TypeVar("R", bound=Report)
 

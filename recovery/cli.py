@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from typing import Final
 
 import typer
-from rich.console import Console
 
-from eos.errors import EosError
-from recovery._report import escape
-from recovery._target import VerbExit, verb
-from recovery.exits import Exit, exit_of
+from eos.cli import run_program
+from recovery._target import verb
 from recovery.verbs import log as log_verbs
 from recovery.verbs.abort import abort
 from recovery.verbs.decide import decide_verb
@@ -27,7 +22,6 @@ from recovery.verbs.status import status
 from recovery.verbs.subscriptions import subscriptions, unsubscribe
 from recovery.verbs.verify import verify
 
-_TYPER_USAGE: Final = 2
 _HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.
 
 Start with `status`. Verbs that change something (resolve, abort, decide, heal, unsubscribe,
@@ -70,17 +64,4 @@ app.add_typer(log_verbs.log_app, name="log")
 
 def main() -> None:
     """Run the command line; every ending has the exit code that the manual gives it."""
-    # What goes wrong on the way is in the report; a library's log lines would only repeat it.
-    logging.disable(logging.ERROR)
-    try:
-        app()
-    except VerbExit:
-        raise
-    except SystemExit as ending:
-        # Typer's own code for wrong options is 2, which here says "unknown".
-        sys.exit(Exit.USAGE if ending.code == _TYPER_USAGE else ending.code)
-    except EosError as error:
-        Console(stderr=True, soft_wrap=True).print(
-            f"[red]eos-recovery:[/] {escape(error)}", highlight=False
-        )
-        sys.exit(exit_of(error))
+    run_program(app)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Final
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, TopicName
+from eos.times import parse_time_ms
 from sources._offsets import EARLIEST, parse_place
 
 LATEST: Final = "latest"
-_MAX_TIME_MS: Final = 253_402_300_799_999
-"""The end of the year 9999."""
 
 Asked = str | int
 """What is wanted for one partition: ``earliest``, ``latest``, ``ledger:entry``, or a time in ms."""
@@ -85,22 +83,9 @@ def _place(value: object, option: str) -> Asked:
 
 def _time(value: object, option: str) -> int:
     try:
-        assert isinstance(value, str | int)
-        assert not isinstance(value, bool)
-        time_ms = int(value) if str(value).isdecimal() else _from_iso(str(value))
-        assert 0 <= time_ms <= _MAX_TIME_MS
-    except (AssertionError, ValueError):
-        raise ConfigurationError(
-            f"{option}: {str(value)[:100]!r} is no time: give milliseconds since 1970, or a time "
-            'with its zone, "2026-11-22T10:00:00Z" for example.'
-        ) from None
-    return time_ms
-
-
-def _from_iso(text: str) -> int:
-    time = datetime.fromisoformat(text)
-    assert time.tzinfo is not None
-    return int(time.timestamp() * 1000)
+        return parse_time_ms(str(value))
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
 
 
 def starting_place(asked: Asked | None) -> EntryPlace | None:

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hidden": {"errors"},
     "ids": {"errors"},
     "summary": {"errors", "ids"},
+    "times": set(),
     "retry": {"errors"},
     "failpoints": {"errors", "steps"},
     "wire": {"errors", "ids"},
@@ -77,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": {"commit_log", "committer", "failpoints", "participant", "protocol", "steps"},
     "standalone": {"admin", "errors", "transport"},
+    "cli": {"admin", "client", "errors", "transport"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.
 MAY_IMPORT_PYSPARK = ("sinks", "sources", "catalog", "chaos", "examples", "bench", "tests")

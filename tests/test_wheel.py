@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):
     assert "eos_chaos = chaos.pytest_plugin" in text
 
 
-@pytest.mark.parametrize("program", ["eos-broker", "eos-recovery", "eos-chaos"])
+@pytest.mark.parametrize("program", ["eos-broker", "eos-recovery", "eos-catalog", "eos-chaos"])
 def test_each_program_is_installed_and_teaches(scripts, program, tmp_path):
     command = [str(scripts / program), "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

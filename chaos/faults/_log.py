@@ -17,7 +17,7 @@ from chaos.cluster.processes import stopped
 from chaos.cluster.target import FaultTarget
 from chaos.faults._fault import Fault, Proof
 from chaos.faults._refusal import refused
-from recovery.exits import Exit
+from eos.cli import Exit
 
 _NEWER_RECORDS: Final = 6
 """So many the older copy lacks at least: two epochs."""

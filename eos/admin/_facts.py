@@ -68,11 +68,15 @@ class Ledger:
 
 @dataclass(frozen=True)
 class TopicStats:
-    """What a topic holds, over all of its partitions. ``messages_in``: since they were loaded."""
+    """What a topic holds, over all of its partitions.
+
+    ``messages_in``: since they were loaded. ``readers``: those who read and keep nothing.
+    """
 
     storage_bytes: int
     messages_in: int
     producers: int
+    readers: int
     subscriptions: tuple[Subscription, ...]
 
 

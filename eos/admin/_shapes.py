@@ -227,7 +227,13 @@ def topic_stats(answer: Any) -> TopicStats:
     """Of ``stats`` or ``partitioned-stats``."""
     found = _checked(_TOPIC_STATS, answer)
     return TopicStats(
-        found.storageSize, found.msgInCounter, len(found.publishers), tuple(_durable(found))
+        storage_bytes=found.storageSize,
+        messages_in=found.msgInCounter,
+        producers=len(found.publishers),
+        readers=sum(
+            len(one.consumers) for one in found.subscriptions.values() if not one.isDurable
+        ),
+        subscriptions=tuple(_durable(found)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -37,6 +38,26 @@ def side_by_side(
         f"  {name:<{widths[0]}}  {left:<{widths[1]}}  {right}{_mark(name, left, right)}".rstrip()
         for name, left, right in [head, *rows]
     )
+
+
+def definition_text(info: SchemaInfo) -> str:
+    """A registered definition in lines: JSON, Protobuf's fields, both of a pair; "" where the type
+    says all."""
+    match info.type:
+        case SchemaType.PROTOBUF_NATIVE:
+            return "\n".join(f"{name}: {kind}" for name, kind in _fields(info).items())
+        case SchemaType.KEY_VALUE:
+            named = zip(("key", "value"), parts(info), strict=True)
+            return "\n".join(
+                f"{name}: {_kind(part)}\n{definition_text(part)}".rstrip()
+                for name, part in named
+                if part is not None
+            )
+    text = info.data.decode("utf-8", "replace")
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _mark(name: str, left: str, right: str) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eos.cli import Facts
 from eos.client import Entry
 from eos.ids import EntryPlace, MessageId
 from eos.protocol import LogRecord, State
 from eos.pulsar.counting import Counted, is_counted
 from eos.pulsar.part import pulsar_part
 from eos.summary import PartitionFigures
-from recovery._report import Facts
 from recovery._sink_view import is_decided
 from recovery.audit._attempts import NEVER_READABLE, Attempts
 

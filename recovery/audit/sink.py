@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from eos.cli import Facts
 from eos.client import Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
 from eos.pulsar.part import NOTHING, PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import receipt_call
-from recovery._report import Facts
 from recovery._sink_view import Decided, Owing, Unfinished, view
 from recovery._target import Target
 from recovery.audit._attempts import Attempts

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from eos.cli import Exit, Facts, exit_of
 from eos.errors import EosError
-from recovery._report import Facts
-from recovery.exits import Exit, exit_of
 
 
 class CheckStatus(StrEnum):

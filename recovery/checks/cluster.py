@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eos.admin import AdminClient, CoordinatorState
+from eos.cli import age_s, duration
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._report import age_s, duration
 from recovery._target import Target
 from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eos.cli import age_s, duration
 from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.protocol import LogRecord
-from recovery._report import age_s, duration
 from recovery._target import Target
 from recovery.checks._properties import parse_properties
 from recovery.checks.check import Check, failed, of_error, ok, unknown, warning

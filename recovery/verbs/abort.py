@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from eos.cli import Report, age_s, duration
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
@@ -24,7 +25,7 @@ from recovery._change import (
     label,
     open_takeover,
 )
-from recovery._report import Plan, PlanStep, Report, age_s, duration
+from recovery._report import Plan, PlanStep
 from recovery._sink_view import view
 from recovery._target import Target
 

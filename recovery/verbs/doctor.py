@@ -8,15 +8,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eos.cli import Exit, Report, escape, worst
 from eos.pulsar.part import pulsar_part
-from recovery._report import Report, escape
 from recovery._target import Target
 from recovery.checks.check import Check, CheckStatus
 from recovery.checks.cluster import check_cluster
 from recovery.checks.local import check_logs, check_spark
 from recovery.checks.namespace import check_receipt_topics
 from recovery.checks.outputs import check_outputs
-from recovery.exits import Exit, worst
 
 _COLOURS = {
     CheckStatus.OK: "green",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from eos.admin import AdminClient, OpenTransaction
+from eos.cli import Report, age_s, duration
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName
@@ -14,7 +15,7 @@ from eos.pulsar.pins import commit_empty
 from eos.retry import Patience
 from recovery._change import Apply, ChangeProgress, Yes, carry_out
 from recovery._held_back import connect_coordinators, held_back
-from recovery._report import Plan, PlanStep, Report, age_s, duration
+from recovery._report import Plan, PlanStep
 from recovery._target import Target
 
 

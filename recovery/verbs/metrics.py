@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from eos.cli import Exit, Report, escape
 from eos.errors import ConfigurationError
 from eos.events import UnfinishedAttempt
-from recovery._report import Report, escape
 from recovery._sink_view import SinkView
 from recovery._survey import Survey, survey
 from recovery._target import Target
-from recovery.exits import Exit
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

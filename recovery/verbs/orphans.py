@@ -11,14 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.admin import AdminClient, OpenTransaction
+from eos.cli import Exit, Facts, Report, age_s, duration, escape, worst
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from recovery._held_back import HeldBack, connect_coordinators, held_back
-from recovery._report import Facts, Report, age_s, duration, escape
 from recovery._target import Target
-from recovery.exits import Exit, worst
 
 
 class Orphan(Facts):

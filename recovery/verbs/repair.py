@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from eos.cli import Report
 from eos.commit_log import Mendable, examine, mend
 from eos.errors import CommitLogError, EosError
 from recovery._change import Apply, ChangeProgress, Yes, carry_out
-from recovery._report import Plan, PlanStep, Report
+from recovery._report import Plan, PlanStep
 from recovery._target import Target
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from eos.cli import Report
 from eos.protocol import State
 from recovery._change import (
     ABORT,
@@ -21,7 +22,7 @@ from recovery._change import (
     label,
     open_takeover,
 )
-from recovery._report import Plan, PlanStep, Report
+from recovery._report import Plan, PlanStep
 from recovery._sink_view import SinkView, Unfinished, view
 from recovery._target import Target
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from eos.cli import Exit, Report, escape
 from eos.protocol import UNFINISHED, LogRecord
 from recovery._moments import SAYS, Moment, is_of, life_of, moments_of, moments_table
-from recovery._report import Report, escape
 from recovery._sink_view import (
     Owing,
     is_decided,
@@ -17,7 +17,6 @@ from recovery._sink_view import (
     owing_of,
 )
 from recovery._target import Target
-from recovery.exits import Exit
 
 
 class ShowReport(Report):

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eos.cli import Exit, Report, duration, escape, facts_table, worst
 from eos.protocol import BATCH
-from recovery._report import Report, duration, escape, facts_table
 from recovery._sink_view import (
     QueryProgress,
     SinkView,
@@ -21,7 +21,6 @@ from recovery._sink_view import (
 from recovery._survey import Survey, survey
 from recovery._target import Target
 from recovery._watching import Watching
-from recovery.exits import Exit, worst
 
 
 class StatusReport(Survey, Report):

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.admin import AdminClient, Subscription
+from eos.cli import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from recovery._change import Apply, ChangeProgress, Yes, carry_out
-from recovery._report import Facts, Plan, PlanStep, Report, age_s, duration, escape
+from recovery._report import Plan, PlanStep
 from recovery._target import Target
-from recovery.exits import Exit
 
 TopicArgument = Annotated[str, typer.Argument(help="A topic, or one ...-partition-n of it.")]
 

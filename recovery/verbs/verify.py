@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from recovery._report import Report, escape
+from eos.cli import Exit, Report, escape, worst
 from recovery._sink_view import query_label, render_owing
 from recovery._target import Target
 from recovery.audit.partition import Finding
 from recovery.audit.sink import AuditedSink, SinkAudit
-from recovery.exits import Exit, worst
 
 
 class VerifyReport(Report):

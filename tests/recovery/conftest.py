@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,47 +12,14 @@ from eos.client import PulsarClient
 from eos.committer import OpenEpoch
 from eos.steps import Step
 from recovery.cli import main
+from tests.support.command_line import Ended, command_line
 from tests.support.plain_driver import PlainDriver
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One command's ending. ``out`` and ``err``: what it printed, on one line."""
-
-    code: int
-    out: str
-    err: str
-    raw: str
-
-    @property
-    def json(self) -> Any:
-        """The JSON that it printed, and nothing besides."""
-        assert self.raw, self.err
-        return json.loads(self.raw)
 
 
 @pytest.fixture
 def recovery(monkeypatch, capsys) -> Callable[..., Ended]:
     """``recovery("status", "--json")``; nothing of the environment gets in."""
-    for name in ("COMMIT_LOG", "SERVICE_URL", "ADMIN_URL", "TOKEN", "TOKEN_FILE", "BASIC_USER"):
-        monkeypatch.delenv(f"EOS_{name}", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*args: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["eos-recovery", *map(str, args)])
-        capsys.readouterr()
-        try:
-            with pytest.raises(SystemExit) as caught:
-                main()
-        finally:
-            logging.disable(logging.NOTSET)  # the program's own process ends with it; ours goes on
-        printed = capsys.readouterr()
-        code = caught.value.code
-        assert code is None or isinstance(code, int)
-        flat = (" ".join(text.split()) for text in printed)
-        return Ended(code or 0, *flat, raw=printed.out)
-
-    return run
+    return command_line("eos-recovery", main, monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from eos.schemas import KeyValueSchema, ProtobufSchema, side_by_side
-from eos.wire.commands import SchemaInfo
+from eos.schemas import (
+    AvroSchema,
+    KeyValueSchema,
+    PrimitiveSchema,
+    ProtobufSchema,
+    definition_text,
+    side_by_side,
+)
+from eos.wire.commands import SchemaInfo, SchemaType
 
 ID = pa.field("id", pa.int64())
 
@@ -42,3 +49,20 @@ def test_the_fields_of_pairs_stand_side_by_side():
         "value avro avro",
         "value.id null or long null or long",
     ]
+
+
+def test_a_definition_is_shown_in_lines():
+    record = pa.struct([ID])
+    avro = definition_text(AvroSchema().writer(record).info)
+    assert '\n      "name": "id",\n' in avro
+    assert definition_text(ProtobufSchema().writer(record).info) == "id: int64 = 1"
+    pair = pa.struct([pa.field("key", pa.int64()), pa.field("value", record)])
+    assert definition_text(KeyValueSchema().writer(pair).info) == f"key: int64\nvalue: avro\n{avro}"
+    assert definition_text(PrimitiveSchema("string").info) == ""
+
+
+def test_a_definition_that_is_none_is_shown_as_it_is():
+    for data in (b"no json", b"[" * 100_000):
+        assert definition_text(SchemaInfo(data=data, type=SchemaType.AVRO)) == data.decode()
+    for kind in (SchemaType.PROTOBUF_NATIVE, SchemaType.KEY_VALUE):
+        assert "\0" not in definition_text(SchemaInfo(data=b"\0\1", type=kind))

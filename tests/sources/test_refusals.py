@@ -8,8 +8,6 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
@@ -22,6 +20,7 @@ from sources._epochs import EpochPlanner, values_of
 from sources._options import SourceOptions
 from sources._reading import read_range
 from tests.support import admin
+from tests.support.encrypted import send_encrypted
 from tests.support.tokens import CONFIG, token
 
 ADMIN = token("admin")
@@ -143,30 +142,3 @@ def test_a_message_in_chunks_is_named_and_can_be_left_out(pulsar_standalone, cli
     with pytest.raises(ProtocolError, match=r"one chunk of a message"):
         read(url, name)
     assert read(url, name, mode="dropmalformed") == [b"one", b"two"]
-
-
-def send_encrypted(url: str, topic: str, folder) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private, public = folder / "private.pem", folder / "public.pem"
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
-        )
-    )
-    public.write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-    )
-    sender = pulsar.Client(url)
-    try:
-        producer = sender.create_producer(
-            topic,
-            encryption_key="mine",
-            crypto_key_reader=pulsar.CryptoKeyReader(str(public), str(private)),
-        )
-        producer.send(b"secret")
-    finally:
-        sender.close()

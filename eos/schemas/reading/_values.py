@@ -63,6 +63,7 @@ class ValueReader:
 
     Attributes:
         schema: of the columns: a record's fields; ``key`` and ``value`` of pairs; else ``value``.
+        is_record: whether it is the first, or a pair.
     """
 
     def __init__(self, reader: SchemaVersion, written: SchemaVersion) -> None:
@@ -70,11 +71,10 @@ class ValueReader:
         self._reader = reader
         self._written = written
         self._column = _column_reader(reader.info)
+        self.is_record = self._column.is_record
         self._is_pair = reader.info.type == SchemaType.KEY_VALUE
-        fields = list(self._column.type) if self._column.is_record else []
-        self.schema = pa.schema(
-            fields if self._column.is_record else [("value", self._column.type)]
-        )
+        fields = list(self._column.type) if self.is_record else []
+        self.schema = pa.schema(fields if self.is_record else [("value", self._column.type)])
 
     def decode(
         self,

@@ -1,0 +1,133 @@
+"""Values of messages as JSON, each by the version of the schema that it names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from catalog._describe import type_name
+from catalog._peeking import RawMessage
+from eos.client import PulsarClient
+from eos.errors import IncompatibleSchema
+from eos.ids import TopicName
+from eos.schemas.reading import SchemaVersion, ValueReader, value_reader
+from eos.wire.commands import SchemaInfo
+
+
+@dataclass(frozen=True)
+class ShownValue:
+    """A value that JSON can hold.
+
+    Attributes:
+        value: of numbers, texts, lists and objects; None also where ``hex`` says what it is.
+        hex: of bytes that are no text.
+        schema_type, schema_version: what it was decoded by.
+        problem: why it could not be decoded; then it is shown as bytes.
+    """
+
+    value: Any
+    hex: str | None = None
+    schema_type: str = "bytes"
+    schema_version: int | None = None
+    problem: str | None = None
+
+
+class ValueDecoder:
+    """Decodes the values of one topic. Asks the registry once for each version.
+
+    Messages that name no version are taken for the newest one's.
+    """
+
+    def __init__(self, client: PulsarClient, topic: TopicName) -> None:
+        self._client = client
+        self._topic = topic.base
+        self._versions: dict[bytes | None, SchemaVersion | None] = {}
+        self._readers: dict[SchemaInfo, ValueReader] = {}
+
+    def decode(self, message: RawMessage) -> ShownValue:
+        """The value of ``message``.
+
+        Raises:
+            EosError: the registry can't be asked.
+        """
+        named = message.schema_version
+        version = self._version(named)
+        if version is None:
+            lost = "The schema that it names is not in the registry any more."
+            return _as_bytes(message.value, problem=None if named is None else lost)
+        return replace(
+            self._decoded(message, version),
+            schema_type=type_name(version.info),
+            schema_version=version.number,
+        )
+
+    def _decoded(self, message: RawMessage, version: SchemaVersion) -> ShownValue:
+        if message.value is None:
+            return ShownValue(None)
+        try:
+            reader = self._reader(version)
+            values, keys = (pa.array([one], pa.binary()) for one in (message.value, message.key))
+            found = reader.decode(values, keys)
+        except IncompatibleSchema as error:
+            return _as_bytes(message.value, problem=error.message.splitlines()[0])
+        if len(found.failures):
+            return _as_bytes(message.value, problem=found.failures.reasons[0])
+        columns = found.columns
+        scalars = {name: columns.column(n)[0] for n, name in enumerate(columns.schema.names)}
+        if reader.is_record:
+            return ShownValue({name: plain(one) for name, one in scalars.items()})
+        (only,) = scalars.values()
+        return _as_bytes(only.as_py()) if pa.types.is_binary(only.type) else ShownValue(plain(only))
+
+    def _version(self, named: bytes | None) -> SchemaVersion | None:
+        if named not in self._versions:
+            found = self._client.lookup.schema(self._topic, named)
+            self._versions[named] = (
+                None if found is None else SchemaVersion(found[0], int.from_bytes(found[1], "big"))
+            )
+        return self._versions[named]
+
+    def _reader(self, version: SchemaVersion) -> ValueReader:
+        if version.info not in self._readers:
+            self._readers[version.info] = value_reader(version)
+        return self._readers[version.info]
+
+
+def _as_bytes(data: bytes | None, problem: str | None = None) -> ShownValue:
+    text = text_of(data)
+    return ShownValue(text, data.hex() if data and text is None else None, problem=problem)
+
+
+def text_of(data: bytes | None) -> str | None:
+    """Bytes as text, when they are UTF-8; with zeros among them they are a number, most likely."""
+    if data is None or b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def plain(scalar: pa.Scalar) -> Any:
+    """A value of Arrow as JSON has it: days, moments and decimals as text, bytes as text or 0x...,
+    numbers that are none as text."""
+    kind, types = scalar.type, pa.types
+    if not scalar.is_valid:
+        return None
+    if types.is_struct(kind):
+        return {field.name: plain(scalar[n]) for n, field in enumerate(kind)}
+    if types.is_map(kind):
+        return {str(plain(pair[0])): plain(pair[1]) for pair in scalar.values}
+    if types.is_list(kind):
+        return [plain(one) for one in scalar.values]
+    if types.is_binary(kind) or types.is_fixed_size_binary(kind):
+        data = scalar.as_py()
+        text = text_of(data)
+        return f"0x{data.hex()}" if text is None else text
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        return scalar.cast(pa.string()).as_py()  # Python's have less room
+    value = scalar.as_py()
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)

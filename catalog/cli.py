@@ -1,0 +1,60 @@
+"""``eos-catalog``: the topics of a cluster from the command line, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import typer
+
+from catalog.verbs.create import create
+from catalog.verbs.describe import describe_verb
+from catalog.verbs.drop import drop
+from catalog.verbs.list import list_verb
+from catalog.verbs.peek import peek
+from eos.cli import Report, cluster_of, reporting, run_program, with_options
+
+_HELP: Final = """The topics of a cluster: what there is, what is in them, made and dropped.
+
+Needs no Spark and no JVM.
+
+        eos-catalog list public/default
+
+        eos-catalog describe orders
+
+        eos-catalog peek orders -n 5
+
+A topic is TENANT/NAMESPACE/TOPIC, or TOPIC of public/default.
+
+Options may come from the environment: EOS_SERVICE_URL, EOS_ADMIN_URL, EOS_TOKEN_FILE (or
+EOS_TOKEN), EOS_OAUTH2_ISSUER_URL and EOS_OAUTH2_CREDENTIALS_FILE, EOS_BASIC_USER and
+EOS_BASIC_PASSWORD (a password is no option), EOS_TLS_TRUST_CERTS_FILE.
+
+Exit codes: 0 done, or shown; 1 refused; 2 unknown, something could not be reached or seen; 64 wrong
+options, or no such topic.
+"""
+
+
+def verb(command: Callable[..., Report]) -> Callable[..., None]:
+    """A typer command out of a function that takes ``cluster`` and returns a report."""
+    return reporting(with_options(command, cluster=cluster_of))
+
+
+app = typer.Typer(
+    name="eos-catalog",
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("list")(verb(list_verb))
+app.command("describe")(verb(describe_verb))
+app.command("peek")(verb(peek))
+app.command("create")(verb(create))
+app.command("drop")(verb(drop))
+
+
+def main() -> None:
+    """Run the command line; every ending has the exit code that its help gives it."""
+    run_program(app)

@@ -1,0 +1,1 @@
+"""The verbs of ``eos-catalog``, a file each."""

@@ -1,0 +1,112 @@
+"""``eos-catalog create``: a new topic, with its schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from catalog._names_given import TopicGiven
+from catalog._new_schema import new_schema
+from catalog._topics import ClusterTopics
+from eos.cli import Cluster, Exit, Report, escape
+from eos.errors import ConfigurationError
+from eos.ids import MAX_PARTITIONS, TopicName
+from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema
+
+_OF_A_DEFINITION: Final = {"avro": AvroSchema, "json": JsonSchema}
+_NAMES: Final = ("bytes", *(one for one in PRIMITIVE_NAMES if one != "bytes"), *_OF_A_DEFINITION)
+
+
+class CreateReport(Report):
+    """What was made."""
+
+    topic: str
+    partitions: int
+    schema_type: str
+
+    @property
+    def exit(self) -> Exit:
+        """It is there."""
+        return Exit.CLEAN
+
+    def render(self, console: Console) -> None:
+        """One line."""
+        parts = f"{self.partitions} partitions" if self.partitions else "not partitioned"
+        console.print(
+            f"[green]Created[/] {escape(self.topic)}: {parts}, schema {self.schema_type}.",
+            highlight=False,
+        )
+
+
+def create(
+    cluster: Cluster,
+    topic: TopicGiven,
+    partitions: Annotated[
+        int, typer.Option(min=0, max=MAX_PARTITIONS, help="0: a topic that is not partitioned.")
+    ] = 0,
+    schema: Annotated[
+        str, typer.Option(help=f"One of {', '.join(_NAMES)}. bytes: nothing is registered.")
+    ] = "bytes",
+    definition: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="FILE.avsc",
+            help="A record in Avro's language, for avro and json.",
+        ),
+    ] = None,
+) -> CreateReport:
+    """Create a topic, and register its schema.
+
+    One that is there already is left as it is. A schema of columns, "id BIGINT, name STRING", takes
+    Spark's parser: see `PulsarCatalog.create`. Protobuf's comes with the first producer. Needs
+    --service-url and --admin-url.
+
+        eos-catalog create orders --partitions 4 --schema avro --definition orders.avsc
+
+        eos-catalog create public/default/names --schema string
+
+    Exit codes: 0 created; 1 the broker refuses; 2 something could not be reached; 64 wrong options,
+    or the topic is there already.
+    """
+    name = TopicName.parse(topic)
+    if name.partition_index is not None:
+        raise ConfigurationError(
+            f"{name}: such a name belongs to a partition.",
+            hint=f"Create {name.base} --partitions N.",
+        )
+    info = new_schema(_schema(schema, definition), None)
+    ClusterTopics(cluster.admin(), cluster.client).create(name, partitions, info)
+    return CreateReport(topic=str(name), partitions=partitions, schema_type=schema)
+
+
+def _schema(name: str, definition: Path | None) -> Schema | str:
+    """What to register.
+
+    Raises:
+        ConfigurationError: there is no such schema, or name and definition don't fit.
+    """
+    if name not in _NAMES:
+        raise ConfigurationError(
+            f"--schema {name[:100]!r}: there is none that could be registered here.",
+            hint=f"There are: {', '.join(_NAMES)}.",
+        )
+    make = _OF_A_DEFINITION.get(name)
+    if make is None:
+        if definition is not None:
+            raise ConfigurationError(f"--schema {name} has no --definition: avro and json have.")
+        return name
+    if definition is None:
+        raise ConfigurationError(
+            f"--schema {name} needs what it is made of.",
+            hint="Pass --definition FILE.avsc, a record in Avro's language.",
+        )
+    try:
+        return make(definition.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--definition {definition}: {type(error).__name__}.") from None

@@ -1,0 +1,125 @@
+"""The options that every verb has: which cluster, and how to authenticate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+ACCESS: Final = "Access"
+"""The panel of the help that has them."""
+
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_SERVICE_URL",
+        help="pulsar://host:6650 or pulsar+ssl://host:6651.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+AdminUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_ADMIN_URL",
+        help="http://host:8080 or https://host:8443: the admin API, for what only it tells.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_TOKEN_FILE",
+        help="File with the token; the token itself only by EOS_TOKEN, never as an option.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+OAuth2IssuerUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_ISSUER_URL",
+        help="https:// URL of a token server, for OAuth2 client credentials.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+OAuth2CredentialsFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_CREDENTIALS_FILE",
+        help="JSON file with client_id and client_secret.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+OAuth2Audience = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_AUDIENCE",
+        help="What the token server calls the cluster, where it asks.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+OAuth2Scope = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_SCOPE",
+        help="Scope of the tokens, where the token server asks.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+OAuth2TrustCertsFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_OAUTH2_TRUST_CERTS_FILE",
+        help="PEM file of the authorities to trust for the token server.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+BasicUser = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_BASIC_USER",
+        help="User name; the password only by EOS_BASIC_PASSWORD, never as an option.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+TlsTrustCertsFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_TLS_TRUST_CERTS_FILE",
+        help="PEM file of the authorities to trust; the system's by default.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+TlsCertificateFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_TLS_CERTIFICATE_FILE",
+        help="The client's own certificate.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+TlsPrivateKeyFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_TLS_PRIVATE_KEY_FILE",
+        help="The key to it.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+TimeoutS = Annotated[
+    float,
+    typer.Option(min=0.1, max=3600, help="Deadline of each request.", rich_help_panel=ACCESS),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]

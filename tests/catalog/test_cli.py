@@ -1,0 +1,134 @@
+"""``eos-catalog`` as such: help, exit codes, secrets, and no Spark."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+VERBS = {"list": (), "describe": ("t",), "peek": ("t",), "create": ("t",), "drop": ("t",)}
+EXIT_CODES = re.compile(r"Exit codes: 0 .*2 .*64 ")
+NOWHERE = ("--service-url", "pulsar://127.0.0.1:1", "--admin-url", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_every_verb_teaches(cli, verb):
+    ended = cli(verb, "--help")
+    assert ended.code == 0
+    assert EXIT_CODES.search(ended.out)
+    assert f"eos-catalog {verb}" in ended.out
+    for option in ("--service-url", "--admin-url", "--token-file", "--timeout-s", "--json"):
+        assert option in ended.out
+
+
+def test_every_verb_is_in_the_help_and_in_the_manual(cli):
+    shown = cli("--help").out
+    manual = (ROOT / "docs" / "catalog.md").read_text()
+    for verb in VERBS:
+        assert verb in shown
+        assert f"`{verb}" in manual
+    assert EXIT_CODES.search(shown)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_broker_that_can_not_be_reached_is_unknown_in_one_sentence(cli, verb):
+    ended = cli(verb, *VERBS[verb], *NOWHERE, "--timeout-s", 1)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("eos-catalog: ")
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_without_a_cluster_every_verb_says_how_to_name_one(cli, verb):
+    ended = cli(verb, *VERBS[verb])
+    assert ended.code == 64
+    assert "Pass --admin-url" in ended.err or "Pass --service-url" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("bogus",), "bogus"),
+        (("describe",), "topic"),
+        (("describe", "a/b"), "topic"),
+        (("list", "--bogus"), "bogus"),
+        (("list", "public"), "TENANT/NAMESPACE"),
+        (("list", "public/default/orders"), "TENANT/NAMESPACE"),
+        (("list", "../../x"), "TENANT/NAMESPACE"),
+        (("list", "a/b", "--tenant", "c"), "not both"),
+        (("peek", "t", "-n", "0"), "number"),
+        (("peek", "t", "-n", "1000000"), "number"),
+        (("create", "t", "--schema", "avro"), "--definition FILE.avsc"),
+        (("create", "t", "--schema", "key_value"), "There are: bytes"),
+        (("create", "t", "--definition", "nowhere.avsc"), "nowhere.avsc"),
+        (("create", "t-partition-0"), "belongs to a partition"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_wrong_options_exit_with_64_and_say_what_is_right(cli, args, says):
+    ended = cli(*args, *NOWHERE)
+    assert (ended.code, ended.out) == (64, "")
+    assert says in ended.err
+
+
+def test_a_definition_that_is_none_is_refused_before_anything_is_made(cli, tmp_path):
+    file = tmp_path / "orders.avsc"
+    for text, says in (("{", "JSON"), ('"string"', "no record"), ('{"type": "record"}', "name")):
+        file.write_text(text)
+        ended = cli("create", "t", "--schema", "avro", "--definition", file, *NOWHERE)
+        assert ended.code == 64
+        assert says in ended.err
+    file.write_bytes(b"\xff")
+    ended = cli("create", "t", "--schema", "avro", "--definition", file, *NOWHERE)
+    assert (ended.code, "UnicodeDecodeError" in ended.err) == (64, True)
+    ended = cli("create", "t", "--schema", "string", "--definition", file, *NOWHERE)
+    assert (ended.code, "has no --definition" in ended.err) == (64, True)
+
+
+@pytest.mark.parametrize("option", ["--token", "--basic-password"])
+def test_a_secret_is_no_option_and_whoever_tries_does_not_see_it_again(cli, option):
+    ended = cli("list", f"{option}=hunter2")
+    assert ended.code == 64
+    assert option in ended.err
+    assert "hunter2" not in ended.out + ended.err
+
+
+def test_secrets_are_in_no_error(cli, monkeypatch):
+    monkeypatch.setenv("EOS_TOKEN", "hunter2hunter2")
+    for verb, args in VERBS.items():
+        ended = cli(verb, *args, *NOWHERE, "--timeout-s", 1)
+        assert "hunter2" not in ended.out + ended.err
+    ended = cli("list", "--service-url", "pulsar+ssl://h:1", "--admin-url", "http://h:1")
+    assert (ended.code, "in the clear" in ended.err) == (64, True)
+
+
+def test_it_runs_without_pyspark_and_starts_no_process():
+    script = """
+import sys
+from importlib.abc import MetaPathFinder
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pyspark", "py4j", "delta", "jpype"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+import subprocess
+def refuse(*args, **kwargs): raise AssertionError("a process was started")
+subprocess.Popen = refuse
+sys.argv = ["eos-catalog", *sys.argv[1:]]
+from catalog.cli import main
+main()
+"""
+    for verb, args in VERBS.items():
+        done = subprocess.run(
+            [sys.executable, "-c", script, verb, *args, *NOWHERE, "--timeout-s", "1"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("eos-catalog: ")
