@@ -107,7 +107,7 @@ def test_one_partition_is_a_table_too_and_is_not_listed(
 ):
     catalog.create(name, partitions=2, schema="string")
     for number in range(2):
-        with client.entry_producer(f"{name}-partition-{number}") as producer:
+        with client.producer(f"{name}-partition-{number}") as producer:
             producer.send(f"{number}".encode())
     assert sorted(row.value for row in spark.table(table_of(name)).collect()) == ["0", "1"]
     (row,) = spark.table(table_of(f"{name}-partition-1")).collect()
