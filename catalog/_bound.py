@@ -25,12 +25,15 @@ def bound_source(
     reading: Mapping[str, str],
     writing: Mapping[str, str] | None,
     metadata: Sequence[str],
+    *,
+    no_jobs: str | None = None,
 ) -> type[PulsarDataSource]:
     """A data source that Spark knows as ``name``.
 
     Args:
         reading: its options for reading. ``writing``: those for writing; None: it is read only.
         metadata: the columns beside the value's, of those that begin with ``__``.
+        no_jobs: why only streams, and no batch job, may write to it.
     """
 
     class BoundSource(PulsarDataSource):
@@ -54,6 +57,8 @@ def bound_source(
             return StructType([one for one in found.fields if _is_wanted(one, metadata)])
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            if no_jobs is not None:
+                raise ConfigurationError(no_jobs)
             self.options = self._for_writing()
             return super().writer(schema, overwrite)
 

@@ -14,8 +14,11 @@ from pyspark.sql.types import StructType
 
 from catalog._bound import bound_source
 from catalog._describe import TopicDescription, type_name
+from catalog._mount import mount
+from catalog._mounted import MountedTables
 from catalog._names import database_of, source_of, table_of
 from catalog._new_schema import new_schema
+from catalog._questions import Questions
 from catalog._topics import ClusterTopics
 from eos.admin import AdminClient
 from eos.client import PulsarClient
@@ -167,11 +170,7 @@ class PulsarCatalog:
         name = TopicName.parse(topic)
         table = table or f"{database_of(name.namespace_name)}.{table_of(name)}"
         self._check_free(table, name)
-        with self._connect() as client:
-            if not client.exists(str(name)):
-                raise TopicNotFound(f"There is no topic {name}.")
-            kind = type_name(client.schema(str(name)))
-        reading, writing = self._options(name, kind, sink_id)
+        reading, writing = self._options(name, self._kind(name), sink_id)
         source = bound_source(source_of(name), reading | options, writing, tuple(metadata))
         self._spark.dataSource.register(source)
         if "." in table:
@@ -189,6 +188,27 @@ class PulsarCatalog:
         """
         return [self.register(topic) for topic in self.topics(namespace)]
 
+    def mount(self, name: str = "pulsar", *, metadata: Sequence[str] = ()) -> None:
+        """Experimental: make a catalog of Spark of it, where each topic is a table as it is named.
+
+        ::
+
+            catalog.mount("pulsar")
+            spark.sql("SELECT * FROM pulsar.`public/default`.`orders-x`")
+
+        It is this session's, and a classic one's: Spark Connect has no place for it. What is there
+        is looked up by each statement. Topics are not made, changed or deleted by SQL.
+
+        Args:
+            name: of the catalog, in SQL.
+            metadata: more columns of every table, as of ``register``.
+
+        Raises:
+            ConfigurationError: another catalog has the name; or this Spark has no place for it.
+        """
+        tables = MountedTables(self._spark, name, tuple(metadata), self._kind, self._options)
+        mount(self._spark, name, Questions(self.namespaces, self.topics, tables.table))
+
     def _check_free(self, table: str, topic: TopicName) -> None:
         if not _TABLE.fullmatch(table):
             raise ConfigurationError(
@@ -200,8 +220,15 @@ class PulsarCatalog:
                 hint=f"Give another name: register('{topic}', table='...').",
             )
 
+    def _kind(self, topic: TopicName) -> str:
+        """The type of its schema in the registry, now."""
+        with self._connect() as client:
+            if not client.exists(str(topic)):
+                raise TopicNotFound(f"There is no topic {topic}.")
+            return type_name(client.schema(str(topic)))
+
     def _options(
-        self, topic: TopicName, kind: str, sink_id: str | None
+        self, topic: TopicName, kind: str, sink_id: str | None = None
     ) -> tuple[dict[str, str], dict[str, str] | None]:
         """For reading, and for writing where there is a commit log."""
         common = {

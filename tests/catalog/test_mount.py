@@ -1,0 +1,359 @@
+"""A catalog of its own: every topic is a table as it is named, looked up by each statement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
+from pyspark.sql import DataFrame, SparkSession
+
+from catalog import PulsarCatalog
+from eos.client import PulsarClient
+from eos.errors import ConfigurationError
+from eos.standalone import PulsarStandalone
+from eos.transport.security import Security
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
+    made = PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        commit_log=str(tmp_path / "log"),
+    )
+    made.mount("pulsar")
+    return made
+
+
+@pytest.fixture
+def topic(client: PulsarClient, catalog: PulsarCatalog) -> Callable[..., str]:
+    """Makes a topic of some values, and says what SQL calls it."""
+
+    def make(name: str, *values: str) -> str:
+        with client.producer(name, create=True) as producer:
+            for value in values:
+                producer.send(value.encode())
+        return table_of(name)
+
+    return make
+
+
+def table_of(name: str) -> str:
+    return "pulsar.`public/default`.`" + name.replace("`", "``") + "`"
+
+
+def values(spark: SparkSession, table: str) -> list[str]:
+    rows = spark.sql(f"SELECT CAST(value AS STRING) AS v FROM {table}").collect()
+    return sorted(row.v for row in rows)
+
+
+def test_a_topic_is_read_listed_and_described_by_its_name(spark: SparkSession, topic, name: str):
+    table = topic(f"{name}-x", "a", "b")
+    assert values(spark, table) == ["a", "b"]
+    shown = spark.sql("SHOW TABLES IN pulsar.`public/default`").collect()
+    assert f"{name}-x" in [row.tableName for row in shown]
+    assert not any(row.tableName.startswith("__") for row in shown)
+    namespaces = [row.namespace for row in spark.sql("SHOW NAMESPACES IN pulsar").collect()]
+    assert "`public/default`" in namespaces
+    assert spark.sql("SHOW NAMESPACES IN pulsar.`public/default`").collect() == []
+    described = spark.sql(f"DESCRIBE TABLE {table}").collect()
+    assert [(row.col_name, row.data_type) for row in described] == [("value", "binary")]
+    assert "pulsar" in [row.catalog for row in spark.sql("SHOW CATALOGS").collect()]
+
+
+def test_what_is_not_there_is_said_to_be_missing_as_by_spark(spark: SparkSession, topic, name: str):
+    exists = topic(name, "a")
+    missing = [
+        table_of(f"{name}-other"),
+        f"pulsar.`public/{name}`.t",  # no such namespace
+        f"pulsar.`{name}/default`.t",  # no such tenant
+        "pulsar.`public/default`.`two words`",  # no topic's name
+        f"pulsar.public.default.`{name}`",
+        f"pulsar.public.`default/{name}`",
+        f"pulsar.`persistent://public/default`.`{name}`",
+    ]
+    for table in missing:
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            spark.sql(f"SELECT * FROM {table}")
+        assert not spark.catalog.tableExists(table)
+    assert spark.catalog.tableExists(exists)
+    for namespace in (f"public/{name}", f"{name}/default", "no words/x", "public"):
+        for statement in ("SHOW TABLES IN", "SHOW NAMESPACES IN", "DESCRIBE NAMESPACE"):
+            with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+                spark.sql(f"{statement} pulsar.`{namespace}`").collect()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("-x", "_x"), ("-Case", "-case"), (".a.b", "-a-b"), ("`quoted`", "-quoted-")],
+)
+def test_topics_whose_names_are_nearly_the_same_are_told_apart(
+    spark: SparkSession, topic, name: str, one: str, other: str
+):
+    first, second = topic(f"{name}{one}", "1"), topic(f"{name}{other}", "2")
+    assert (values(spark, first), values(spark, second)) == (["1"], ["2"])
+    both = f"SELECT a.value AS x, b.value AS y FROM {first} a CROSS JOIN {second} b"
+    (row,) = spark.sql(both).collect()
+    assert (row.x, row.y) == (b"1", b"2")
+
+
+def test_one_partition_is_a_table_too_and_is_not_listed(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    catalog.create(name, partitions=2, schema="string")
+    for number in range(2):
+        with client.producer(f"{name}-partition-{number}") as producer:
+            producer.send(f"{number}".encode())
+    assert sorted(row.value for row in spark.table(table_of(name)).collect()) == ["0", "1"]
+    (row,) = spark.table(table_of(f"{name}-partition-1")).collect()
+    assert row.value == "1"
+    assert not spark.catalog.tableExists(table_of(f"{name}-partition-2"))
+    shown = spark.sql(f"SHOW TABLES IN pulsar.`public/default` LIKE '{name}*'").collect()
+    assert [row.tableName for row in shown] == [name]
+
+
+def test_the_schema_is_what_the_registry_says_now(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    table = table_of(name)
+    catalog.create(name)
+    assert spark.table(table).columns == ["value"]
+    catalog.drop(name, confirm=f"persistent://public/default/{name}")
+    assert not spark.catalog.tableExists(table)
+    catalog.create(name, schema="avro", columns="id BIGINT, word STRING")
+    assert spark.table(table).columns == ["id", "word"]
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'one')")
+    assert [tuple(row) for row in spark.table(table).collect()] == [(1, "one")]
+
+
+def test_an_insert_is_one_transaction_and_with_a_key_exactly_once(
+    spark: SparkSession, topic, name: str
+):
+    table = topic(name)
+    for _ in range(2):  # the second one is a rerun, which writes nothing more
+        spark.sql(f"INSERT INTO {table} WITH (epoch='one') VALUES (CAST('a' AS BINARY))")
+    assert values(spark, table) == ["a"]
+    for _ in range(2):
+        spark.sql(f"INSERT INTO {table} VALUES (CAST('b' AS BINARY))")
+    assert values(spark, table) == ["a", "b", "b"]
+    frame = spark.sql("SELECT CAST('c' AS BINARY) AS value")
+    for _ in range(2):
+        frame.writeTo(table).option("epoch", "two").append()
+    assert values(spark, table) == ["a", "b", "b", "c"]
+
+
+def test_a_topic_that_a_statement_reads_too_has_to_have_another_name_there(
+    spark: SparkSession, catalog: PulsarCatalog, topic, name: str
+):
+    """Spark would give both the options of one, and the epoch was lost."""
+    table = topic(name, "a")
+    with pytest.raises(AnalysisException, match="second name"):
+        spark.sql(f"INSERT INTO {table} WITH (epoch='one') SELECT value FROM {table}")
+    with pytest.raises(AnalysisException, match="second name"):
+        spark.table(table).writeTo(table).option("epoch", "one").append()
+    assert values(spark, table) == ["a"]
+    catalog.mount("again")
+    read = table.replace("pulsar", "again", 1)
+    for _ in range(2):
+        spark.sql(f"INSERT INTO {table} WITH (epoch='one') SELECT value FROM {read}")
+    assert values(spark, table) == ["a", "a"]
+
+
+def test_streams_read_from_it_and_into_it(spark: SparkSession, topic, name: str, tmp_path: Path):
+    source, target = topic(f"{name}-source", "0", "1"), topic(f"{name}-target")
+
+    def run() -> None:
+        frame = spark.readStream.option("startingOffsets", "earliest").table(source)
+        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).toTable(target).awaitTermination(60)
+
+    run()
+    assert values(spark, target) == ["0", "1"]
+    topic(f"{name}-source", "2")
+    run()
+    assert values(spark, target) == ["0", "1", "2"]
+
+
+def test_sql_in_foreach_batch_may_name_it(spark: SparkSession, topic, name: str, tmp_path: Path):
+    source, other = topic(f"{name}-source", "0"), topic(f"{name}-other", "x", "y")
+    seen: list[list[str]] = []
+
+    def look(frame: DataFrame, _: int) -> None:
+        seen.append([str(frame.count()), *values(spark, other)])
+
+    frame = spark.readStream.option("startingOffsets", "earliest").table(source)
+    writer = frame.writeStream.foreachBatch(look).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert query.awaitTermination(60)
+    assert seen == [["1", "x", "y"]]
+
+
+def test_options_of_a_statement_are_the_sources(spark: SparkSession, topic, name: str):
+    table = topic(name, "a")
+    assert values(spark, f"{table} WITH (startingOffsets='latest')") == []
+    assert spark.read.option("startingOffsets", "latest").table(table).count() == 0
+    assert values(spark, table) == ["a"]
+
+
+def test_columns_of_the_message_are_there_when_mounted_so(
+    spark: SparkSession, catalog: PulsarCatalog, topic, name: str
+):
+    table = topic(name)
+    catalog.mount("keyed", metadata=["__key"])
+    keyed = table.replace("pulsar", "keyed", 1)
+    spark.sql(f"INSERT INTO {keyed} VALUES (CAST('v' AS BINARY), CAST('k' AS BINARY))")
+    (row,) = spark.table(keyed).collect()
+    assert (row.value, row["__key"]) == (b"v", b"k")
+    assert values(spark, table) == ["v"]  # and the other catalog is as it was
+    catalog.mount("keyed", metadata=["key"])
+    with pytest.raises(AnalysisException, match=r"^metadata: there is no column key"):
+        spark.table(keyed)
+
+
+def test_a_registered_topic_keeps_its_own_options(
+    spark: SparkSession, catalog: PulsarCatalog, topic, name: str
+):
+    table = topic(name, "a")
+    registered = catalog.register(name, table="default.mine", startingOffsets="latest")
+    try:
+        assert (values(spark, table), values(spark, registered)) == (["a"], [])
+    finally:
+        spark.sql(f"DROP TABLE {registered}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("CREATE TABLE {new} (id INT)", r"PulsarCatalog\.create"),
+        ("CREATE TABLE {new} AS SELECT 1 AS value", r"PulsarCatalog\.create"),
+        ("CREATE OR REPLACE TABLE {new} AS SELECT 1 AS value", r"PulsarCatalog\.create"),
+        ("DROP TABLE {table}", r"PulsarCatalog\.drop"),
+        ("ALTER TABLE {table} ADD COLUMN more INT", "registry"),
+        ("ALTER TABLE {table} RENAME TO other", "can't be renamed"),
+        ("CREATE NAMESPACE pulsar.`public/more`", "pulsar-admin"),
+        ("DROP NAMESPACE pulsar.`public/default`", "pulsar-admin"),
+        ("SELECT * FROM {table} VERSION AS OF 1", "startingTime"),
+        ("SELECT * FROM {table} TIMESTAMP AS OF '2026-11-24'", "startingTime"),
+    ],
+)
+def test_what_changes_topics_is_refused_with_what_to_use(
+    spark: SparkSession, topic, name: str, statement: str, says: str
+):
+    table, new = topic(name, "a"), table_of(f"{name}-new")
+    with pytest.raises(UnsupportedOperationException, match=says):
+        spark.sql(statement.format(table=table, new=new))
+    assert values(spark, table) == ["a"]
+    assert not spark.catalog.tableExists(new)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OVERWRITE {table} VALUES (CAST('b' AS BINARY))",
+        "TRUNCATE TABLE {table}",
+        "DELETE FROM {table}",
+        "UPDATE {table} SET value = NULL",
+        "DROP TABLE {table} PURGE",
+    ],
+)
+def test_what_would_take_messages_away_is_refused(
+    spark: SparkSession, topic, name: str, statement: str
+):
+    table = topic(name, "a")
+    with pytest.raises(PySparkException):
+        spark.sql(statement.format(table=table))
+    assert values(spark, table) == ["a"]
+
+
+def test_without_a_commit_log_it_is_read_only(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, topic, name: str
+):
+    table = topic(name, "a")
+    plain = PulsarCatalog(spark, pulsar_standalone.service_url, pulsar_standalone.admin_url)
+    plain.mount("plain")
+    plainly = table.replace("pulsar", "plain", 1)
+    assert values(spark, plainly) == ["a"]
+    with pytest.raises(PySparkException, match="commit_log"):
+        spark.sql(f"INSERT INTO {plainly} VALUES (CAST('b' AS BINARY))")
+
+
+def test_no_secret_is_shown(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, topic, name: str
+):
+    secret = "-".join(("hunter", "2"))
+    table = topic(name, "a").replace("pulsar", "secret", 1)
+    PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        security=Security(token=secret),
+    ).mount("secret")
+    assert values(spark, table) == ["a"]  # this broker asks nobody who he is
+    told = [
+        spark.sql(f"{what} {table}")
+        for what in ("DESCRIBE EXTENDED", "SHOW CREATE TABLE", "SHOW TBLPROPERTIES")
+    ]
+    texts = [str(frame.collect()) for frame in told]
+    texts.append(spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {table}").first().plan)
+    with pytest.raises(AnalysisException) as failed:
+        spark.sql(f"SELECT nothing FROM {table}")
+    texts.append(str(failed.value))
+    assert not any(secret in text for text in texts)
+
+
+def test_a_broker_that_is_down_is_one_sentence(spark: SparkSession):
+    PulsarCatalog(spark, "pulsar://127.0.0.1:1", "http://127.0.0.1:1").mount("down")
+    for statement in (
+        "SELECT * FROM down.`public/default`.t",
+        "SHOW TABLES IN down.`public/default`",
+        "SHOW NAMESPACES IN down",
+    ):
+        with pytest.raises(AnalysisException) as failed:
+            spark.sql(statement).collect()
+        assert "Connection refused" in str(failed.value)
+        assert len(str(failed.value).splitlines()) == 1
+
+
+def test_statements_of_several_threads_do_not_wait_for_each_other(
+    spark: SparkSession, catalog: PulsarCatalog, topic, name: str, monkeypatch
+):
+    tables = [topic(f"{name}-{number}", f"{number}") for number in range(4)]
+    all_at_once = threading.Barrier(4, timeout=60)
+    kind = catalog._kind
+
+    def kind_when_all_are_there(topic):
+        all_at_once.wait()
+        return kind(topic)
+
+    monkeypatch.setattr(catalog, "_kind", kind_when_all_are_there)
+    catalog.mount("pulsar")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda table: values(spark, table), tables, timeout=120))
+    assert found == [["0"], ["1"], ["2"], ["3"]]
+
+
+def test_an_answer_may_ask_spark_itself(spark: SparkSession, catalog: PulsarCatalog, monkeypatch):
+    def by_a_job() -> list[str]:
+        return [f"public/n{row.id}" for row in spark.range(2).collect()]
+
+    monkeypatch.setattr(catalog, "namespaces", by_a_job)
+    catalog.mount("pulsar")
+    found = [row.namespace for row in spark.sql("SHOW NAMESPACES IN pulsar").collect()]
+    assert found == ["`public/n0`", "`public/n1`"]
+
+
+@pytest.mark.parametrize("taken", ["spark_catalog", "system", "two words", "Pulsar", "", "other"])
+def test_a_name_that_is_not_free_is_refused(
+    spark: SparkSession, catalog: PulsarCatalog, taken: str
+):
+    spark.conf.set("spark.sql.catalog.other", "a.jars.Catalog")
+    try:
+        with pytest.raises(ConfigurationError, match="catalog"):
+            catalog.mount(taken)
+    finally:
+        spark.conf.unset("spark.sql.catalog.other")
