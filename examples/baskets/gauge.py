@@ -38,5 +38,6 @@ class BacklogGauge:
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S):
             with suppress(EosError):
-                entries = self._topic.backlog(SUBSCRIPTION)
-                self._readings.append((time.time(), entries))
+                entries = self._topic.maybe_backlog(SUBSCRIPTION)
+                if entries is not None:
+                    self._readings.append((time.time(), entries))

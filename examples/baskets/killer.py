@@ -14,8 +14,9 @@ from examples.baskets.run import BasketsRun, Strike, Victim
 from examples.child import Event
 from examples.driver import Driver
 
-_AT: Final[dict[Victim, float]] = {"executor": 0.15, "driver": 0.4, "broker": 0.65}
+_AT: Final[dict[Victim, float]] = {"executor": 0.15, "driver": 0.35, "broker": 0.55}
 """How much of the input has to be sent before each."""
+_EPOCHS_BEFORE: Final = 1
 _FAIL_OVER_S: Final = 90.0
 
 
@@ -37,12 +38,21 @@ class Killer:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fail-over")
         self._fail_over: Future[None] | None = None
         self._begun: set[Victim] = set()
+        self._ended = 0  # epochs since the last kill
 
     def look(self, event: Event, driver: Driver) -> None:
         """Something happened: perhaps it is time."""
+        if event.event == "started":
+            self._ended = 0
+        elif event.event == "end":
+            self._ended += 1
+        # One thing at a time: what was hit before has to be over.
+        if self._ended < _EPOCHS_BEFORE:
+            return
         if event.event == "begin" and self._is_time("executor"):
+            self._ended = 0
             self._kill_an_executor(event.epoch, driver)
-        elif event.event == "end" and self._is_time("driver"):
+        elif event.event == "end" and self._is_time("driver") and self._run.strike("executor"):
             self._begun.add("driver")
             driver.order("die")
         elif event.event == "begin" and self._is_time("broker") and self._run.strike("driver"):

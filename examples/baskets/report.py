@@ -67,10 +67,10 @@ def figures(run: BasketsRun, verdict: BasketVerdict) -> list[tuple[str, str]]:
     return lines
 
 
-def _rows(faults: OutputVerdict) -> str:
+def _rows(output: OutputVerdict) -> str:
     return (
-        f"{faults.rows:,}: {faults.extra:,} extra, {faults.missing:,} missing, "
-        f"{faults.wrong:,} wrong"
+        f"{output.rows:,}: {output.extra:,} extra, {output.missing:,} missing, "
+        f"{output.wrong:,} wrong"
     )
 
 

@@ -31,10 +31,14 @@ class Topic:
         """How many messages the broker has taken, in a transaction or not, ended or not."""
         return int(self._call("GET", "partitioned-stats?perPartition=false")["msgInCounter"])
 
-    def backlog(self, subscription: str) -> int:
-        """How many entries a subscription has before it, in all partitions."""
-        known = self._call("GET", "partitioned-stats?perPartition=false")["subscriptions"]
-        return int(known.get(subscription, {}).get("msgBacklog", 0))
+    def maybe_backlog(self, subscription: str) -> int | None:
+        """How many entries a subscription has before it; None while a partition can't say."""
+        stats = self._call("GET", "partitioned-stats?perPartition=true")
+        partitions = stats["partitions"].values()
+        if len(partitions) < stats["metadata"]["partitions"]:
+            return None
+        known = (one["subscriptions"].get(subscription, {}) for one in partitions)
+        return sum(int(one.get("msgBacklog", 0)) for one in known)
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         return self.broker.admin(method, f"/v2/persistent/public/default/{self.name}/{path}", body)
