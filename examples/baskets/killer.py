@@ -14,9 +14,9 @@ from examples.baskets.run import BasketsRun, Strike, Victim
 from examples.child import Event
 from examples.driver import Driver
 
-_AT: Final[dict[Victim, float]] = {"executor": 0.15, "driver": 0.35, "broker": 0.55}
+_AT: Final[dict[Victim, float]] = {"executor": 0.15, "driver": 0.4, "broker": 0.65}
 """How much of the input has to be sent before each."""
-_EPOCHS_BEFORE: Final = 1
+_EPOCHS_BEFORE: Final = 2
 _FAIL_OVER_S: Final = 90.0
 
 

@@ -1,14 +1,19 @@
-"""The baskets, and the event that closes their windows."""
+"""The baskets, the event that closes their windows, and what is drawn of a run."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from examples.baskets.data import read_year
 from examples.baskets.picture import draw_baskets
-from examples.baskets.screen import sparkline
+from examples.baskets.screen import Screen, sparkline
+from examples.child import Event
+from tests.examples.flights_runs import T0
 from tests.examples.test_baskets_judge import run_of, verdict
 
 
@@ -56,3 +61,18 @@ def test_a_run_becomes_a_picture(tmp_path):
 def test_a_sparkline_shows_the_newest_numbers_by_their_height():
     assert sparkline([9, 0, 1, 8], 3) == " ▁█"
     assert sparkline([], 3) == ""
+
+
+def test_in_a_terminal_the_picture_shows_backlog_watermark_and_kills():
+    run = run_of(sent=2)
+    run.events.append(Event("progress", 1, T0, {"watermark": "2017-05-01T00:00:00Z", "late": 0}))
+    run.events.append(Event("committed", 1, T0, {"rows": 3}))
+    run.strikes = [replace(run.strikes[2], text="broker-1 killed")]
+    run.backlog = [(T0, 7)]
+    text = StringIO()
+    screen = Screen(Console(file=text, force_terminal=True, width=120))
+    with screen.on():
+        screen.show(run)
+    for shown in ("2 baskets", "7 entries", "1 committed", "3 rows out", "watermark 2017-05-01"):
+        assert shown in text.getvalue()
+    assert "broker-1 killed" in text.getvalue()
