@@ -19,39 +19,43 @@ _WIDTH_CHARS: Final = 88
 
 
 class Teller:
-    """One terminal or file, and the seconds since the start before each event."""
+    """One terminal or file, and the seconds since the start before each event.
+
+    Attributes:
+        console: for what else is to be shown there.
+    """
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
-        if not self._console.is_terminal:
-            self._console = Console(highlight=False, width=_WIDTH_CHARS)
-        self._width = min(_WIDTH_CHARS, self._console.width)
+        self.console = Console(highlight=False)
+        if not self.console.is_terminal:
+            self.console = Console(highlight=False, width=_WIDTH_CHARS)
+        self._width = min(_WIDTH_CHARS, self.console.width)
         self._started = time.monotonic()
 
     def tell(self, text: str) -> None:
         """Something happened."""
-        self._console.print(
+        self.console.print(
             f"[dim]{time.monotonic() - self._started:6.1f} s[/]  {escape(text)}", soft_wrap=True
         )
 
     def say(self, text: str) -> None:
         """A line of text."""
-        self._console.print(escape(text), soft_wrap=True)
+        self.console.print(escape(text), soft_wrap=True)
 
     def praise(self, text: str) -> None:
         """The verdict, when it is good."""
-        self._console.print(f"\n[bold green]{escape(text)}[/]", soft_wrap=True)
+        self.console.print(f"\n[bold green]{escape(text)}[/]", soft_wrap=True)
 
     def fail(self, text: str) -> None:
         """The verdict, when it is not."""
-        self._console.print(f"\n[bold red]{escape(text)}[/]", soft_wrap=True)
+        self.console.print(f"\n[bold red]{escape(text)}[/]", soft_wrap=True)
 
     @contextmanager
     def chapter(self, title: str, epochs: int) -> Iterator[Callable[[int], None]]:
         """The run of one way; gives what to call with the number of epochs done."""
-        self._console.print()
-        self._console.rule(f"[bold]{escape(title)}", align="left", style="dim")
-        if not self._console.is_terminal:
+        self.console.print()
+        self.console.rule(f"[bold]{escape(title)}", align="left", style="dim")
+        if not self.console.is_terminal:
             yield lambda done: self.tell(f"{done} of {epochs} epochs")
             return
         columns = (
@@ -60,7 +64,7 @@ class Teller:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self._console) as bar:
+        with Progress(*columns, console=self.console) as bar:
             task = bar.add_task("epochs", total=epochs)
             yield lambda done: bar.update(task, completed=done)
 
@@ -76,13 +80,13 @@ class Teller:
                 for cell, bad in zip(line.cells, line.bad, strict=True)
             ]
             table.add_row(line.label, *cells)
-        self._console.print()
-        self._console.print(table)
+        self.console.print()
+        self.console.print(table)
 
     def log_says(self, proof: Sequence[str]) -> None:
         """What the commit log says about the killed epochs."""
         if proof:
-            self._console.print("\nWhat eos's commit log says:")
+            self.console.print("\nWhat eos's commit log says:")
         for text in proof:
-            self._console.print(f"- {escape(text)}.", width=self._width)
-        self._console.print()
+            self.console.print(f"- {escape(text)}.", width=self._width)
+        self.console.print()

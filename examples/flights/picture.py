@@ -18,7 +18,7 @@ from examples.flights.run import DemoRun
 from examples.flights.timeline import EpochFate, outages, readable, stretches
 
 # Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
-_LOOKS: Final[dict[EpochFate, dict[str, Any]]] = {
+LOOKS: Final[dict[EpochFate, dict[str, Any]]] = {
     EpochFate.WRITTEN: {"facecolor": "#0072B2", "edgecolor": "#0072B2"},
     EpochFate.IN_DOUBT: {"facecolor": "#DCEBF5", "edgecolor": "#0072B2", "hatch": "...."},
     EpochFate.ABORTED: {"facecolor": "#F7DFA8", "edgecolor": "#8A5A00", "hatch": "xxxx"},
@@ -27,9 +27,9 @@ _LOOKS: Final[dict[EpochFate, dict[str, Any]]] = {
 _READER: Final = "#222222"
 _COPIES: Final = "#D55E00"
 _FLIGHTS: Final = "#0072B2"
-_KILL: Final = "#B30000"
+KILL_COLOUR: Final = "#B30000"
 _GREY: Final = "#555555"
-_STYLE: Final[Any] = {
+STYLE: Final[Any] = {
     "font.size": 11,
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
@@ -42,7 +42,7 @@ _STYLE: Final[Any] = {
 
 def draw(runs: Sequence[DemoRun], png: Path, svg: Path) -> None:
     """Write the picture of ``runs``, side by side, in two formats."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, grid = plt.subplots(
             2,
             len(runs),
@@ -82,7 +82,7 @@ def _draw_epochs(axes: Any, run: DemoRun) -> None:
             left=stretch.start_s,
             height=0.46,
             linewidth=0.6,
-            **_LOOKS[stretch.fate],
+            **LOOKS[stretch.fate],
         )
     for epoch, window in run.windows.items():
         first_s, complete_s = window.first - run.began_at, window.complete - run.began_at
@@ -120,7 +120,7 @@ def _shade_outages(axes: Any, run: DemoRun) -> None:
 def _draw_kills(axes: Any, run: DemoRun, *, named: bool = True) -> None:
     for kill in run.kills:
         at_s = kill.at - run.began_at
-        axes.axvline(at_s, color=_KILL, linestyle=(0, (4, 3)), linewidth=1.4)
+        axes.axvline(at_s, color=KILL_COLOUR, linestyle=(0, (4, 3)), linewidth=1.4)
         # Two labels at most, which turn away from each other.
         if named and kill is run.last_kill(kill.what):
             is_left = kill.what == "executor"
@@ -131,7 +131,7 @@ def _draw_kills(axes: Any, run: DemoRun, *, named: bool = True) -> None:
                 xytext=(8 if is_left else -8, 4),
                 textcoords="offset points",
                 ha="right" if is_left else "left",
-                color=_KILL,
+                color=KILL_COLOUR,
                 fontsize=10,
             )
 
@@ -175,11 +175,11 @@ def _draw_readable(axes: Any, run: DemoRun) -> None:
 def _add_legend(figure: Any, runs: Sequence[DemoRun]) -> None:
     fates = {stretch.fate for run in runs for stretch in stretches(run)}
     handles: list[Any] = [
-        Patch(label=fate.value, **_LOOKS[fate]) for fate in EpochFate if fate in fates
+        Patch(label=fate.value, **LOOKS[fate]) for fate in EpochFate if fate in fates
     ]
     handles += [
         Line2D([], [], color=_READER, marker="|", linewidth=2.2, label="its rows reach a reader"),
-        Line2D([], [], color=_KILL, linestyle=(0, (4, 3)), label="SIGKILL"),
+        Line2D([], [], color=KILL_COLOUR, linestyle=(0, (4, 3)), label="SIGKILL"),
         Patch(color="#000000", alpha=0.06, label="no driver: Spark starts again"),
         Line2D([], [], color=_FLIGHTS, label="flights, each counted once"),
     ]

@@ -11,20 +11,11 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from eos.protocol import LogRecord, State
+from examples.child import Event
 from examples.flights.data import Flights
 from examples.flights.tally import TallyVerdict, tally
 
 Way = Literal["today", "eos"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """What the job told: ``started``, ``begin`` or ``end`` of an epoch, ``finished``; or what was
-    seen from outside: ``died``."""
-
-    event: str
-    epoch: int
-    at: float
 
 
 @dataclass(frozen=True)
@@ -49,6 +40,7 @@ class DemoRun:
     """One run. Filled while it goes on; its properties are for when it is over.
 
     Attributes:
+        events: ``started``, ``begin`` or ``end`` of an epoch, ``finished``, ``died``.
         seen: time and flight id of each row that the watching reader got, in order.
         drained: flight ids that a fresh reader found when all was quiet.
         records: the commit log; empty for the way without one.

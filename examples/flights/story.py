@@ -12,10 +12,11 @@ from typing import Final, Never
 from eos.commit_log import CommitLog
 from eos.protocol import State
 from eos.standalone import PulsarStandalone
+from examples.child import Event
+from examples.driver import Driver
 from examples.flights.data import FILES_PER_EPOCH, Flights
-from examples.flights.driver import Driver
 from examples.flights.job import SINK_ID, FlightsJob
-from examples.flights.run import DemoRun, Event, Kill, Way
+from examples.flights.run import DemoRun, Kill, Way
 from examples.flights.topic import Topic
 from examples.flights.watcher import TopicWatcher, drain
 
@@ -90,7 +91,10 @@ class Story:
         # The failpoint counts epochs prepared; an attempt that was aborted never gets there.
         setting = {"EOS_FAILPOINTS": f"prepare=kill@{self._driver_epoch + 1}"}
         env = setting if first and run.way == "eos" else {}
-        with Driver(job, self._log_folder / f"{run.way}.log", env) as driver:
+        log = self._log_folder / f"{run.way}.log"
+        with Driver(
+            "examples.flights.job", job.to_json(), log, Path(job.scratch_dir), env
+        ) as driver:
             while True:
                 event = driver.next_event(_SILENCE_S)
                 run.events.append(event)

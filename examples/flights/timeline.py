@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from eos.protocol import State
+from eos.protocol import LogRecord, State
 from examples.flights.run import DemoRun
 
 
@@ -30,10 +31,11 @@ class Stretch:
 
 def stretches(run: DemoRun) -> list[Stretch]:
     """All attempts at all epochs: from the commit log or, without one, from what the job told."""
-    return _from_log(run) if run.way == "eos" else _from_events(run)
+    return stretches_of(run.records, run.began_at) if run.way == "eos" else _from_events(run)
 
 
-def _from_log(run: DemoRun) -> list[Stretch]:
+def stretches_of(records: Iterable[LogRecord], began_at: float) -> list[Stretch]:
+    """All attempts that a commit log holds; ``began_at``: what their seconds count from."""
     fates = {
         State.PREPARED: EpochFate.WRITTEN,
         State.COMMITTED: EpochFate.IN_DOUBT,
@@ -41,10 +43,10 @@ def _from_log(run: DemoRun) -> list[Stretch]:
     }
     found: list[Stretch] = []
     since: dict[str, float] = {}
-    for record in run.records:
+    for record in records:
         if record.epoch is None or record.written_at is None:
             continue
-        at = record.written_at.timestamp() - run.began_at
+        at = record.written_at.timestamp() - began_at
         if record.state in fates:
             start_s = since[record.epoch]
             found.append(Stretch(int(record.epoch), start_s, at, fates[record.state]))

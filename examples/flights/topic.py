@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from eos.standalone import PulsarStandalone
+from eos.standalone import PulsarCluster, PulsarStandalone
 
 
 @dataclass(frozen=True)
 class Topic:
     """A partitioned topic in ``public/default``."""
 
-    broker: PulsarStandalone
+    broker: PulsarStandalone | PulsarCluster
     name: str
 
     @classmethod
-    def create(cls, broker: PulsarStandalone, name: str, partitions: int) -> Self:
+    def create(cls, broker: PulsarStandalone | PulsarCluster, name: str, partitions: int) -> Self:
         """Create it."""
         topic = cls(broker, name)
         topic._call("PUT", "partitions", partitions)
@@ -30,6 +30,15 @@ class Topic:
     def messages_in(self) -> int:
         """How many messages the broker has taken, in a transaction or not, ended or not."""
         return int(self._call("GET", "partitioned-stats?perPartition=false")["msgInCounter"])
+
+    def maybe_backlog(self, subscription: str) -> int | None:
+        """How many entries a subscription has before it; None while a partition can't say."""
+        stats = self._call("GET", "partitioned-stats?perPartition=true")
+        partitions = stats["partitions"].values()
+        if len(partitions) < stats["metadata"]["partitions"]:
+            return None
+        known = (one["subscriptions"].get(subscription, {}) for one in partitions)
+        return sum(int(one.get("msgBacklog", 0)) for one in known)
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         return self.broker.admin(method, f"/v2/persistent/public/default/{self.name}/{path}", body)

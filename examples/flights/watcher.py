@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -94,34 +95,42 @@ class TopicWatcher:
 
 
 def drain(service_url: str, topic: str, *, timeout_s: float = 90.0) -> list[int]:
-    """The flight ids of everything that is readable, read to a sentinel in each partition.
+    """The flight ids of everything that is readable.
+
+    Raises:
+        TimeoutError: the topic is stuck.
+    """
+    return [flight_id(message) for message in read_all(service_url, topic, timeout_s=timeout_s)]
+
+
+def read_all(service_url: str, topic: str, *, timeout_s: float = 90.0) -> Iterator[Any]:
+    """Every message that is readable, read to a sentinel in each partition.
 
     Raises:
         TimeoutError: a sentinel can't be read: the topic is stuck.
     """
     client = open_client(service_url)
     try:
-        partitions = client.get_topic_partitions(topic)
-        return [flight for name in partitions for flight in _drain(client, name, timeout_s)]
+        for name in client.get_topic_partitions(topic):
+            yield from _read_partition(client, name, timeout_s)
     finally:
         client.close()
 
 
-def _drain(client: pulsar.Client, topic: str, timeout_s: float) -> list[int]:
+def _read_partition(client: pulsar.Client, topic: str, timeout_s: float) -> Iterator[Any]:
     sentinel = str(uuid.uuid4())
     producer = client.create_producer(topic)
     producer.send(b"", properties={"sentinel": sentinel})
     producer.close()
     reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
     deadline = time.monotonic() + timeout_s
-    flights: list[int] = []
     while time.monotonic() < deadline:
         try:
             message = reader.read_next(timeout_millis=500)
         except pulsar.Timeout:
             continue
         if message.properties().get("sentinel") == sentinel:
-            return flights
+            return
         if message.data():
-            flights.append(flight_id(message))
+            yield message
     raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s} s")

@@ -8,8 +8,9 @@ from pathlib import Path
 from eos.ids import TxnId
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import PulsarPart
+from examples.child import Event
 from examples.flights.data import Flights
-from examples.flights.run import DemoRun, Event, Kill
+from examples.flights.run import DemoRun, Kill
 from tests.protocol.epochs import NOW
 
 T0 = NOW.timestamp()

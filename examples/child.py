@@ -1,4 +1,4 @@
-"""The driver program as the demo sees it: a process that it starts, listens to, and kills."""
+"""A program that a demo starts as a process of its own, listens to, and kills."""
 
 from __future__ import annotations
 
@@ -11,36 +11,51 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-import psutil
+from chaos.cluster.processes import kill_session
 
-from chaos.cluster.processes import executors, kill_all, kill_session
-from chaos.cluster.spark_env import spark_env
-from examples.flights.job import FlightsJob
-from examples.flights.run import Event
-
-_ROOT = Path(__file__).parent.parent.parent
+_ROOT = Path(__file__).parent.parent
 
 
-class Driver:
-    """One life of the driver program; a context manager that leaves nothing of it behind."""
+@dataclass(frozen=True)
+class Event:
+    """What a program told (which events there are, it says), or what was seen from outside:
+    ``died``.
+
+    Attributes:
+        epoch: of a program that has epochs.
+        at: ``time.time()`` seconds.
+        facts: what else it told.
+    """
+
+    event: str
+    epoch: int
+    at: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Child:
+    """One life of a program; a context manager that leaves nothing of it behind.
+
+    Args:
+        module: what Python runs, with ``task`` and the number of the file that it writes events to.
+        log_file: gets what it prints.
+        env: over the variables of this process.
+    """
 
     def __init__(
-        self, job: FlightsJob, log_file: Path, env: Mapping[str, str] | None = None
+        self, module: str, task: str, log_file: Path, env: Mapping[str, str] | None = None
     ) -> None:
         self._events: queue.Queue[Event] = queue.Queue()
         read_fd, write_fd = os.pipe()
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "examples.flights.job", job.to_json(), str(write_fd)],
+                [sys.executable, "-m", module, task, str(write_fd)],
                 cwd=_ROOT,
-                env={
-                    **os.environ,
-                    **spark_env(Path(job.scratch_dir), path=(_ROOT,)),
-                    **(env or {}),
-                },
+                env={**os.environ, **(env or {})},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -70,23 +85,27 @@ class Driver:
         try:
             return self._events.get(timeout=timeout_s)
         except queue.Empty:
-            raise TimeoutError(f"the driver was silent for {timeout_s:.0f} s") from None
+            raise TimeoutError(f"the program was silent for {timeout_s:.0f} s") from None
+
+    def order(self, word: str) -> None:
+        """Give it a line on its standard input; a dead one gets nothing."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{word}\n".encode())
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
         """Of its Python; negative: the signal that killed it. None while it runs."""
         return self._process.poll()
 
-    def maybe_kill_an_executor(self) -> int | None:
-        """SIGKILL the oldest executor; its pid, or None when none runs."""
-        living: list[psutil.Process] = executors(self._process.pid)
-        if not living:
-            return None
-        kill_all(living[:1])
-        return int(living[0].pid)
-
     def kill(self) -> None:
-        """SIGKILL what is left of it: Python, JVM, executors."""
+        """SIGKILL what is left of it and of all that it started."""
         kill_session(self._process.pid)
 
     def __enter__(self) -> Self:
@@ -96,4 +115,5 @@ class Driver:
         self.kill()
         self._process.wait(timeout=30)
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()

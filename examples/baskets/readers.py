@@ -1,0 +1,46 @@
+"""What plain readers find when all is quiet: ``pulsar-client``, and a reader of Delta tables."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+from deltalake import DeltaTable, QueryBuilder
+
+from examples.baskets.data import ShopDay
+from examples.baskets.judge import ShopDayCount
+from examples.flights.watcher import read_all
+
+
+def sent_baskets(service_url: str, topic: str) -> list[int]:
+    """The basket of each readable message of the input topic.
+
+    Raises:
+        TimeoutError: the topic is stuck.
+    """
+    return [json.loads(message.data())["basket"] for message in read_all(service_url, topic)]
+
+
+def counts_in_topic(service_url: str, topic: str) -> list[ShopDayCount]:
+    """The rows that can be read in the output topic.
+
+    Raises:
+        TimeoutError: the topic is stuck.
+    """
+    rows = (json.loads(message.data()) for message in read_all(service_url, topic))
+    return [
+        _count(row["store"], date.fromisoformat(row["day"]), row["baskets"], row["messages"])
+        for row in rows
+    ]
+
+
+def counts_in_table(uri: str) -> list[ShopDayCount]:
+    """The rows of the table."""
+    reader = QueryBuilder().register("counts", DeltaTable(uri))
+    rows = reader.execute("select store, day, baskets, messages from counts").read_all()
+    columns = (rows[name].to_pylist() for name in ("store", "day", "baskets", "messages"))
+    return [_count(*row) for row in zip(*columns, strict=True)]
+
+
+def _count(store: int, day: date, baskets: int, messages: int) -> ShopDayCount:
+    return ShopDayCount(ShopDay(store, day), baskets, messages)
