@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
 from tests.support.admin import create_partitioned
 
 Archive = Callable[..., Path]
@@ -35,6 +36,13 @@ def archive(load, tmp_path: Path) -> Archive:
         return path
 
     return archive
+
+
+@pytest.fixture
+def a_file_each(pulsar_standalone: PulsarStandalone) -> dict[str, Any]:
+    """Options by which each epoch has one file of the history."""
+    admin_url = pulsar_standalone.admin_url
+    return {"startingOffsets": None, "maxBytesPerTrigger": 1, "adminUrl": admin_url}
 
 
 def values(frame) -> list[bytes]:
@@ -62,18 +70,13 @@ def test_a_stream_reads_the_table_first_and_goes_on_with_the_topic(run, send, ar
 
 
 def test_history_is_cut_into_epochs_and_a_restart_within_it_goes_on(
-    run, send, archive, pulsar_standalone
+    run, send, archive, a_file_each
 ):
     for n in range(3):
         send(b"%d" % n)
         past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
     send(b"3")
-    limited = {
-        "startingOffsets": None,
-        "history": past,
-        "maxBytesPerTrigger": 1,
-        "adminUrl": pulsar_standalone.admin_url,
-    }
+    limited = a_file_each | {"history": past}
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=1, **limited)
     # What is appended later is of another version than the query's.
@@ -108,9 +111,7 @@ def test_partitions_have_a_seam_each_and_new_ones_none(
     assert sorted(found[1]) == [b"b1", b"c0"]
 
 
-def test_rows_of_topics_that_are_not_read_are_left_out(
-    load, send, name, archive, pulsar_standalone
-):
+def test_rows_of_topics_that_are_not_read_are_left_out(load, send, name, archive):
     send(b"mine")
     send(b"other", topic=f"{name}-other")
     past = archive(topic=None, topics=f"{name},{name}-other")
@@ -209,17 +210,12 @@ def test_a_query_that_began_without_a_history_gets_none(run, send, archive):
         run(startingOffsets=None, history=archive())
 
 
-def test_files_that_were_vacuumed_are_loss_with_a_way_out(run, send, archive, pulsar_standalone):
+def test_files_that_were_vacuumed_are_loss_with_a_way_out(run, send, archive, a_file_each):
     for n in range(2):
         send(b"%d" % n)
         past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
     send(b"2")
-    limited = {
-        "startingOffsets": None,
-        "history": past,
-        "maxBytesPerTrigger": 1,
-        "adminUrl": pulsar_standalone.admin_url,
-    }
+    limited = a_file_each | {"history": past}
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=0, **limited)
     table = DeltaTable(past)
@@ -230,19 +226,12 @@ def test_files_that_were_vacuumed_are_loss_with_a_way_out(run, send, archive, pu
     assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
 
 
-def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(
-    run, send, archive, pulsar_standalone
-):
+def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(run, send, archive, a_file_each):
     for n in range(2):
         send(b"%d" % n)
         past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
     send(b"2")
-    limited = {
-        "startingOffsets": None,
-        "history": past,
-        "maxBytesPerTrigger": 1,
-        "adminUrl": pulsar_standalone.admin_url,
-    }
+    limited = a_file_each | {"history": past}
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=0, **limited)
     shutil.rmtree(past)
