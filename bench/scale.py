@@ -26,6 +26,7 @@ from bench.setting import Setting, setting
 
 _ROWS: Final = 600_000
 _EPOCHS: Final = 3
+_READERS: Final = 4
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -40,9 +41,15 @@ def run(
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("eos").setLevel(logging.ERROR)
     with setting() as stage:
-        found = _measure(stage, partitions, tasks, console)
+        found, read = _measure(stage, partitions, tasks, console)
     out.mkdir(parents=True, exist_ok=True)
-    results = {"machine": machine(), "partitions": partitions, "rows": _ROWS, "epochs": found}
+    results = {
+        "machine": machine(),
+        "partitions": partitions,
+        "rows": _ROWS,
+        "epochs": found,
+        "reading": read,
+    }
     (out / "scale.json").write_text(json.dumps(results, indent=2) + "\n")
     table = Table("ms", *(Column(name, justify="right") for name in found))
     table.add_row("first epoch", *(f"{1000 * one['first_s']:,.0f}" for one in found.values()))
@@ -52,9 +59,13 @@ def run(
         f"{_ROWS:,} rows into {partitions:,} partitions; medians of {_EPOCHS} later epochs"
     )
     console.print(table)
+    for name, one in read.items():
+        console.print(f"{name}: {one['rows']:,} rows read in {one['seconds']} s")
 
 
-def _measure(stage: Setting, partitions: int, tasks: int, console: Console) -> dict[str, Any]:
+def _measure(
+    stage: Setting, partitions: int, tasks: int, console: Console
+) -> tuple[dict[str, Any], dict[str, Any]]:
     keyed = frame(stage.spark, RowShape(columns="keyed"), _ROWS)
     epochs = {
         f"no key, {tasks} tasks": frame(stage.spark, RowShape(), _ROWS).repartition(tasks),
@@ -71,21 +82,36 @@ def _measure(stage: Setting, partitions: int, tasks: int, console: Console) -> d
             sink.close()
     name = f"{partitions} topics, 2 tasks"
     console.print(f"[dim]{name}[/]")
-    found[name] = _topics(stage, keyed, partitions)
-    return found
+    found[name], read = _topics(stage, keyed, partitions)
+    return found, {f"{partitions} topics, {how}": one for how, one in read.items()}
 
 
-def _topics(stage: Setting, keyed: DataFrame, count: int) -> dict[str, Any]:
-    """So many topics that rows name; the first epoch creates them."""
+def _topics(stage: Setting, keyed: DataFrame, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """So many topics that rows name, written and read; the first epoch creates them."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
     df = keyed.selectExpr("*", f"CONCAT('{name}-', crc32(value) % {count}) AS topic")
     sink = EosSink(
         stage, None, sink_id=name, receipt_namespace="public/default", create_topics=True
     )
     try:
-        return _epochs(sink, df)
+        written = _epochs(sink, df)
     finally:
         sink.close()
+    pattern = f"public/default/{name}-[0-9]+"
+    return written, {
+        "a task for each": _read(stage, pattern),
+        f"{_READERS} tasks": _read(stage, pattern, maxPartitions=_READERS),
+    }
+
+
+def _read(stage: Setting, pattern: str, **options: Any) -> dict[str, Any]:
+    """All topics that match, in one batch."""
+    began = time.perf_counter()
+    topics = stage.spark.read.format("pulsar").options(
+        serviceUrl=stage.broker.service_url, topicsPattern=pattern, **options
+    )
+    rows = topics.schema("value binary").load().count()
+    return {"rows": rows, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def _epochs(sink: EosSink, df: DataFrame) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
 from sources._options import SourceOptions
 from sources._places import LATEST
 from sources._planning import Planner
-from sources._reading import EntryRange, KeySlice
+from sources._reading import EntryRange, KeySlice, RangeGroup, grouped
 from sources._subscription import QuerySubscription, new_subscription_name
 from sources._values import BYTES, ValueFormat
 
@@ -170,7 +170,7 @@ class EpochPlanner:
         if self._subscription is not None:
             self._subscription.move(offset.ends)
 
-    def tasks(self, offset: Offset) -> Sequence[EntryRange | HistoryRange]:
+    def tasks(self, offset: Offset) -> Sequence[EntryRange | RangeGroup | HistoryRange]:
         """What tasks read for the epoch of ``offset``."""
         return [*self._of_history(offset.history), *self._of_topics(offset)]
 
@@ -183,15 +183,17 @@ class EpochPlanner:
             self._guard.lost(error.message, span.table)
             return []
 
-    def _of_topics(self, offset: Offset) -> Sequence[EntryRange]:
+    def _of_topics(self, offset: Offset) -> Sequence[EntryRange | RangeGroup]:
         partial = {} if offset.history is None else offset.history.partial
 
         def skip(one: EntryRange) -> int:
             place, messages = partial.get(one.topic, (None, 0))
             return messages if place is not None and place == one.span.start else 0
 
-        ranges = self._ranges(offset)
-        return [EntryRange(one.topic, one.span, one.keys, skip(one)) for one in ranges]
+        ranges = [
+            EntryRange(one.topic, one.span, one.keys, skip(one)) for one in self._ranges(offset)
+        ]
+        return grouped(ranges, self._options.max_partitions)
 
     def _ranges(self, offset: Offset) -> Sequence[EntryRange]:
         spans, wanted = _with_entries(offset), self._options.min_partitions

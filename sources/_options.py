@@ -75,6 +75,8 @@ class SourceOptions(BaseModel):
         max_rows_per_trigger: the same in messages, by how many the next entry of each partition
             has.
         min_partitions: at least so many tasks, when there is enough to read: partitions are split.
+        max_partitions: at most so many tasks for the topics: each reads several partitions, one
+            after the other.
         split_by: ``entries``: tasks read a partition's ranges of entries; ``keys``: each reads
             all entries and keeps its part of the keys, so that the messages of a key stay in order
             in one task (those without a key in the first).
@@ -111,6 +113,7 @@ class SourceOptions(BaseModel):
     max_bytes_per_trigger: _Count | None = None
     max_rows_per_trigger: _Count | None = None
     min_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    max_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     split_by: Literal["entries", "keys"] = "entries"
     fail_on_data_loss: bool = True
     durable_subscription: bool = True
@@ -189,6 +192,8 @@ class SourceOptions(BaseModel):
             if getattr(self, offsets) is not None and getattr(self, time) is not None:
                 raise ValueError(f"set {offsets} or {time}, not both")
         self._check_history()
+        if self.max_partitions is not None and self.max_partitions < (self.min_partitions or 1):
+            raise ValueError("max_partitions is below min_partitions")
         if self.admin_url is None:
             for name in (*LIMITS, "min_partitions"):
                 if getattr(self, name) is not None and not (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,6 +68,22 @@ class EntryRange(InputPartition):
             is_had = pc.and_(is_first, pc.less(batch.column("batch_index"), self.skip))
             batch = batch.filter(pc.invert(is_had))
         return batch
+
+
+class RangeGroup(InputPartition):
+    """Several of them, which one task reads one after the other."""
+
+    def __init__(self, ranges: Sequence[EntryRange]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def grouped(ranges: Sequence[EntryRange], most: int | None) -> Sequence[EntryRange | RangeGroup]:
+    """The same ranges in their order, for at most ``most`` tasks; None: for one each."""
+    if most is None or len(ranges) <= most:
+        return ranges
+    ends = [len(ranges) * task // most for task in range(most + 1)]
+    return [RangeGroup(ranges[start:end]) for start, end in pairwise(ends)]
 
 
 def read_range(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -21,7 +22,7 @@ from sources._epochs import EpochPlanner, values_of
 from sources._history_reading import HistoryRange, read_history
 from sources._offsets import Offset, Span
 from sources._options import SourceOptions
-from sources._reading import EntryRange, read_range
+from sources._reading import EntryRange, RangeGroup, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,5 +153,8 @@ def _rows_of(
 ) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, HistoryRange):
         return read_history(options, form, partition)
+    if isinstance(partition, RangeGroup):
+        ranges = (read_range(options, form, one) for one in partition.ranges)
+        return chain.from_iterable(ranges)
     assert isinstance(partition, EntryRange)
     return read_range(options, form, partition)

@@ -6,6 +6,8 @@ from collections import defaultdict
 
 import pytest
 
+from tests.support.admin import create_partitioned
+
 
 @pytest.fixture
 def admin(pulsar_standalone):
@@ -79,3 +81,13 @@ def test_split_by_keys_each_key_is_in_one_task_in_its_order(load, client, name):
     assert seen == expected
     assert all(len(numbers) == 1 for numbers in where.values())
     assert where[None] == {0}
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(2, [2, 3]), (3, [1, 2, 2]), (9, [1] * 5)])
+def test_several_partitions_are_read_by_one_task(load, send, name, pulsar_standalone, most, sizes):
+    create_partitioned(pulsar_standalone.admin_url, name, 5)
+    for index in range(5):
+        send(b"%d" % index, topic=f"{name}-partition-{index}")
+    parts = load(maxPartitions=most).rdd.glom().collect()
+    assert [len(part) for part in parts] == sizes
+    assert [bytes(row["value"]) for part in parts for row in part] == [b"0", b"1", b"2", b"3", b"4"]

@@ -38,6 +38,15 @@ def test_several_topics_are_read_each_once():
         (GOOD | {"maxBytesPerTrigger": "5"}, "maxBytesPerTrigger needs adminUrl"),
         (GOOD | {"maxRowsPerTrigger": "0"}, "option 'maxRowsPerTrigger'"),
         (GOOD | {"minPartitions": "4"}, "minPartitions needs adminUrl"),
+        (
+            GOOD | {"adminUrl": "http://a:1", "minPartitions": "4", "maxPartitions": "3"},
+            "maxPartitions is below minPartitions",
+        ),
+        (GOOD | {"historyVersion": "3"}, "historyVersion is of a table"),
+        (GOOD | {"history": "past"}, "not an absolute path"),
+        (GOOD | {"history": "s3://key:secret@bucket/past"}, "a user, a password"),
+        (GOOD | {"history": "/past", "startingOffsets": "latest"}, "leave out startingOffsets"),
+        (GOOD | {"history": "/past", "topic": "x-partition-1"}, "x-partition-1 is a partition"),
         (GOOD | {"splitBy": "rows"}, "option 'splitBy'"),
         (GOOD | {"subscription": "s", "durableSubscription": "false"}, "is false"),
         (
