@@ -128,8 +128,13 @@ class HistoryTable:
         """
         ours = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
         wanted = {field.name: field.dataType for field in from_arrow_schema(form.schema)}
+        values = [name for name in form.names if name not in METADATA]
         needed = [name for name in form.names if name in METADATA]
         needed += [ID_COLUMN, *([] if self._only else [TOPIC_COLUMN])]
+        # Columns that came later are missing in an old table, but not all of them.
+        needed += [] if any(name in ours for name in values) else values[:1]
+        in_lower = {name.lower() for name in ours}
+        needed += [name for name in values if name not in ours and name.lower() in in_lower]
         for name in needed:
             if name not in ours:
                 raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -138,6 +139,33 @@ def test_a_partitioned_table_and_columns_that_it_lacks(load, send, tmp_path):
     write_deltalake(without, rows.select(["value"]))
     with pytest.raises(Exception, match="no column __messageId"):
         load(history=without).collect()
+
+
+@pytest.mark.parametrize("name", ["Value", "payload"])
+def test_a_table_with_other_names_for_the_values_is_refused_and_not_read_as_nulls(
+    load, send, tmp_path, name
+):
+    send(b"0")
+    rows = load(metadata=True).toArrow()
+    past = tmp_path / "past"
+    write_deltalake(past, rows.rename_columns([name, *rows.column_names[1:]]))
+    with pytest.raises(Exception, match=f"no column value; it has {name}"):
+        load(history=past).collect()
+
+
+def test_columns_that_came_later_than_the_table_are_null_in_it(load, send, tmp_path):
+    definition = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "old", "type": "int"}, {"name": "new", "type": "int", "default": 7}],
+    }
+    past = tmp_path / "past"
+    send(b'{"old": 1}')
+    ids = load("__messageId binary, __topic string").toArrow()
+    write_deltalake(past, ids.append_column("old", pa.array([1], pa.int32())))
+    send(b'{"old": 2, "new": 3}')
+    rows = load(history=past, schema="json", schemaDefinition=json.dumps(definition)).collect()
+    assert [(row.old, row.new) for row in rows] == [(1, None), (2, 3)]
 
 
 def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tmp_path):
