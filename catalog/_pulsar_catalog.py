@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -27,6 +29,8 @@ from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
+
+logger = logging.getLogger("catalog")
 
 _TIMEOUT_S: Final = 30.0
 _PROVIDER: Final = re.compile(r"^Provider: (.+)$", re.MULTILINE)
@@ -182,11 +186,22 @@ class PulsarCatalog:
     def register_all(self, namespace: str) -> list[str]:
         """A table for each topic of ``tenant/namespace``; their names.
 
+        A topic whose schema Spark can't have is left out, with a warning (logger ``catalog``).
+
         Raises:
             ConfigurationError: two topics would have the same name.
             EosError: as ``register``.
         """
-        return [self.register(topic) for topic in self.topics(namespace)]
+        tables = []
+        for topic in self.topics(namespace):
+            try:
+                tables.append(self.register(topic))
+            except AnalysisException as error:
+                reason = next(
+                    (line for line in str(error).splitlines() if "eos.errors." in line), error
+                )
+                logger.warning("%s has no table: %s", topic, reason)
+        return tables
 
     def mount(self, name: str = "pulsar", *, metadata: Sequence[str] = ()) -> None:
         """Experimental: make a catalog of Spark of it, where each topic is a table as it is named.
@@ -267,4 +282,4 @@ class PulsarCatalog:
 def _row(columns: StructType | str) -> pa.StructType:
     row = StructType.fromDDL(columns) if isinstance(columns, str) else columns
     assert isinstance(row, StructType)
-    return pa.struct(list(to_arrow_schema(row)))
+    return pa.struct(list(to_arrow_schema(row, timezone="UTC")))

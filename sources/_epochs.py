@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eos.client import Bounds
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, DataLost
-from eos.ids import EntryPlace
+from eos.ids import EntryPlace, TopicName
 from sources._columns import RowFormat
 from sources._cutting import Contents, limited, shares
 from sources._history_reading import HistoryRange
@@ -67,7 +67,8 @@ class EpochPlanner:
         places: Ends = dict.fromkeys(self._planner.partitions())
         for name, one in last.items():
             places[name] = partial[name][0] if name in partial else behind(one)
-        span = replace(table.span(), partial=partial)
+        topics = sorted({str(TopicName.parse(name).base) for name in last})
+        span = replace(table.span(), topics=tuple(topics), partial=partial)
         return Offset.starting(places, subscription, span)
 
     def _warn_of_expiry(self, seam: Offset) -> None:

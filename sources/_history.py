@@ -185,7 +185,7 @@ class HistoryTable:
         total = sum(one.size_bytes for one in files)
         share = min(_TASK_BYTES, total / (self._options.min_partitions or 1))
         return [
-            HistoryRange(self._folder.uri, [one.file for one in some], self.schema)
+            HistoryRange(self._folder.uri, [one.file for one in some], self.schema, span.topics)
             for some in _grouped(files, share)
         ]
 

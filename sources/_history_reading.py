@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,13 +27,17 @@ class HistoryFile(NamedTuple):
 
 
 class HistoryRange(InputPartition):
-    """What one task reads of the table at ``uri``, which has the columns ``schema``."""
+    """What one task reads of the table at ``uri``, which has the columns ``schema``: the rows of
+    ``topics``."""
 
-    def __init__(self, uri: str, files: Sequence[HistoryFile], schema: pa.Schema) -> None:
-        super().__init__((uri, files, schema))
+    def __init__(
+        self, uri: str, files: Sequence[HistoryFile], schema: pa.Schema, topics: Sequence[str]
+    ) -> None:
+        super().__init__((uri, files, schema, topics))
         self.uri = uri
         self.files = files
         self.schema = schema
+        self.topics = frozenset(topics)
 
 
 def dataset_of(folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema) -> Any:
@@ -71,17 +75,17 @@ def read_history(
                 folder.uri,
             )
         for batch in dataset_of(folder, files, one.schema).to_batches(columns=wanted):
-            rows = _of_topics(batch, options) if has_topics else batch
+            rows = _of_topics(batch, one.topics) if has_topics else batch
             if rows.num_rows:
                 yield _as_wanted(rows, form.schema)
 
 
-def _of_topics(batch: pa.RecordBatch, options: SourceOptions) -> pa.RecordBatch:
+def _of_topics(batch: pa.RecordBatch, wanted: Collection[str]) -> pa.RecordBatch:
     topics = batch.column(TOPIC_COLUMN).cast(pa.string())
-    known = {name: options.reads(TopicName.parse(name)) for name in topics.unique().to_pylist()}
-    if all(known.values()):
+    names = topics.unique().to_pylist()
+    mine = [name for name in names if str(TopicName.parse(name).base) in wanted]
+    if len(mine) == len(names):
         return batch
-    mine = [name for name, is_read in known.items() if is_read]
     return batch.filter(pc.is_in(topics, pa.array(mine, pa.string())))
 
 

@@ -68,7 +68,9 @@ class LossGuard:
         """
         for name in sorted(places.keys() - bounds.keys()):
             self.lost(
-                f"{name} was deleted. The query had read it up to {place_text(places[name])}.", name
+                f"{name} was deleted, or the query's options leave it out now. It was to be read "
+                f"from {place_text(places[name])} on.",
+                name,
             )
         places = dict(places) | dict.fromkeys(self._made_anew(places, bounds, topics))
         moved = [name for name, one in bounds.items() if _is_moved(places.get(name), one.first)]

@@ -62,6 +62,8 @@ class HistorySpan:
 
     Attributes:
         table: its folder or URL. ``table_id``: Delta's own, which a table made anew has not.
+        topics: those of the table's that the query read when it began, in full and sorted: one that
+            it reads since then is read from the topic alone.
         partial: where an entry of a partition lies of which the table has the first messages only,
             and how many.
     """
@@ -72,6 +74,7 @@ class HistorySpan:
     first: int
     last: int
     count: int
+    topics: tuple[str, ...] = ()
     partial: Mapping[str, tuple[EntryPlace, int]] = field(default_factory=dict)
 
     @property
@@ -101,6 +104,7 @@ class HistorySpan:
             "table": self.table,
             "tableId": self.table_id,
             "to": self.last,
+            "topics": list(self.topics),
             "version": self.version,
         }
 
@@ -121,6 +125,7 @@ class HistorySpan:
             first=first,
             last=last,
             count=count,
+            topics=tuple(str(name) for name in value["topics"]),
             partial=partial,
         )
 

@@ -213,11 +213,12 @@ class SourceOptions(BaseModel):
             if self.history_version is not None:
                 raise ValueError("history_version is of a table, and history names none")
             return
-        if self.starting_offsets is not None or self.starting_time is not None:
-            raise ValueError(
-                "with history the topics are read from where the table ends: leave out "
-                "starting_offsets and starting_time"
-            )
+        for name in ("starting_offsets", "starting_time", "ending_offsets", "ending_time"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    "with history the topics are read from where the table ends to what is there "
+                    f"now: leave out {name}"
+                )
 
     def reads(self, topic: TopicName) -> bool:
         """Whether ``topic``, or the topic that it is a partition of, is read."""

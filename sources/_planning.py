@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TypeVar
 from eos.admin import AdminClient, Ledger
 from eos.at_once import at_once
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
-from eos.errors import TopicNotFound
+from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
@@ -21,6 +22,8 @@ from sources._values import ValueFormat, value_format
 
 T = TypeVar("T")
 
+logger = logging.getLogger("sources.topics")
+
 
 class Planner:
     """Looks at the topics of ``options``. Connections and questions are kept from call to call:
@@ -30,6 +33,7 @@ class Planner:
         self._options = options
         self._client: PulsarClient = options.client.make()
         self._tails: dict[str, Tail] = {}
+        self._odd: set[str] = set()
 
     def partitions(self) -> list[str]:
         """The exact names of all partitions that there are now.
@@ -57,12 +61,24 @@ class Planner:
 
     def _matching(self, pattern: tuple[str, re.Pattern[str]]) -> list[str]:
         namespace, local = pattern
-        names = [TopicName.parse(name) for name in self._client.topics(namespace)]
+        names = [self._maybe_parse(name) for name in self._client.topics(namespace)]
         return [
             str(name)
             for name in names
-            if local.fullmatch(name.base.local) and not name.local.startswith("__")
+            if name is not None
+            and local.fullmatch(name.base.local)
+            and not name.local.startswith("__")
         ]
+
+    def _maybe_parse(self, name: str) -> TopicName | None:
+        """None for a name that can't be read: other clients can make such topics."""
+        try:
+            return TopicName.parse(name)
+        except ConfigurationError as error:
+            if name not in self._odd:
+                self._odd.add(name)
+                logger.warning("A topic of the namespace can't be read: %s", error.message)
+            return None
 
     def values(self) -> ValueFormat:
         """How the values of the topics are read, by what the registry has now.

@@ -54,7 +54,12 @@ def _of_batch(
         assert topic is not None
         if is_read(topic):
             last = _id_at(ids, row)
-            yield str(topic if last.partition < 0 else topic.partition(last.partition)), last
+            yield _exact(topic, last.partition), last
+
+
+def _exact(topic: TopicName, partition: int) -> str:
+    """The partition's own name, which some clients call its topic."""
+    return str(topic if partition < 0 else topic.base.partition(partition))
 
 
 def _topics(column: pa.Array) -> tuple[np.ndarray, list[TopicName | None]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import model_validator
+from pydantic import StringConstraints, model_validator
 
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
@@ -66,7 +66,7 @@ class WriterOptions(PulsarSinkOptions):
             the session's settings, it shows the writer when an epoch was planned.
     """
 
-    epoch: Text | None = None
+    epoch: Annotated[str, StringConstraints(min_length=1)] | None = None  # as it is: it is a key
     schema_definition: Text | None = None
     checkpoint_location: Text | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 from catalog import PulsarCatalog
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
+from eos.schemas import AvroSchema
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
+from tests.support.admin import call
 
 
 @pytest.fixture
@@ -254,6 +257,31 @@ def test_what_a_statement_says_goes_before_what_the_table_was_registered_with(
         spark.sql(f"INSERT INTO {table} {given} VALUES (CAST('{sink_id}' AS BINARY))")
     found = values(spark, f"{table} WITH (startingOffsets='earliest')")
     assert found == [*"01234", "one", "two"]
+
+
+def test_moments_can_be_columns_of_a_new_topic(catalog: PulsarCatalog, name: str):
+    for schema in ("avro", "json"):
+        catalog.create(
+            f"{name}-{schema}", schema=schema, columns="at TIMESTAMP, local TIMESTAMP_NTZ"
+        )
+        assert '"at"' in catalog.describe(f"{name}-{schema}").schema_text
+
+
+def test_a_topic_that_spark_has_no_types_for_gets_no_table_and_keeps_no_other_from_one(
+    catalog: PulsarCatalog,
+    client: PulsarClient,
+    pulsar_standalone: PulsarStandalone,
+    name: str,
+    caplog,
+):
+    call(pulsar_standalone.admin_url, "PUT", f"/v2/namespaces/public/{name}")
+    fields = [{"name": "next", "type": ["null", "Node"], "default": None}]
+    recursive = json.dumps({"type": "record", "name": "Node", "fields": fields})
+    catalog.create(f"public/{name}/nodes", schema=AvroSchema(recursive))
+    catalog.create(f"public/{name}/plain")
+    tables = catalog.register_all(f"public/{name}")
+    assert [table.rpartition(".")[2] for table in tables] == ["plain"]
+    assert f"persistent://public/{name}/nodes has no table: " in caplog.text
 
 
 def test_a_column_that_no_message_has_is_refused(catalog: PulsarCatalog, plain: str):

@@ -112,6 +112,37 @@ def test_partitions_have_a_seam_each_and_new_ones_none(
     assert sorted(found[1]) == [b"b1", b"c0"]
 
 
+def test_a_topic_that_is_added_while_the_past_is_read_is_read_from_the_topic_alone(
+    run, send, name, archive, a_file_each
+):
+    for n in range(2):
+        send(b"a%d" % n)
+        send(b"b%d" % n, topic=f"{name}-b")
+    both = {"topic": None, "topics": f"{name},{name}-b"}
+    for n in (b"0", b"1"):
+        past = archive(lambda rows, n=n: pc.ends_with(rows["value"].cast(pa.string()), n), **both)
+    limited = a_file_each | {"history": past}
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=1, **limited)
+    found = run(**limited, **both)
+    assert found[1] == [b"a1"]
+    assert sorted(value for epoch in found if epoch > 1 for value in found[epoch]) == [b"b0", b"b1"]
+
+
+def test_a_topic_that_is_named_by_its_partition_has_the_same_seam(
+    load, send, name, pulsar_standalone, tmp_path
+):
+    create_partitioned(pulsar_standalone.admin_url, name, 1)
+    send(b"0", topic=f"{name}-partition-0")
+    rows = load(metadata=True).toArrow()
+    exact = pa.array([f"persistent://public/default/{name}-partition-0"])
+    at = rows.column_names.index("__topic")
+    write_deltalake(tmp_path / "past", rows.set_column(at, "__topic", exact))
+    send(b"1", topic=f"{name}-partition-0")
+    found = values(load("value binary", history=tmp_path / "past"))
+    assert found == [b"0", b"1"]
+
+
 def test_rows_of_topics_that_are_not_read_are_left_out(load, send, name, archive):
     send(b"mine")
     send(b"other", topic=f"{name}-other")

@@ -46,6 +46,7 @@ def test_several_topics_are_read_each_once():
         (GOOD | {"history": "past"}, "not an absolute path"),
         (GOOD | {"history": "s3://key:secret@bucket/past"}, "a user, a password"),
         (GOOD | {"history": "/past", "startingOffsets": "latest"}, "leave out startingOffsets"),
+        (GOOD | {"history": "/past", "endingTime": "5"}, "leave out endingTime"),
         (GOOD | {"history": "/past", "topic": "x-partition-1"}, "x-partition-1 is a partition"),
         (GOOD | {"splitBy": "rows"}, "option 'splitBy'"),
         (GOOD | {"subscription": "s", "durableSubscription": "false"}, "is false"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+import pulsar
 import pytest
 
 from tests.support.admin import create_partitioned
@@ -24,6 +25,16 @@ def test_a_pattern_reads_its_topics_and_no_others(load, send, name, pulsar_stand
     assert values(df) == [b"a0", b"a1", b"b"]
     topics = {row["__topic"].rpartition("/")[2] for row in df.collect()}
     assert topics == {f"{name}-a", f"{name}-b"}
+
+
+def test_a_topic_whose_name_can_t_be_read_keeps_no_pattern_from_the_others(
+    load, send, name, pulsar_standalone
+):
+    client = pulsar.Client(pulsar_standalone.service_url)
+    client.create_producer(f"persistent://public/default/{name}-we ird").close()
+    client.close()
+    send(b"a", topic=f"{name}-a")
+    assert values(load(topic=None, topicsPattern=f"public/default/{name}-.*")) == [b"a"]
 
 
 def test_topics_that_come_later_are_read_from_their_beginning(run, send, name):
