@@ -50,6 +50,11 @@ def test_text_becomes_what_the_options_are():
     assert of_batch(create_topics="true").creation.partitions == 0
 
 
+def test_a_key_is_taken_as_it_is():
+    for epoch in ("2026-11-23 ", " 2026-11-23"):
+        assert of_batch(epoch=epoch).epoch == epoch
+
+
 def test_options_of_other_connectors_that_mean_the_same_are_taken():
     options = of_batch(
         **{
