@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from catalog._names_given import TopicGiven
+from catalog._names_given import TopicGiven, must_exist
 from catalog._new_schema import new_schema
 from catalog._topics import ClusterTopics
 from eos.cli import Cluster, Exit, Report, escape
@@ -81,7 +81,8 @@ def create(
             hint=f"Create {name.base} --partitions N.",
         )
     info = new_schema(_schema(schema, definition), None)
-    ClusterTopics(cluster.admin(), cluster.client).create(name, partitions, info)
+    with must_exist(f"namespace {name.namespace_name}"):
+        ClusterTopics(cluster.admin(), cluster.client).create(name, partitions, info)
     return CreateReport(topic=str(name), partitions=partitions, schema_type=schema)
 
 

@@ -94,6 +94,7 @@ def test_what_there_is(on_broker, client, name, definition):
         (("describe", "nothing"), "topic persistent://public/default/nothing"),
         (("describe", "no/where/nothing"), "topic persistent://no/where/nothing"),
         (("drop", "nothing"), "topic persistent://public/default/nothing"),
+        (("create", "public/nowhere/orders"), "namespace public/nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
