@@ -197,10 +197,12 @@ def _fitting(sizes: Iterator[int], limit: int) -> int:
 
 def _grouped(files: Sequence[SizedFile], share: float) -> Iterator[list[SizedFile]]:
     group: list[SizedFile] = []
+    size_bytes = 0
     for one in files:
-        if group and sum(other.size_bytes for other in group) + one.size_bytes > share:
+        if group and size_bytes + one.size_bytes > share:
             yield group
-            group = []
+            group, size_bytes = [], 0
         group.append(one)
+        size_bytes += one.size_bytes
     if group:
         yield group

@@ -31,7 +31,7 @@ _POLL_S: Final = 0.5
 
 FROM_TOPIC: Final = "from-topic"
 _OF_ODD_ROWS: Final = ("null-value", "large-value")
-"""Faults that give the job a row which is no record, and has no event time."""
+"""Faults that give the job a row which is no record: it has no event time, and is in no topic."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             'the inputs come by a topic, in transactions, and format("pulsar") reads it',
             READS_TOPIC,
             has_input_topic=True,
-            excludes=("null-value", "large-value", "checkpoint-rewound"),
+            excludes=(*_OF_ODD_ROWS, "checkpoint-rewound"),
         ),
         Condition(
             "from-history",
@@ -237,7 +237,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             READS_HISTORY,
             has_input_topic=True,
             has_history=True,
-            excludes=("null-value", "large-value", "checkpoint-rewound"),
+            excludes=(*_OF_ODD_ROWS, "checkpoint-rewound"),
         ),
         Condition(
             "partitioned-topics",
