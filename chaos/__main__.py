@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 
+from eos.entry import start
+
 
 def main() -> None:
     """Run the command line; a package that is missing is named with how to get it."""
     try:
-        from chaos.cli import main as run
+        start("eos-chaos", "chaos.cli:main", lost=2)
     except ModuleNotFoundError as error:
         print(
             f"eos-chaos: {error.name} is not installed. Try: pip install 'eos-pulsar[spark,chaos]'",
             file=sys.stderr,
         )
         sys.exit(2)
-    run()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,12 @@
-"""``python -m recovery``."""
+"""The console script ``eos-recovery``, and ``python -m recovery``."""
 
-from recovery.cli import main
+from eos.entry import start
+
+
+def main() -> None:
+    """Run the command line. What can't be written to its output is unknown to whoever reads it."""
+    start("eos-recovery", "recovery.cli:main", lost=2)
+
 
 if __name__ == "__main__":
     main()

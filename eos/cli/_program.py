@@ -29,8 +29,10 @@ def run_program(app: typer.Typer) -> None:
     except VerbExit:
         raise
     except SystemExit as ending:
-        # Typer's own code for wrong options is 2, which here says "unknown".
-        sys.exit(Exit.USAGE if ending.code == _TYPER_USAGE else ending.code)
+        if ending.code != _TYPER_USAGE:
+            raise
+        # Typer's own code for wrong options, which here says "unknown".
+        sys.exit(Exit.USAGE)
     except EosError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"[red]{app.info.name}:[/] {escape(error)}", highlight=False

@@ -29,7 +29,7 @@ runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 @contextmanager
 def started(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict]]:
     """``eos-broker start`` on free ports: its process, and what it printed before "Ready"."""
-    command = [sys.executable, "-m", "eos.standalone.cli", "start", *options]
+    command = [sys.executable, "-m", "eos.standalone", "start", *options]
     command += ["--port", "0", "--admin-port", "0"]
     process = subprocess.Popen(
         command,
