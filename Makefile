@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-table test test-fast check docs chaos chaos-quick chaos-soak mutants compat model bench bench-quick bench-scale bench-schemas bench-reading bench-sending bench-log setup wheel clean
+.PHONY: help demo demo-e2e demo-table test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ chaos: setup ## Each fault alone, a hundred random schedules, the harness's own 
 chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes
 	$(BIN)/eos-chaos run --soak-minutes 30 --report build/chaos-soak
 
+soak: setup ## An hour, 100 million rows from a topic to a topic and a table: exact, and nothing grows
+	$(BIN)/python -m chaos.soak
+
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants
 
@@ -77,6 +80,14 @@ bench-quick: setup ## The main figures of it, in 3 minutes
 bench-scale: setup ## Epochs over 3,000 partitions, with 200 tasks; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench.scale
+
+bench-backlog: setup ## An hour's backlog in 3,000 topics, caught up; half an hour, 60 GB of disk
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench.backlog
+
+bench-queries: setup ## Ten queries in one driver, one by one and at once; 4 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench.queries
 
 bench-schemas: setup ## The same records by each schema, and by other clients; 5 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

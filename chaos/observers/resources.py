@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Final
 import psutil
 
 from chaos.cluster.supervisor import DriverSupervisor
+from chaos.observers.ticker import Ticker
 
 EVERY_S: Final = 5.0
 MOST_GROWTH: Final = 1.10
@@ -63,29 +62,18 @@ def grown(samples: Sequence[Sample]) -> dict[str, float]:
     return {name: ratio for name, ratio in found.items() if ratio and ratio > MOST_GROWTH}
 
 
-class Sampler:
+class Sampler(Ticker):
     """Takes a sample every few seconds in a thread; a context manager."""
 
     def __init__(self, supervisor: DriverSupervisor) -> None:
+        # A process may die while it is looked at, and the job may be over.
+        super().__init__(EVERY_S, self._take, psutil.Error, RuntimeError)
         self.samples: list[Sample] = []
         self._supervisor = supervisor
         self._began = time.monotonic()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=30)
-
-    def _run(self) -> None:
-        while not self._over.wait(EVERY_S):
-            # A process may die while it is looked at, and the job may be over.
-            with contextlib.suppress(psutil.Error, RuntimeError):
-                self.samples.append(self._sample())
+    def _take(self) -> None:
+        self.samples.append(self._sample())
 
     def _sample(self) -> Sample:
         life = self._supervisor.current

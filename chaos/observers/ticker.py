@@ -1,0 +1,36 @@
+"""Looks at something again and again, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Self
+
+
+class Ticker:
+    """Calls ``look`` every few seconds until its block ends; a context manager.
+
+    Args:
+        passing: errors that say nothing: the next look may do.
+    """
+
+    def __init__(self, every_s: float, look: Callable[[], None], *passing: type[Exception]) -> None:
+        self._every_s = every_s
+        self._look = look
+        self._passing = passing
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every_s):
+            with contextlib.suppress(*self._passing):
+                self._look()
