@@ -15,10 +15,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from chaos.observers import resources
-from chaos.soak import gauges
-from chaos.soak.picture import draw
-from chaos.soak.plan import SoakPlan
-from chaos.soak.run import SoakFailed, SoakResult, soak
+from chaos.soak import _gauges as gauges
+from chaos.soak._picture import draw
+from chaos.soak._plan import SoakPlan
+from chaos.soak._run import SoakFailed, SoakResult, soak
 from eos.errors import EosError
 
 _EXIT_WRONG: Final = 1

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from chaos.faults import FAULTS
-from chaos.soak.gauges import BOUNDED, EVERY_S, Reading, folder_size, grown, growth
-from chaos.soak.run import FAULT_EVERY_MIN, schedule_of
+from chaos.soak._gauges import BOUNDED, EVERY_S, Reading, folder_size, grown, growth
+from chaos.soak._run import FAULT_EVERY_MIN, schedule_of
 
 FLAT = Reading(0.0, 1_000, 100, 300, 5_000, 9_000, backlog=3)
 

@@ -1,6 +1,6 @@
 """The producer program: steady rows into the input topic, a transaction for each block.
 
-python -m chaos.soak.feed SERVICE_URL TOPIC PLAN_AS_JSON; says on stdout how many rows are sent.
+python -m chaos.soak._feed SERVICE_URL TOPIC PLAN_AS_JSON; says on stdout how many rows are sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future
 from typing import Final
 
-from chaos.soak.plan import PARTITIONS, SoakPlan
+from chaos.soak._plan import PARTITIONS, SoakPlan
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import EosError, Indeterminate, Retriable
 from eos.ids import MessageId, TopicName
@@ -22,7 +22,7 @@ _TTL_S: Final = 30.0
 _MARGIN_S: Final = 10.0
 
 
-class Feed:
+class SteadyFeed:
     """Sends each block once, also while brokers die: a commit without an answer is looked up."""
 
     def __init__(self, client: PulsarClient, topic: str) -> None:
@@ -84,7 +84,7 @@ class Feed:
 def main(service_url: str, topic: str, plan: SoakPlan) -> None:
     """Send everything at the plan's pace, and then the row that closes the windows."""
     with PulsarClient(service_url) as client:
-        feed, began = Feed(client, topic), time.monotonic()
+        feed, began = SteadyFeed(client, topic), time.monotonic()
         for block in plan.blocks():
             feed.send(plan.rows_of(block))
             print(block.stop, flush=True)

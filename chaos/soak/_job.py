@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.job import INPUT_SUBSCRIPTION, Job
-from chaos.soak.plan import DELAY_S, WINDOW_MS
+from chaos.soak._plan import DELAY_S, WINDOW_MS
 from sinks import DeltaSink, PulsarSink, all_or_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-WORKLOAD: Final = "chaos.soak.job:counts"
+WORKLOAD: Final = "chaos.soak._job:counts"
 
 SPARK_CONF: Final = {
     # The harness's driver is made for short lives, small steps, and a checkpoint that tells all.

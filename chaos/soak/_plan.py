@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eos.wire.batch import Rows
+from eos.wire.columns import Int64s
 
 PARTITIONS: Final = 4
 KEYS: Final = 20
@@ -29,8 +29,6 @@ VALUE_BYTES: Final = 100
 _DIGITS: Final = 12
 _FILLER: Final = b"." * (VALUE_BYTES - _DIGITS)
 _LAST_KEY: Final = "end"
-
-Int64s = npt.NDArray[np.int64]
 
 
 class WindowCount(NamedTuple):
@@ -117,7 +115,7 @@ class SoakPlan:
 
 
 @dataclass(frozen=True)
-class OutputVerdict:
+class WindowsVerdict:
     """What is wrong with the rows of one output. All zero for exactly-once.
 
     Attributes:
@@ -131,7 +129,7 @@ class OutputVerdict:
     extra: int
 
 
-def judge(expected: Iterable[WindowCount], found: Iterable[WindowCount]) -> OutputVerdict:
+def judge(expected: Iterable[WindowCount], found: Iterable[WindowCount]) -> WindowsVerdict:
     """Compare an output with what had to come; a row with a wrong count is missing and extra."""
     wanted = set(expected)
     seen: set[WindowCount] = set()
@@ -140,7 +138,7 @@ def judge(expected: Iterable[WindowCount], found: Iterable[WindowCount]) -> Outp
         rows, counted = rows + 1, counted + row.n
         extra += row in seen or row not in wanted
         seen.add(row)
-    return OutputVerdict(rows, counted, missing=len(wanted - seen), extra=extra)
+    return WindowsVerdict(rows, counted, missing=len(wanted - seen), extra=extra)
 
 
 def count_of(fields: dict[str, Any]) -> WindowCount:

@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 if TYPE_CHECKING:
-    from chaos.soak.run import SoakResult
+    from chaos.soak._run import SoakResult
 
 # Okabe and Ito's palette: told apart with any colour vision.
 _COLORS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -57,6 +57,8 @@ def draw(result: SoakResult, png: Path) -> None:
         _lines(rows[3], "MB (log scale)", by_reading, sizes)
         rows[3].set_yscale("log")
         rows[3].set_xlabel("minutes; dotted: a fault")
+        for axes in rows[:3]:
+            axes.set_ylim(bottom=0)
         for axes in rows:
             for one in result.happened:
                 at = (one.began_at - result.began_at) / 60
@@ -75,5 +77,4 @@ def _lines(axes: Any, name: str, minutes: list[float], values: dict[str, list[fl
     for color, (label, numbers) in zip(_COLORS, values.items(), strict=False):
         axes.plot(minutes, numbers, color=color, label=label, linewidth=1.2)
     axes.set_ylabel(name)
-    axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8, ncol=3)

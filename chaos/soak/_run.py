@@ -28,14 +28,14 @@ from chaos.job import INPUT_SUBSCRIPTION, Job, prepare
 from chaos.observers.readers import drain, keep, open_client
 from chaos.observers.resources import Sample, Sampler
 from chaos.schedule import Planned, Schedule
-from chaos.soak.gauges import Gauges, Reading, folder_size
-from chaos.soak.job import SPARK_CONF, WORKLOAD
-from chaos.soak.plan import (
+from chaos.soak._gauges import Gauges, Reading, folder_size
+from chaos.soak._job import SPARK_CONF, WORKLOAD
+from chaos.soak._plan import (
     DELAY_S,
     PARTITIONS,
-    OutputVerdict,
     SoakPlan,
     WindowCount,
+    WindowsVerdict,
     count_of,
     judge,
 )
@@ -64,8 +64,8 @@ class SoakResult:
     ``began_at``: ``time.time()``."""
 
     plan: SoakPlan
-    topic: OutputVerdict
-    table: OutputVerdict
+    topic: WindowsVerdict
+    table: WindowsVerdict
     windows: int
     lives: int
     epochs: int
@@ -233,7 +233,7 @@ class _Run:
         words = (self._cluster.service_url, self._job.input_topic, self._plan.to_json())
         with (self._folder / "feed.log").open("wb") as log, (self._sent_file).open("wb") as sent:
             process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.soak.feed", *words],
+                [sys.executable, "-m", "chaos.soak._feed", *words],
                 stdout=sent,
                 stderr=log,
                 start_new_session=True,
