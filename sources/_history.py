@@ -144,10 +144,12 @@ class HistoryTable:
                 )
         for name, kind in wanted.items():
             if name in ours and ours[name].simpleString() != kind.simpleString():
+                is_value = name not in METADATA
                 raise IncompatibleSchema(
                     f"history: column {name} of {self._folder.uri} is "
                     f"{ours[name].simpleString()}, of the topic {kind.simpleString()}.",
-                    hint="Cast the table's column, or give the topic a schema of your own.",
+                    hint="Cast the table's column"
+                    + (", or give the topic a schema of your own." if is_value else "."),
                 )
 
     @property

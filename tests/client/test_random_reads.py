@@ -39,6 +39,8 @@ class Writer:
         self._topic = topic
         self._rng = rng
         self._producer = client.entry_producer(topic, create=True)
+        # An unload closes a ledger, and what nobody has subscribed to is deleted with it.
+        client.subscribe_durably(topic, "keeper")
         self._open: list[Transaction] = []
         self._count = 0
         self.places: list[EntryPlace] = []

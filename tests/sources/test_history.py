@@ -203,10 +203,19 @@ def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tm
     send(b"0")
     rows = load(metadata=True).toArrow()
     past = tmp_path / "past"
-    as_text = rows.set_column(0, "value", rows["value"].cast(pa.string()))
+    value, time = rows.column_names.index("value"), rows.column_names.index("__publishTime")
+    as_text = rows.set_column(value, "value", rows["value"].cast(pa.string()))
     write_deltalake(past, as_text)
-    with pytest.raises(Exception, match=r"column value of .* is string, of the topic binary"):
+    said = r"column value of .* is string, of the topic binary.* or give the topic a schema"
+    with pytest.raises(Exception, match=said):
         load(history=past).collect()
+    # No schema of the topic has a say in this one.
+    as_number = rows.set_column(time, "__publishTime", rows["__publishTime"].cast(pa.int64()))
+    write_deltalake(past, as_number, mode="overwrite", schema_mode="overwrite")
+    said = r"column __publishTime of .* is bigint, .* timestamp.* Cast the table's column\."
+    with pytest.raises(Exception, match=said) as refused:
+        load(history=past, metadata=True).collect()
+    assert "schema of your own" not in str(refused.value)
 
 
 def test_a_gap_between_table_and_topic_is_told_before_the_history_is_read(
