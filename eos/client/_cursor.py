@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eos.client._idle import IdleConsumer
 from eos.client._lookup import Lookup
-from eos.errors import broker_error
+from eos.client._subscriptions import check_moved
 from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
 
@@ -56,8 +56,7 @@ class SubscriptionCursor:
             ack_type=commands.AckType.CUMULATIVE,
             message_ids=(commands.MessageIdData.of_entry(last),),
         )
-        if answer.error is not None:
-            raise broker_error(answer.error, answer.message, doing=doing)
+        check_moved(answer, doing)
 
     def close(self) -> None:
         """End the consumer; the subscription stays. It may be used again."""

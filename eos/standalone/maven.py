@@ -73,13 +73,16 @@ def pulsar_jars(version: str) -> list[Path]:
     """The jars of a Pulsar broker (of 4.2.4: 327, 242 MB).
 
     The imported pom pins one version of OpenTelemetry, of Jackson and others; without it the broker
-    mixes several and fails at start.
+    mixes several and fails at start. 5.0.0-M1 also asks for two BouncyCastles, whose classes have
+    the same names and other signers: a broker with TLS does not start with both.
     """
-    pins = "pulsar" if int(version.partition(".")[0]) < 5 else "pulsar-dependencies"
+    is_new = int(version.partition(".")[0]) >= 5
+    pins = "pulsar-dependencies" if is_new else "pulsar"
     return resolve(
         [f"org.apache.pulsar:pulsar-broker:{version}"],
         f"pulsar-{version}",
         boms=[f"org.apache.pulsar:{pins}:{version}"],
+        without=["bc-fips"] if is_new else [],
     )
 
 
@@ -116,7 +119,12 @@ def _artifact(jar: Path) -> str:
     return re.split(r"-\d", jar.stem, maxsplit=1)[0]
 
 
-def resolve(coordinates: Sequence[str], cache_name: str, boms: Sequence[str] = ()) -> list[Path]:
+def resolve(
+    coordinates: Sequence[str],
+    cache_name: str,
+    boms: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> list[Path]:
     """All jars that ``coordinates`` need at run time, from the cache or with Maven.
 
     Safe to call from several processes at once: one resolves, the others wait for it.
@@ -125,11 +133,14 @@ def resolve(coordinates: Sequence[str], cache_name: str, boms: Sequence[str] = (
         coordinates: ``group:artifact:version`` each.
         cache_name: the folder below ``cache_dir()``; put the version into it.
         boms: poms whose dependencyManagement is imported, ``group:artifact:version`` each.
+        without: artifacts to leave out, whoever needs them.
 
     Raises:
         ConfigurationError: Maven is missing or failed, or a coordinate is malformed.
     """
     wanted = {"coordinates": sorted(coordinates), "boms": sorted(boms)}
+    if without:
+        wanted["without"] = sorted(without)
     folder = cache_dir() / cache_name
     if jars := _complete(folder, wanted):
         return jars
@@ -209,6 +220,8 @@ def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -
     # Of itself Maven only warns of a file that is not what its checksum says.
     command = [maven, "-B", "--strict-checksums", "-f", str(pom), _COPY_GOAL]
     command += ["-DincludeScope=runtime", "-Dmdep.useBaseVersion=true", f"-DoutputDirectory={jars}"]
+    if "without" in wanted:
+        command.append(f"-DexcludeArtifactIds={','.join(wanted['without'])}")
     lines = _run(command, f"Resolving the jars of {name} with Maven (once)")
     names = sorted(path.name for path in jars.glob("*.jar")) if lines is None else []
     if not names:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.broker
+@pytest.mark.chaos
 def test_a_driver_killed_between_the_two_commits_leaves_each_flight_once_in_both():
     ran = subprocess.run(
         [sys.executable, "-m", "examples.topic_and_table"],
