@@ -9,7 +9,7 @@ It answers the roll call before its first row, and sends nothing when another ru
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -31,12 +31,13 @@ from eos.wire.batch import (
     Compression,
     EncodedBatch,
     Hashing,
+    PartitionSlice,
     Rows,
+    by_partition,
     check_rows,
     encode_batches,
     longest_key_bytes,
     partitions_for_keys,
-    split_by_partition,
     with_chosen,
 )
 from sinks._creation import TopicCreation
@@ -175,20 +176,19 @@ class _Run:
             by_topic = list(topics.split(batch))
             schemas.look_up([names[0] for names, _ in by_topic])
             parts = [
-                (names[index], rows)
+                (names, *_split(encoded, len(names), turn % len(names), self.task))
                 for names, of_topic in by_topic
-                for index, rows in _split(
-                    schemas.encoded(of_topic, names[0]), len(names), turn % len(names), self.task
-                )
+                for encoded in [schemas.encoded(of_topic, names[0])]
             ]
             # Two texts of a column may name one topic.
-            new = dict.fromkeys(name for name, _ in parts if name not in writers)
+            wanted = (names[one.partition] for names, _, slices in parts for one in slices)
+            new = dict.fromkeys(name for name in wanted if name not in writers)
             producers = schemas.producers(new, txn)
             failpoints.reached(TaskStep.REGISTER)
             for name, producer in producers.items():
-                writers[name] = _PartitionWriter(producer, txn, self.task)
-            for name, rows in parts:
-                writers[name].write(rows)
+                writers[name] = _PartitionWriter(producer, txn)
+            for names, rows, slices in parts:
+                _write(self.task, rows, [(writers[names[one.partition]], one) for one in slices])
             failpoints.reached(TaskStep.SEND)
 
 
@@ -230,13 +230,12 @@ def _rows(batch: pa.RecordBatch, task: WriteTask) -> Rows:
 
 def _split(
     batch: pa.RecordBatch, partition_count: int, keyless: int, task: WriteTask
-) -> Iterator[tuple[int, Rows]]:
+) -> tuple[Rows, list[PartitionSlice]]:
     """Rows by topic partition: the one that a row names, else its key's; the others together."""
     rows = _rows(batch, task)
     chosen = batch.column("partition") if "partition" in batch.schema.names else None
     if chosen is None and (rows.key is None or partition_count == 1):
-        yield keyless, rows
-        return
+        return rows, [PartitionSlice(keyless, 0, len(rows))]
     if rows.key is None:
         partitions = np.full(len(rows), keyless, np.int32)
     else:
@@ -245,7 +244,38 @@ def _split(
         )
     if chosen is not None:
         partitions = with_chosen(partitions, chosen, partition_count)
-    yield from split_by_partition(rows, partitions)
+    return by_partition(rows, partitions)
+
+
+def _write(
+    task: WriteTask, rows: Rows, slices: Sequence[tuple[_PartitionWriter, PartitionSlice]]
+) -> None:
+    """Send the rows of all partitions, encoded in one pass.
+
+    By key, entries hold rows of one key: those of each partition are put in order by themselves.
+    """
+    limit = min(writer.producer.max_batch_bytes for writer, _ in slices)
+    if task.by_key:  # the entry names the key once more
+        limit -= longest_key_bytes(rows)
+    check_rows(rows, limit)
+    at_most = min(task.max_batch_bytes, limit)
+    if task.by_key:
+        for writer, (_, start, stop) in slices:
+            part = rows.slice(start, stop)
+            writer.send(encode_batches(part, at_most, compression=task.compression, by_key=True))
+        return
+    edges = [one.start for _, one in slices]
+    batches = encode_batches(rows, at_most, compression=task.compression, edges=edges)
+    for writer, (_, start, stop) in slices:
+        writer.send(_taken(batches, stop - start))
+
+
+def _taken(batches: Iterator[EncodedBatch], rows: int) -> Iterator[EncodedBatch]:
+    """The next batches, of so many rows."""
+    while rows:
+        batch = next(batches)
+        rows -= batch.num_messages
+        yield batch
 
 
 @dataclass
@@ -254,19 +284,12 @@ class _PartitionWriter:
 
     producer: EntryProducer
     txn: Transaction
-    task: WriteTask
     records: int = 0
     bytes: int = 0
     checksum: int = 0
     acknowledgements: list[Future[MessageId]] = field(default_factory=list)
 
-    def write(self, rows: Rows) -> None:
-        task, limit = self.task, self.producer.max_batch_bytes
-        if task.by_key:  # the entry names the key once more
-            limit -= longest_key_bytes(rows)
-        check_rows(rows, limit)
-        at_most = min(task.max_batch_bytes, limit)
-        batches = encode_batches(rows, at_most, compression=task.compression, by_key=task.by_key)
+    def send(self, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:
             self.acknowledgements.append(self.producer.send_batch(batch, txn=self.txn))
             self._count(batch)

@@ -8,9 +8,10 @@ from eos.wire.batch._grouping import StickyKey, longest_key_bytes
 from eos.wire.batch._reader import DecodedMessage, decode_batch
 from eos.wire.batch._routing import (
     Hashing,
+    PartitionSlice,
+    by_partition,
     key_slices,
     partitions_for_keys,
-    split_by_partition,
     with_chosen,
 )
 from eos.wire.batch._rows import Message, Rows, rows_from_messages
@@ -22,8 +23,10 @@ __all__ = [
     "Entry",
     "Hashing",
     "Message",
+    "PartitionSlice",
     "Rows",
     "StickyKey",
+    "by_partition",
     "check_rows",
     "decode_batch",
     "decompress",
@@ -32,6 +35,5 @@ __all__ = [
     "longest_key_bytes",
     "partitions_for_keys",
     "rows_from_messages",
-    "split_by_partition",
     "with_chosen",
 ]

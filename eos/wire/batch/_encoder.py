@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -25,6 +25,7 @@ DEFAULT_MAX_BATCH_MESSAGES: Final = 1 << 16
 _CHUNK_BATCHES: Final = 8
 _CHUNK_BYTES_MIN: Final = 8 << 20
 _CHUNK_BYTES_MAX: Final = 64 << 20
+_MOST_JOINED_ALONE: Final = 2 * _CHUNK_BATCHES
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class EncodedBatch:
     """One entry for the broker.
 
     Attributes:
-        payload: the batch payload, compressed or a view of an Arrow buffer that holds nothing else.
+        payload: the batch payload, compressed or a view of an Arrow buffer that holds nothing else,
+            or other small batches.
         num_messages: how many messages it holds.
         uncompressed_bytes: the payload's length before compression.
         compression: of the payload.
@@ -56,6 +58,7 @@ def encode_batches(
     max_batch_messages: int = DEFAULT_MAX_BATCH_MESSAGES,
     compression: Compression = Compression.NONE,
     *,
+    edges: Sequence[int] = (),
     by_key: bool = False,
 ) -> Iterator[EncodedBatch]:
     """Cut ``rows`` into batches, in order, and encode them one by one as they are asked for.
@@ -65,6 +68,7 @@ def encode_batches(
     ``check_rows`` finds the ones that the broker would not take.
 
     Args:
+        edges: row numbers, in order, at which a batch has to begin; not with ``by_key``.
         by_key: no batch holds messages of different keys. Rows keep their order within a key, and
             keys that of their first rows.
 
@@ -76,20 +80,22 @@ def encode_batches(
     check_values(rows)
     limit = min(max_batch_bytes, _CHUNK_BYTES_MAX)
     chunk_bytes = min(max(_CHUNK_BATCHES * limit, _CHUNK_BYTES_MIN), _CHUNK_BYTES_MAX)
-    edges: Int64s = np.zeros(0, np.int64)
     if by_key:
-        rows, edges = grouped_by_key(rows)
+        rows, begins = grouped_by_key(rows)
+    else:
+        begins = np.array(edges, np.int64)
     bounds = rows.size_bounds()
     start = 0
     while start < len(rows):
         stop = max(start + 1, _last_within(bounds, start, chunk_bytes))
         encoded = encode_rows(rows.slice(start, stop))
-        cuts = _cut(encoded.ends, limit, max_batch_messages, edges - start)
+        cuts = _cut(encoded.ends, limit, max_batch_messages, begins - start)
         if stop < len(rows) and len(cuts) > 2:
             cuts.pop()  # the last batch may not be full: its rows go with the next chunk
+        payloads = _Payloads(encoded, cuts)
         for first, last in pairwise(cuts):
             sticky = StickyKey.of(rows, start + first) if by_key else None
-            yield _encode_batch(encoded, first, last, compression, sticky)
+            yield _encode_batch(payloads, first, last, compression, sticky)
         start += cuts[-1]
 
 
@@ -113,24 +119,49 @@ def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list
     return cuts
 
 
+class _Payloads:
+    """The bytes of a chunk's batches.
+
+    Large ones are joined one by one: each then is a buffer that holds nothing else, and goes when
+    it is acknowledged. For small ones the call would cost more than the bytes: all are joined at
+    once, and cut out of what comes.
+    """
+
+    def __init__(self, encoded: EncodedRows, cuts: Sequence[int]) -> None:
+        self.encoded = encoded
+        are_small = len(cuts) - 1 > _MOST_JOINED_ALONE
+        self._joined = _joined(encoded, 0, cuts[-1]) if are_small else None
+
+    def between(self, start: int, stop: int) -> memoryview:
+        """Of the batch of these rows."""
+        if self._joined is None:
+            return _joined(self.encoded, start, stop)
+        ends = self.encoded.ends
+        return self._joined[ends[start] : ends[stop]]
+
+
+def _joined(encoded: EncodedRows, start: int, stop: int) -> memoryview:
+    rows = joined([piece.slice(start, stop - start) for piece in encoded.pieces])
+    payload = memoryview(BinaryColumn.of(rows).data).cast("B")
+    if len(payload) != encoded.ends[stop] - encoded.ends[start]:
+        raise AssertionError("a batch's bytes are not as many as its messages' sizes say.")
+    return payload
+
+
 def _encode_batch(
-    encoded: EncodedRows,
+    payloads: _Payloads,
     start: int,
     stop: int,
     compression: Compression,
     sticky: StickyKey | None,
 ) -> EncodedBatch:
-    count = stop - start
-    joined_rows = joined([piece.slice(start, count) for piece in encoded.pieces])
-    payload = memoryview(BinaryColumn.of(joined_rows).data).cast("B")
-    if len(payload) != encoded.ends[stop] - encoded.ends[start]:
-        raise AssertionError("a batch's bytes are not as many as its messages' sizes say.")
+    encoded, payload = payloads.encoded, payloads.between(start, stop)
     values = encoded.values.between(start, stop)
     keys = b"" if encoded.keys is None else encoded.keys.between(start, stop)
     smaller, used = compress(payload, compression)
     return EncodedBatch(
         payload=smaller,
-        num_messages=count,
+        num_messages=stop - start,
         uncompressed_bytes=len(payload),
         compression=used,
         value_and_key_bytes=len(values) + len(keys),

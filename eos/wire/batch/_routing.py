@@ -9,10 +9,9 @@ for Python too, have a default of their own.) Source: ``JavaStringHash``, ``Murm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,27 +91,33 @@ def with_chosen(partitions: Int32s, chosen: pa.Array, partition_count: int) -> I
     return np.where(is_chosen, numbers, partitions).astype(np.int32)
 
 
-def split_by_partition(rows: Rows, partitions: Int32s) -> Iterator[tuple[int, Rows]]:
-    """The rows of each partition that has any, in the order of ``rows``; lowest partition first.
+class PartitionSlice(NamedTuple):
+    """Rows ``start`` to ``stop``, not included, go to ``partition``."""
+
+    partition: int
+    start: int
+    stop: int
+
+
+def by_partition(rows: Rows, partitions: Int32s) -> tuple[Rows, list[PartitionSlice]]:
+    """The rows of each partition side by side, in their order, the lowest partition first; and
+    where each of those that have any begins and ends.
 
     ``partitions``: one number from 0 on for each row.
     """
     if len(partitions) != len(rows):
         raise ValueError(f"{len(partitions)} partitions for {len(rows)} rows.")
     if not len(rows):
-        return
+        return rows, []
     counts = np.bincount(partitions)
     used = np.flatnonzero(counts)
-    if len(used) == 1:
-        yield int(used[0]), rows
-        return
-    # Numbers of 16 bits are sorted by radix, in linear time.
-    small = partitions.astype(np.uint16) if len(counts) <= 1 << 16 else partitions
-    ordered = rows.take(np.argsort(small, kind="stable"))
-    ends = np.cumsum(counts)
-    for partition in used:
-        stop = int(ends[partition])
-        yield int(partition), ordered.slice(stop - int(counts[partition]), stop)
+    if len(used) > 1:
+        # Numbers of 16 bits are sorted by radix, in linear time.
+        small = partitions.astype(np.uint16) if len(counts) <= 1 << 16 else partitions
+        rows = rows.take(np.argsort(small, kind="stable"))
+    ends = np.cumsum(counts)[used]
+    slices = zip(used.tolist(), (ends - counts[used]).tolist(), ends.tolist(), strict=True)
+    return rows, [PartitionSlice(*one) for one in slices]
 
 
 def _string_hashes(keys: BinaryColumn) -> UInt32s:

@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,32 @@ def sticky_of(message: DecodedMessage) -> StickyKey:
         return StickyKey()
     text = key_on_the_wire(message.key).decode()
     return StickyKey(partition_key=text, is_base64=isinstance(message.key, bytes))
+
+
+@settings(max_examples=200, deadline=None)
+@given(columns(), st.integers(1, 2000), st.integers(1, 40), st.data())
+def test_with_edges_the_batches_are_those_of_each_part_alone(
+    rows: Rows, max_bytes: int, max_messages: int, data: st.DataObject
+) -> None:
+    inner = data.draw(st.sets(st.integers(1, max(1, len(rows) - 1))))
+    edges = [0, *sorted(edge for edge in inner if edge < len(rows))]
+    together = list(encode_batches(rows, max_bytes, max_messages, edges=edges))
+    alone = [
+        batch
+        for start, stop in pairwise([*edges, len(rows)])
+        for batch in encode_batches(rows.slice(start, stop), max_bytes, max_messages)
+    ]
+    assert together == alone
+
+
+def test_many_small_batches_are_cut_out_of_one_join() -> None:
+    rows = Rows(pa.array([b"%d" % n for n in range(1000)]))
+    batches = list(encode_batches(rows, edges=range(0, 1000, 10)))
+    assert len(batches) == 100
+    owners = {id(batch.payload.obj) for batch in batches}
+    assert len(owners) == 1
+    values = [m.value for b in batches for m in decode_batch(b.payload, b.num_messages)]
+    assert values == [b"%d" % n for n in range(1000)]
 
 
 @settings(max_examples=200, deadline=None)

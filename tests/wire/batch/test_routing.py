@@ -16,10 +16,10 @@ from eos.wire.batch import (
     Hashing,
     Message,
     Rows,
+    by_partition,
     key_slices,
     partitions_for_keys,
     rows_from_messages,
-    split_by_partition,
 )
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "java_routing.json").read_text())
@@ -136,7 +136,8 @@ def test_splitting_keeps_every_row_and_the_order_in_each_partition(numbers: list
     ]
     rows = rows_from_messages(messages)
     partitions = np.array(numbers, np.int32)
-    split = dict(split_by_partition(rows, partitions))
+    ordered, slices = by_partition(rows, partitions)
+    split = {one.partition: ordered.slice(one.start, one.stop) for one in slices}
     assert list(split) == sorted(set(partitions.tolist()))
     for partition, part in split.items():
         wanted = [i for i, number in enumerate(partitions) if number == partition]
@@ -150,14 +151,14 @@ def test_splitting_keeps_every_row_and_the_order_in_each_partition(numbers: list
 
 def test_rows_of_one_partition_are_not_copied() -> None:
     rows = Rows(pa.array([b"a", b"b"]))
-    ((partition, same),) = split_by_partition(rows, np.array([7, 7], np.int32))
-    assert partition == 7
+    same, slices = by_partition(rows, np.array([7, 7], np.int32))
+    assert slices == [(7, 0, 2)]
     assert same is rows
 
 
 def test_splitting_needs_a_partition_for_each_row() -> None:
     with pytest.raises(ValueError, match="1 partitions for 2 rows"):
-        list(split_by_partition(Rows(pa.array([b"a", b"b"])), np.array([0], np.int32)))
+        by_partition(Rows(pa.array([b"a", b"b"])), np.array([0], np.int32))
 
 
 @pytest.mark.parametrize("hashing", list(Hashing))
