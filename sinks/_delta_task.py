@@ -15,6 +15,7 @@ from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
 from eos.steps import TaskStep
+from eos.worker import spare_imports
 
 REPORT_SCHEMA: Final = "files string, error string"
 """What a task returns to Spark: one row, JSON."""
@@ -53,4 +54,5 @@ class StageTask:
         yield pa.RecordBatch.from_pydict(
             report, schema=pa.schema([("files", pa.string()), ("error", pa.string())])
         )
+        spare_imports()
         failpoints.reached(TaskStep.REPORT)

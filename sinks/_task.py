@@ -40,6 +40,7 @@ from eos.wire.batch import (
     partitions_for_keys,
     with_chosen,
 )
+from eos.worker import spare_imports
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
@@ -85,6 +86,7 @@ class WriteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
         yield pa.RecordBatch.from_pydict({"summary": [self.write(batches).to_json()]})
+        spare_imports()
         failpoints.reached(TaskStep.REPORT)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:

@@ -29,6 +29,7 @@ from eos.protocol import Part, Skip, State, is_streaming
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.steps import TaskStep
 from eos.summary import TaskError, TaskSummary, raise_task_error
+from eos.worker import spare_imports
 from sinks._arrow_columns import message_columns
 from sinks._opening import log_is_there, open_log
 from sinks._pulsar_output import PulsarOutput
@@ -88,6 +89,7 @@ class Writing:
     def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
         """What the task of this process has to tell."""
         mark = part.mark_uuid if part is not None and summary.run_id else None
+        spare_imports()
         failpoints.reached(TaskStep.REPORT)
         return TaskReport(name, mark, summary.to_json())
 

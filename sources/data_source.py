@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -17,6 +16,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from eos.worker import spare_imports
 from sources._columns import RowFormat, row_format, schema_of_source
 from sources._epochs import EpochPlanner, values_of
 from sources._history_reading import HistoryRange, read_history
@@ -152,9 +152,10 @@ def _rows_of(
     options: SourceOptions, form: RowFormat, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, HistoryRange):
-        return read_history(options, form, partition)
-    if isinstance(partition, RangeGroup):
-        ranges = (read_range(options, form, one) for one in partition.ranges)
-        return chain.from_iterable(ranges)
-    assert isinstance(partition, EntryRange)
-    return read_range(options, form, partition)
+        yield from read_history(options, form, partition)
+    else:
+        assert isinstance(partition, EntryRange | RangeGroup)
+        ranges = [partition] if isinstance(partition, EntryRange) else partition.ranges
+        for one in ranges:
+            yield from read_range(options, form, one)
+    spare_imports()

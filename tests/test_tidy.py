@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "steps": set(),
     "at_once": set(),
     "entry": set(),
+    "worker": set(),
     "hidden": {"errors"},
     "ids": {"errors"},
     "summary": {"errors", "ids"},
