@@ -128,9 +128,7 @@ def _topic(number: int) -> str:
 def _encoded() -> Iterator[EncodedBatch]:
     lines = [json.dumps(flight).encode() for flight in read_flights().to_pylist()]
     rows = Rows(value=pa.array(lines, pa.binary()))
-    return encode_batches(
-        rows, max_batch_messages=_BATCH_MESSAGES, compression=Compression.parse("lz4")
-    )
+    return encode_batches(rows, max_batch_messages=_BATCH_MESSAGES, compression=Compression.LZ4)
 
 
 def _catch_up(

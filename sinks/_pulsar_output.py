@@ -14,7 +14,7 @@ from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.summary import TaskSummary
-from eos.wire.batch import Compression, Hashing
+from eos.wire.batch import Hashing, parse_compression
 from sinks._jobs import tagged_jobs
 from sinks._progress import warn_of_new_topic
 from sinks._task import SUMMARY_SCHEMA, WriteTask
@@ -104,7 +104,7 @@ class PulsarOutput(Output):
             creation=options.creation,
             spread=bool({"key", "partition", "topic"}.intersection(columns)),
             max_batch_bytes=options.max_batch_bytes,
-            compression=Compression.parse(options.compression),
+            compression=parse_compression(options.compression),
             hashing=Hashing(options.hashing),
             by_key=options.batching == "by_key",
             tombstones=options.null_values == "tombstone",

@@ -28,6 +28,7 @@ from eos.schemas import Schema
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
+    Auto,
     Compression,
     EncodedBatch,
     Hashing,
@@ -69,7 +70,7 @@ class WriteTask:
     creation: TopicCreation | None
     spread: bool
     max_batch_bytes: int
-    compression: Compression
+    compression: Compression | Auto
     hashing: Hashing
     by_key: bool
     tombstones: bool

@@ -15,7 +15,7 @@ from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
-from eos.wire.batch import Compression
+from eos.wire.batch import parse_compression
 from sinks._creation import TopicCreation
 from sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 
@@ -67,7 +67,7 @@ class PulsarSinkOptions(SinkOptions):
         request_timeout_s: deadline of each request, and of the broker's answer to each send.
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
         max_pending_bytes: bytes in flight for each task.
-        compression: none, lz4, zlib, zstd or snappy; of each entry.
+        compression: of each entry: auto (LZ4 where it pays), none, lz4, zlib, zstd or snappy.
         hashing: of keys, as in the Java client: java (its default, JavaStringHash) or murmur3.
         batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
             Key_Shared subscription gives each key to one consumer. It makes more, smaller entries.
@@ -94,7 +94,7 @@ class PulsarSinkOptions(SinkOptions):
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
     max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
-    compression: Text = "none"
+    compression: Text = "auto"
     hashing: Literal["java", "murmur3"] = "java"
     batching: Literal["by_size", "by_key"] = "by_size"
     null_values: Literal["refuse", "tombstone"] = "refuse"
@@ -150,7 +150,8 @@ class PulsarSinkOptions(SinkOptions):
     @field_validator("compression")
     @classmethod
     def _compression(cls, value: str) -> str:
-        return allowed(Compression.parse, value).name.lower()
+        allowed(parse_compression, value)
+        return value.lower()
 
     @field_validator("service_url")
     @classmethod

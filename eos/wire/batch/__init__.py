@@ -1,7 +1,13 @@
 """Rows <-> the bytes of entries: which partition, which batch, and what a reader finds in them."""
 
 from eos.wire.batch._checks import check_rows
-from eos.wire.batch._compression import Compression, decompress
+from eos.wire.batch._compression import (
+    AUTO,
+    Auto,
+    Compression,
+    decompress,
+    parse_compression,
+)
 from eos.wire.batch._encoder import EncodedBatch, encode_batches
 from eos.wire.batch._entry import Entry
 from eos.wire.batch._grouping import StickyKey, longest_key_bytes
@@ -17,6 +23,8 @@ from eos.wire.batch._routing import (
 from eos.wire.batch._rows import Message, Rows, rows_from_messages
 
 __all__ = [
+    "AUTO",
+    "Auto",
     "Compression",
     "DecodedMessage",
     "EncodedBatch",
@@ -33,6 +41,7 @@ __all__ = [
     "encode_batches",
     "key_slices",
     "longest_key_bytes",
+    "parse_compression",
     "partitions_for_keys",
     "rows_from_messages",
     "with_chosen",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -29,21 +29,13 @@ class Compression(IntEnum):
     ZSTD = 3
     SNAPPY = 4
 
-    @classmethod
-    def parse(cls, name: str) -> Compression:
-        """``none``, ``lz4``, ``zlib``, ``zstd`` or ``snappy``.
 
-        Raises:
-            ConfigurationError: it is none of these, or pyarrow was built without it.
-        """
-        try:
-            found = cls[name.upper()]
-        except KeyError:
-            known = ", ".join(one.name.lower() for one in cls)
-            raise ConfigurationError(f"there is no compression {name!r}; use {known}.") from None
-        if found in _CODECS and not pa.Codec.is_available(_CODECS[found]):
-            raise ConfigurationError(f"this build of pyarrow has no {name}.")
-        return found
+Auto = Literal["auto"]
+AUTO: Final[Auto] = "auto"
+"""LZ4 where it pays: see ``compress``."""
+
+_TRIED_BYTES: Final = 4096
+_WORTH: Final = 0.75
 
 
 _CODECS: Final = {
@@ -53,9 +45,35 @@ _CODECS: Final = {
 }
 
 
-def compress(payload: memoryview, compression: Compression) -> tuple[memoryview, Compression]:
+def parse_compression(name: str) -> Compression | Auto:
+    """``auto``, ``none``, ``lz4``, ``zlib``, ``zstd`` or ``snappy``.
+
+    Raises:
+        ConfigurationError: it is none of these, or pyarrow was built without it.
+    """
+    if name.lower() == AUTO:
+        return AUTO
+    try:
+        found = Compression[name.upper()]
+    except KeyError:
+        known = ", ".join((AUTO, *(one.name.lower() for one in Compression)))
+        raise ConfigurationError(f"there is no compression {name!r}; use {known}.") from None
+    if found in _CODECS and not pa.Codec.is_available(_CODECS[found]):
+        raise ConfigurationError(f"this build of pyarrow has no {name}.")
+    return found
+
+
+def compress(
+    payload: memoryview, compression: Compression | Auto
+) -> tuple[memoryview, Compression]:
     """``payload`` at the library's default level, and how it is compressed: not at all, when that
-    would not make it smaller. Other threads run meanwhile."""
+    would not make it smaller. Other threads run meanwhile.
+
+    ``AUTO`` tries LZ4 with the first bytes, and takes it when a quarter of them would go: for less
+    it costs more than it saves.
+    """
+    if compression == AUTO:
+        compression = Compression.LZ4 if _pays(payload[:_TRIED_BYTES]) else Compression.NONE
     if compression is Compression.NONE:
         return payload, compression
     if compression is Compression.ZLIB:
@@ -65,6 +83,11 @@ def compress(payload: memoryview, compression: Compression) -> tuple[memoryview,
     if len(smaller) >= len(payload):
         return payload, Compression.NONE
     return smaller, compression
+
+
+def _pays(start: memoryview) -> bool:
+    smaller = _codec(Compression.LZ4).compress(pa.py_buffer(start))
+    return len(smaller) < _WORTH * len(start)
 
 
 def decompress(payload: bytes, compression: int, uncompressed_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from eos.wire.batch._checks import check_values
-from eos.wire.batch._compression import Compression, compress
+from eos.wire.batch._compression import Auto, Compression, compress
 from eos.wire.batch._grouping import StickyKey, grouped_by_key
 from eos.wire.batch._metadata import EncodedRows, encode_rows
 from eos.wire.batch._rows import Rows
@@ -56,7 +56,7 @@ def encode_batches(
     rows: Rows,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     max_batch_messages: int = DEFAULT_MAX_BATCH_MESSAGES,
-    compression: Compression = Compression.NONE,
+    compression: Compression | Auto = Compression.NONE,
     *,
     edges: Sequence[int] = (),
     by_key: bool = False,
@@ -152,7 +152,7 @@ def _encode_batch(
     payloads: _Payloads,
     start: int,
     stop: int,
-    compression: Compression,
+    compression: Compression | Auto,
     sticky: StickyKey | None,
 ) -> EncodedBatch:
     encoded, payload = payloads.encoded, payloads.between(start, stop)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.wire.batch import (
+    AUTO,
     Compression,
     DecodedMessage,
     EncodedBatch,
@@ -25,6 +26,7 @@ from eos.wire.batch import (
     Rows,
     StickyKey,
     decode_batch,
+    decompress,
     encode_batches,
     rows_from_messages,
 )
@@ -403,3 +405,30 @@ def test_the_java_clients_own_batches_decode_to_our_messages(vector: dict[str, A
     assert [message.sequence_id for message in client] == list(range(41, 41 + len(rows)))
     assert [replace(message, sequence_id=None) for message in client] == ours
     assert ours == as_messages(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_worth_it"),
+    [(b"the quick brown fox " * 5, True), (os.urandom(100), False), (b"ab", True)],
+    ids=["text", "noise", "short"],
+)
+def test_auto_compresses_what_becomes_much_smaller(value: bytes, is_worth_it: bool) -> None:
+    rows = Rows(pa.array([value] * 50 if is_worth_it else [os.urandom(100) for _ in range(50)]))
+    (plain,), (batch,) = encode_batches(rows), encode_batches(rows, compression=AUTO)
+    assert batch.compression is (Compression.LZ4 if is_worth_it else Compression.NONE)
+    assert decompress(bytes(batch.payload), batch.compression, batch.uncompressed_bytes) == bytes(
+        plain.payload
+    )
+    assert (batch.checksum, batch.value_and_key_bytes) == (
+        plain.checksum,
+        plain.value_and_key_bytes,
+    )
+
+
+def test_auto_looks_at_the_beginning_only_and_keeps_what_does_not_shrink() -> None:
+    noise, text = os.urandom(100_000), b"x" * 100_000
+    (batch,) = encode_batches(Rows(pa.array([noise, text])), compression=AUTO)
+    assert batch.compression is Compression.NONE
+    (batch,) = encode_batches(Rows(pa.array([text[:5000], noise])), compression=AUTO)
+    assert batch.compression is Compression.LZ4
+    assert len(batch.payload) < batch.uncompressed_bytes
