@@ -51,9 +51,9 @@ class SteadyFeed:
             raise
         except Indeterminate:
             self._producers = []
-            assert first is not None  # what is in doubt was sent, and acknowledged
-            if not self._is_readable(first.result()):
-                raise Retriable("A transaction was aborted.") from None
+            # What was never sent whole can't have been committed.
+            if first is None or not self._is_readable(first.result()):
+                raise Retriable("A transaction was not committed.") from None
 
     def _send(self, rows: Rows, txn: Transaction) -> Future[MessageId]:
         """The receipt of an entry in the first partition."""

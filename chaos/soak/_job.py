@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chaos.job import INPUT_SUBSCRIPTION, Job
 from chaos.soak._plan import DELAY_S, WINDOW_MS
-from sinks import DeltaSink, PulsarSink, all_or_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +25,8 @@ SPARK_CONF: Final = {
 
 def counts(spark: SparkSession, job: Job) -> StreamingQuery:
     """Start it."""
+    from sinks import DeltaSink, PulsarSink, all_or_nothing
+
     shared: dict[str, Any] = {"sink_id": job.sink_id, "commit_log": job.commit_log}
     writer = all_or_nothing(
         PulsarSink(

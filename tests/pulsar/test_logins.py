@@ -25,6 +25,7 @@ from eos.errors import (
     Retriable,
     Unauthorized,
 )
+from eos.standalone import maven
 from eos.steps import Step
 from eos.transport._oauth2 import kept_tokens
 from eos.transport.security import Security
@@ -125,7 +126,8 @@ def test_an_epoch_is_written_and_the_admin_api_answers(secured, login, make_driv
     path = f"/lookup/v2/topic/persistent/{driver.topic.partition('://')[2]}"
     assert transport.ask_json("GET", path)["nativeUrl"] == secured.broker.service_url
     broker_says = secured.broker.log()
-    assert '"basicAuthConf" : ***' in broker_says
+    if maven.pulsar_version().startswith("4."):  # 5.0.0-M1 does not log its settings
+        assert '"basicAuthConf" : ***' in broker_says
     assert not [one for one in (PASSWORD, CLIENT_SECRET, ADMIN) if one in broker_says]
 
 

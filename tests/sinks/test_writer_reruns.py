@@ -13,7 +13,7 @@ from tests.support.judge import drain
 from tests.support.processes import driver
 
 # Four scenarios in one driver, each with executors that die.
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(420)]
 
 TAG = uuid.uuid4().hex[:8]
 SCENARIOS = [f"{what}-writer-{TAG}" for what in ("fetch", "task", "executor", "batch")]

@@ -46,10 +46,13 @@ def test_markers_and_aborted_entries_are_cut_through(run, send, client, name, ad
     assert max(map(len, epochs.values())) == 2
 
 
-def test_a_partition_is_split_into_ranges_over_its_ledgers(load, send, admin, topic_admin):
+def test_a_partition_is_split_into_ranges_over_its_ledgers(
+    load, send, admin, topic_admin, client, name
+):
     everything = [b"%03d" % n for n in range(40)]
     for part in range(4):
         send(*everything[part * 10 : part * 10 + 10])
+        client.subscribe_durably(name, "keeper")  # else what is closed may be deleted
         topic_admin("PUT", "/unload")
     df = load(**admin, minPartitions=6)
     assert df.rdd.getNumPartitions() == 6

@@ -26,7 +26,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import PulsarStandalone
+from eos.standalone import PulsarStandalone, maven
 from eos.standalone import _settings as settings
 from eos.standalone._readiness import Probe
 from tests.standalone.messages import read, write
@@ -288,7 +288,8 @@ def test_secrets_of_the_settings_are_in_no_file_that_others_can_read(tmp_path: P
             if stat.S_IMODE(path.stat().st_mode) & (0o077 if path.is_file() else 0o007)
         }
     assert open_to_others == set()
-    assert '"tokenSecretKey" : ***' in log
+    if maven.pulsar_version().startswith("4."):  # 5.0.0-M1 does not log its settings
+        assert '"tokenSecretKey" : ***' in log
     for secret in (base64.b64encode(KEY).decode(), *token("admin").split(".")):
         assert secret not in log
 
