@@ -27,8 +27,6 @@ from rich.table import Column, Table
 from bench.results import machine
 from bench.setting import Setting, setting
 from eos.client import PulsarClient
-from eos.commit_log import CommitLog
-from eos.protocol import State
 from eos.wire.batch import Compression, EncodedBatch, Rows, encode_batches
 from examples.flights.data import read_aircraft, read_flights
 from sinks import PulsarSink
@@ -161,8 +159,7 @@ def _catch_up(
             console.print(f"epoch {last['batchId']}: {last['durationMs']} ms", style="dim")
     seconds = time.perf_counter() - began
     sink.close()
-    records = CommitLog.open_read_only(stage.commit_log(), _SINK_ID).records()
-    written = sum(one.records or 0 for one in records if one.state is State.COMMITTED)
+    written = stage.committed(_SINK_ID)
     if written != messages:
         raise RuntimeError(f"{written:,} messages of {messages:,} were copied")
     return {

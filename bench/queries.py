@@ -24,8 +24,6 @@ from rich.table import Column, Table
 from bench.results import machine
 from bench.rows import RowShape, frame
 from bench.setting import Setting, setting
-from eos.commit_log import CommitLog
-from eos.protocol import State
 from sinks import PulsarSink
 
 _EPOCHS: Final = 10
@@ -93,7 +91,7 @@ def _drain(
             query.awaitTermination()
         seconds = time.perf_counter() - began
     for target in outputs:
-        written = _written(stage, _sink_id(target, way))
+        written = stage.committed(_sink_id(target, way))
         if written != rows:
             raise RuntimeError(f"{written:,} rows of {rows:,} were written to {target}")
     return {"seconds": seconds, "epochs_ms": [ms for query in queries for ms in _epochs_ms(query)]}
@@ -124,11 +122,6 @@ def _start(
 
 def _sink_id(target: str, way: str) -> str:
     return f"{target.rsplit('/', 1)[1]}-{way}"
-
-
-def _written(stage: Setting, sink_id: str) -> int:
-    records = CommitLog.open_read_only(stage.commit_log(), sink_id).records()
-    return sum(one.records or 0 for one in records if one.state is State.COMMITTED)
 
 
 def _epochs_ms(query: StreamingQuery) -> list[int]:

@@ -19,6 +19,8 @@ import psutil
 from pyspark.sql import SparkSession
 
 from bench import page_cache
+from eos.commit_log import CommitLog
+from eos.protocol import State
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
@@ -74,6 +76,11 @@ class Setting:
             yield topic
         finally:
             self.broker.admin("DELETE", f"{_path(topic)}/partitions?force=true")
+
+    def committed(self, sink_id: str) -> int:
+        """How many rows the log of a sink says are committed, in the epochs that it keeps."""
+        records = CommitLog.open_read_only(self.commit_log(), sink_id).records()
+        return sum(one.records or 0 for one in records if one.state is State.COMMITTED)
 
     def stats(self, topic: str) -> dict[str, Any]:
         """What the broker has counted in all partitions of a topic, transactions' markers too."""

@@ -179,9 +179,8 @@ class _Run:
             by_topic = list(topics.split(batch))
             schemas.look_up([names[0] for names, _ in by_topic])
             parts = [
-                (names, *_split(encoded, len(names), turn % len(names), self.task))
-                for names, of_topic in by_topic
-                for encoded in [schemas.encoded(of_topic, names[0])]
+                (names, *_split(schemas.encoded(rows, names[0]), len(names), turn, self.task))
+                for names, rows in by_topic
             ]
             # Two texts of a column may name one topic.
             wanted = (names[one.partition] for names, _, slices in parts for one in slices)
@@ -232,10 +231,10 @@ def _rows(batch: pa.RecordBatch, task: WriteTask) -> Rows:
 
 
 def _split(
-    batch: pa.RecordBatch, partition_count: int, keyless: int, task: WriteTask
+    batch: pa.RecordBatch, partition_count: int, turn: int, task: WriteTask
 ) -> tuple[Rows, list[PartitionSlice]]:
     """Rows by topic partition: the one that a row names, else its key's; the others together."""
-    rows = _rows(batch, task)
+    rows, keyless = _rows(batch, task), turn % partition_count
     chosen = batch.column("partition") if "partition" in batch.schema.names else None
     if chosen is None and (rows.key is None or partition_count == 1):
         return rows, [PartitionSlice(keyless, 0, len(rows))]

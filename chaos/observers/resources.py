@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,10 +50,14 @@ def growth(samples: Sequence[Sample], name: str) -> float | None:
     """The median of the last quarter over that of the second; None: too short a run to tell."""
     if not are_long(samples):
         return None
-    quarter = len(samples) // 4
-    values = [float(getattr(sample, name)) for sample in samples]
-    before = statistics.median(values[quarter : 2 * quarter])
-    return statistics.median(values[-quarter:]) / before if before else None
+    return growth_of([float(getattr(sample, name)) for sample in samples], statistics.median)
+
+
+def growth_of(values: Sequence[float], level: Callable[[Sequence[float]], float]) -> float | None:
+    """The level of the last quarter over that of the second; None: there was nothing."""
+    quarter = len(values) // 4
+    before = level(values[quarter : 2 * quarter])
+    return level(values[-quarter:]) / before if before else None
 
 
 def grown(samples: Sequence[Sample]) -> dict[str, float]:

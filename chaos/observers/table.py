@@ -14,6 +14,11 @@ def ids_in(table: str) -> tuple[str | None, ...]:
     """The record in each row of the table; None for a row that has none, or a damaged one."""
     if not Path(table, "_delta_log").is_dir():
         return ()
+    values = columns_of(table, "value")["value"].to_pylist()
+    return tuple(id_in(value.encode()) for value in values)
+
+
+def columns_of(table: str, *names: str) -> pa.Table:
+    """These columns of all rows."""
     query = QueryBuilder().register("rows", DeltaTable(table))
-    rows = pa.table(query.execute("select value from rows").read_all())
-    return tuple(id_in(value.encode()) for value in rows["value"].to_pylist())
+    return pa.table(query.execute("select * from rows").read_all()).select(list(names))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from chaos.observers.resources import growth_of
 from chaos.observers.ticker import Ticker
 from eos.errors import EosError
 
@@ -43,10 +44,7 @@ def growth(readings: Sequence[Reading], name: str) -> float | None:
     """The highest of the last quarter over that of the second; None: too short a run to tell."""
     if not readings or readings[-1].at_s < LONG_S:
         return None
-    quarter = len(readings) // 4
-    values = [float(getattr(reading, name)) for reading in readings]
-    before = max(values[quarter : 2 * quarter])
-    return max(values[-quarter:]) / before if before else None
+    return growth_of([float(getattr(reading, name)) for reading in readings], max)
 
 
 def grown(readings: Sequence[Reading]) -> dict[str, float]:

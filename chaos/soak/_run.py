@@ -14,9 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
-
 from chaos._checkpoint import Checkpoint
 from chaos.cluster.processes import kill_session
 from chaos.cluster.proxy import FaultProxy
@@ -27,6 +24,7 @@ from chaos.faults.nemesis import Happened, Nemesis
 from chaos.job import INPUT_SUBSCRIPTION, Job, prepare
 from chaos.observers.readers import drain, keep, open_client
 from chaos.observers.resources import Sample, Sampler
+from chaos.observers.table import columns_of
 from chaos.schedule import Planned, Schedule
 from chaos.soak._gauges import Gauges, Reading, folder_size
 from chaos.soak._job import SPARK_CONF, WORKLOAD
@@ -303,6 +301,4 @@ def _partitions(topic: str) -> list[str]:
 
 
 def _in_table(uri: str) -> Iterator[WindowCount]:
-    query = QueryBuilder().register("counts", DeltaTable(uri))
-    rows = pa.table(query.execute("select window_ms, slot, n, total from counts").read_all())
-    return map(count_of, rows.to_pylist())
+    return map(count_of, columns_of(uri, *WindowCount._fields).to_pylist())
