@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from eos._waiting import Monitor
 from eos.client._acknowledging import AckedInTransaction, ack_of, ids_of, send_ack
 from eos.client._deliveries import Deliveries, place_of
 from eos.client._lookup import Lookup
@@ -22,12 +23,7 @@ from eos.client._unacknowledged import (
     messages_of,
     wanted_of,
 )
-from eos.errors import (
-    ConfigurationError,
-    EosError,
-    Fatal,
-    ProtocolError,
-)
+from eos.errors import ConfigurationError, EosError, Fatal, ProtocolError
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
@@ -70,7 +66,7 @@ class Consumer:
         self._timeout_s = timeout_s
         self._sending = threading.Lock()
         self._transactions: dict[Transaction, AckedInTransaction] = {}
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         # Under the condition:
         self._connection: Connection | None = None
         self._queue = Deliveries()

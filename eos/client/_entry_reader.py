@@ -8,7 +8,6 @@ entry of one that is open.
 from __future__ import annotations
 
 import copy
-import threading
 import time
 import uuid
 from collections import deque
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from eos._waiting import Monitor
 from eos.client._subscriptions import closing, subscribe
 from eos.errors import ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
@@ -62,7 +62,7 @@ class EntryReader:
         self._permits = PERMITS
         self._owed = 0
         self._closed = False
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         # Under the condition:
         self._id = next(consumer_ids)
         self._queue: deque[Delivery] = deque()

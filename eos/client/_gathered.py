@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, RUNNING
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from eos._waiting import Monitor
 from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, InputError
 from eos.ids import MessageId
@@ -49,14 +49,16 @@ class MessageFuture(Future[MessageId]):
     _done_callbacks = _ListWhenAsked()
     is_watched = False
 
-    def __init__(self, shared: threading.Condition) -> None:
+    _condition: Monitor  # type: ignore[assignment]
+
+    def __init__(self, shared: Monitor) -> None:
         self._condition = shared
         self._state = RUNNING  # nobody can call back what is sent
         self._result = None
         self._exception = None
 
     @property
-    def shared(self) -> threading.Condition:
+    def shared(self) -> Monitor:
         """The lock."""
         return self._condition
 
@@ -113,7 +115,7 @@ class Gathered:
     size_bytes: int = 0
     messages: list[Message] = field(default_factory=list)
     futures: list[MessageFuture] = field(default_factory=list)
-    shared: threading.Condition = field(default_factory=threading.Condition)
+    shared: Monitor = field(default_factory=Monitor)
 
     def takes(self, txn: Transaction | None, key: str | bytes | None) -> bool:
         """Whether such a message may go with the others."""

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from eos._waiting import Monitor
+
 _IDLE_S: Final = 5.0
 """A thread with nothing to do ends; so a client that nobody closes leaves none behind."""
 
@@ -17,7 +19,7 @@ class LingerClock:
     """Calls back when a time has come. The thread is started when it is first needed."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
@@ -34,7 +36,7 @@ class LingerClock:
                     )
                     self._thread.start()
                 elif self._due[0][2] is call:
-                    self._changed.notify()
+                    self._changed.notify_all()
                 return
         call()
 
@@ -43,7 +45,7 @@ class LingerClock:
         with self._changed:
             self._stopped = True
             waiting, self._due = self._due, []
-            self._changed.notify()
+            self._changed.notify_all()
         for _, _, call in waiting:
             call()
 

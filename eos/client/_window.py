@@ -13,11 +13,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from eos._waiting import Future, Monitor
 from eos.errors import EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 
@@ -35,7 +35,7 @@ class Budget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.lock = threading.Condition()
+        self.lock = Monitor()
         self._max_bytes = max_bytes
         self._used_bytes = 0
         self._entries: dict[PendingEntry, None] = {}

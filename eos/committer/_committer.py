@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from eos import failpoints
+from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._calls import Calls
 from eos.committer._claim import Claim
@@ -162,7 +163,7 @@ class Committer:
             EosError: as ``await_noted``.
         """
         self.await_noted()
-        self._beside.submit(lambda: None).result()  # an append that nobody waited for any more
+        submit(self._beside, lambda: None).result()  # an append that nobody waited for any more
         self._log.settle()
 
     def await_noted(self) -> None:
@@ -219,7 +220,7 @@ class Committer:
         watch.passed(Step.END)
         outcome = settled.outcome
         if notes_later and outcome is not None and outcome.state is State.COMMITTED:
-            self._noting = self._beside.submit(self._note_beside, opened, settled, watch)
+            self._noting = submit(self._beside, lambda: self._note_beside(opened, settled, watch))
             return result_of("written", opened.record, watch)
         last = opened.note(settled)
         watch.passed(Step.FINISH)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from eos import failpoints
+from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._claim import Claim
 from eos.committer._ending import Settled
@@ -86,7 +87,7 @@ class OpenEpoch:
             opened_at=datetime.now(UTC),
             participants=parts,
         )
-        opening = beside.submit(log.append, record)
+        opening = submit(beside, lambda: log.append(record))
         done = meanwhile(parts)
         opened = cls(log, claim, opening.result(), watch)
         watch.passed(Step.OPEN)

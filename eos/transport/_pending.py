@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import threading
-from concurrent.futures import Future
 from typing import Final
 
+from eos._waiting import Future
 from eos.errors import EosError
 from eos.wire import commands
 from eos.wire.messages import WireMessage

@@ -1,0 +1,90 @@
+"""Waiting for other threads, where Ctrl-C may come at any moment.
+
+``threading.Condition`` and what is built of it may be left with its lock held for ever, which stops
+the thread that would have brought the answer, or without it, which ends ``with`` in a RuntimeError
+in place of the interrupt (seen; both ways are in CPython's ``Lib/threading.py``: ``__enter__`` and
+``wait`` are Python code, which signals interrupt between any two calls).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from _thread import RLock
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Monitor(RLock):  # type: ignore[misc]  # final in its stub only
+    """A ``threading.Condition`` that one interrupt, wherever it comes, leaves as it should be.
+
+    Its ``with`` is the lock's own, in C: no signal is looked at between the lock and the block.
+    Wait only where the lock is held once.
+    """
+
+    def __init__(self) -> None:
+        self._waiters: list[threading.Lock] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Release the lock, wait to be notified, take the lock again; False: the time is over."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        try:
+            try:
+                self.release()
+                notified = waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            finally:
+                self._take_again()
+        finally:  # the interrupt may have come in the first one
+            self._take_again()
+        if not notified and waiter in self._waiters:
+            self._waiters.remove(waiter)
+        return notified
+
+    def _take_again(self) -> None:
+        if not self._is_owned():  # type: ignore[attr-defined]  # as threading.Condition does
+            self.acquire()
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until ``predicate()`` holds; False: the time is over, and it does not."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (holds := predicate()):
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                break
+            self.wait(left_s)
+        return holds
+
+    def notify_all(self) -> None:
+        """Wake all that wait, once the lock is free."""
+        while self._waiters:
+            self._waiters.pop().release()
+
+
+class Future(concurrent.futures.Future[T]):
+    """A ``concurrent.futures.Future`` whose waits Ctrl-C may interrupt anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition: Monitor = Monitor()  # type: ignore[assignment]
+
+
+def submit(pool: Executor, call: Callable[[], T]) -> Future[T]:
+    """``pool.submit``, for who waits in a thread that may be interrupted."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    pool.submit(run)
+    return future

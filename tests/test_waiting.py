@@ -1,0 +1,125 @@
+"""An interrupt anywhere in a wait: the interrupt comes out, and the lock is free behind it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eos import _waiting
+from eos._waiting import Future, Monitor, submit
+
+WAIT_S = 0.001
+
+
+class Tracing:
+    """Counts the steps of ``eos._waiting`` in this thread, and interrupts it at one of them."""
+
+    def __init__(self, interrupt_at: int) -> None:
+        self.steps = 0
+        self._interrupt_at = interrupt_at
+
+    def __call__(self, frame, event, _argument):
+        if frame.f_code.co_filename != _waiting.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.steps += 1
+            if self.steps == self._interrupt_at:
+                raise KeyboardInterrupt
+        return self
+
+    def __enter__(self):
+        sys.settrace(self)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+
+def is_free(condition: Monitor) -> bool:
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(condition.acquire, blocking=False).result()
+
+
+def wait_under_the_lock(condition: Monitor) -> None:
+    with condition:
+        condition.wait(WAIT_S)
+
+
+def wait_for_under_the_lock(condition: Monitor) -> None:
+    with condition:
+        condition.wait_for(lambda: False, WAIT_S)
+
+
+@pytest.mark.parametrize("wait", [wait_under_the_lock, wait_for_under_the_lock])
+def test_an_interrupt_at_any_step_of_a_wait_comes_out_and_leaves_the_lock_free(wait):
+    condition = Monitor()
+    with Tracing(interrupt_at=0) as whole:
+        wait(condition)
+    assert whole.steps > 50
+    for step in range(1, whole.steps + 1):
+        condition = Monitor()
+        with pytest.raises(KeyboardInterrupt), Tracing(step):
+            wait(condition)
+        assert is_free(condition), step
+
+
+def test_taking_the_lock_is_one_step_that_no_signal_divides():
+    condition = Monitor()
+    with Tracing(interrupt_at=0) as seen, condition:
+        pass
+    assert seen.steps == 0
+
+
+def test_all_that_wait_are_woken():
+    condition, woken = Monitor(), []
+
+    def wait() -> None:
+        with condition:
+            woken.append(condition.wait(30))
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(condition._waiters) < len(threads):
+        time.sleep(0.001)
+    with condition:
+        condition.notify_all()
+    for thread in threads:
+        thread.join(30)
+    assert woken == [True, True, True]
+
+
+def test_a_wait_that_was_in_vain_leaves_nothing_behind():
+    condition = Monitor()
+    with condition:
+        assert not condition.wait(0)
+        assert not condition.wait_for(lambda: False, WAIT_S)
+    assert condition._waiters == []
+
+
+def test_what_is_so_already_is_not_waited_for():
+    with (condition := Monitor()):
+        assert condition.wait_for(lambda: True, 0)
+
+
+def test_a_future_waits_as_any_other():
+    future: Future[int] = Future()
+    threading.Timer(0.01, future.set_result, [7]).start()
+    assert future.result(30) == 7
+    with pytest.raises(TimeoutError):
+        Future().result(0)
+
+
+def test_a_call_in_a_pool_ends_its_future_by_what_it_gives_or_raises():
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with ThreadPoolExecutor(1) as pool:
+        assert submit(pool, lambda: 7).result(30) == 7
+        with pytest.raises(ZeroDivisionError):
+            submit(pool, fail).result(30)
