@@ -15,7 +15,10 @@ from sinks import PulsarSink
 
 
 class EosSink:
-    """The sink of eos, kept for a whole measurement as a query would keep it."""
+    """The sink of eos, kept for a whole measurement as a query would keep it.
+
+    It compresses no more than its peers: the values are so alike that LZ4 would hide all else.
+    """
 
     def __init__(self, setting: Setting, topic: str | None, **options: Any) -> None:
         if topic is not None:
@@ -24,7 +27,7 @@ class EosSink:
             service_url=setting.broker.service_url,
             topic=topic,
             commit_log=setting.commit_log(),
-            **options,
+            **{"compression": "none", **options},
         )
         self._epochs = 0
 

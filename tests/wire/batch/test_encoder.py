@@ -432,3 +432,9 @@ def test_auto_looks_at_the_beginning_only_and_keeps_what_does_not_shrink() -> No
     (batch,) = encode_batches(Rows(pa.array([text[:5000], noise])), compression=AUTO)
     assert batch.compression is Compression.LZ4
     assert len(batch.payload) < batch.uncompressed_bytes
+
+
+@pytest.mark.parametrize("value", [b"", b"ab"], ids=repr)
+def test_auto_leaves_tiny_entries_as_they_are(value: bytes) -> None:
+    (batch,) = encode_batches(Rows(pa.array([value])), compression=AUTO)
+    assert batch.compression is Compression.NONE
