@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import growth, hot_path, latency, page_cache, throughput
+from bench import growth, hot_path, latency, page_cache, pulsar_spark, throughput
 from bench.plots import draw
 from bench.results import base_rates, machine, markdown, put_between, split_at, summary, targets
 from bench.rows import RowShape
@@ -43,7 +43,7 @@ def run(
 
     logging.getLogger("eos").setLevel(logging.ERROR)
     tell("a full page cache, a broker, Spark")
-    with setting() as stage:
+    with setting(pulsar_spark.built_jars(tell)) as stage:
         found = _measure(stage, tell, quick=quick)
     found["took_s"] = round(time.monotonic() - began)
     results = {**summary(found), "base": base_rates(found["throughput"]), **found}

@@ -44,6 +44,7 @@ _NAMES = {
     "eos_from_arrow": "eos, rows ready in Arrow",
     "raw_sockets": "ready-made frames, raw sockets",
     "java_transaction": "Java client, one transaction",
+    "pulsar_spark": "pulsar-spark",
     "pulsar_client": "pulsar-client, at-least-once",
     "no_transaction": "eos without transactions",
     "delta": "Delta append",

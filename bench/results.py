@@ -21,6 +21,7 @@ _BASE: Final = {"value_bytes": 100, "columns": "value", "partitions": 1}
 TARGETS: Final = {
     "ratio_to_pulsar_client": (15.0, "at least"),
     "ratio_to_java_transaction": (5.0, "at least"),
+    "ratio_to_pulsar_spark": (1.5, "at least"),
     "ratio_to_ceiling": (0.7, "at least"),
     "cost_of_keys": (1.5, "at most"),
     "cost_of_keys_16_partitions": (1.5, "at most"),
@@ -57,12 +58,18 @@ def summary(found: Results) -> Results:
         "rows_per_s": rates,
         "ratio_to_pulsar_client": round(rates["eos"] / rates["pulsar_client"], 2),
         "ratio_to_java_transaction": round(rates["eos"] / rates["java_transaction"], 2),
+        "ratio_to_pulsar_spark": _ratio(rates, "eos", "pulsar_spark"),
         "ratio_to_ceiling": round(rates["eos_from_arrow"] / rates["raw_sockets"], 3),
         "cost_of_keys": _cost_of_keys(found["throughput"], 1),
         "cost_of_keys_16_partitions": _cost_of_keys(found["throughput"], 16),
         "epoch_overhead_ms": small.get("overhead_ms"),
         "epoch_overhead_ratio": small.get("overhead_ratio"),
     }
+
+
+def _ratio(rates: dict[str, float], ours: str, theirs: str) -> float | None:
+    """None when one was left out."""
+    return round(rates[ours] / rates[theirs], 2) if {ours, theirs} <= set(rates) else None
 
 
 def _cost_of_keys(throughput: Iterable[Results], partitions: int) -> float | None:
@@ -117,8 +124,8 @@ def _throughput(results: Results) -> list[str]:
     lines += [
         "",
         "| rows, columns, partitions (rounds) "
-        "| eos | `pulsar-client` | ratio | Java, one txn | ratio |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| eos | `pulsar-client` | ratio | Java, one txn | ratio | pulsar-spark | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     by_shape: dict[tuple[Any, ...], Results] = {}
     for entry in results["throughput"]:
@@ -128,7 +135,7 @@ def _throughput(results: Results) -> list[str]:
         rates = {path: spread["median"] for path, spread in spreads.items()}
         peers = (
             f"{_short(rates[peer])} | {rates['eos'] / rates[peer]:.1f}" if peer in rates else "|"
-            for peer in ("pulsar_client", "java_transaction")
+            for peer in ("pulsar_client", "java_transaction", "pulsar_spark")
         )
         lines.append(
             f"| {size} B, {_COLUMNS[columns]}, {partitions} ({spreads['eos']['count']}) "
@@ -195,6 +202,7 @@ _PATHS: Final = {
     "eos_from_arrow": "eos, rows ready in Arrow, two processes",
     "raw_sockets": "ready-made frames through two raw sockets",
     "java_transaction": "the Java client, one transaction",
+    "pulsar_spark": "pulsar-spark, at-least-once, in the JVM",
     "pulsar_client": "`foreachPartition` with `pulsar-client`, at-least-once",
 }
 _STREAMS: Final = {

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +57,16 @@ BROKER_CONFIG: Final = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What a measurement works with; ``folder`` is temporary."""
+    """What a measurement works with; ``folder`` is temporary.
+
+    Attributes:
+        has_pulsar_spark: Spark has that connector as well.
+    """
 
     broker: PulsarStandalone
     spark: SparkSession
     folder: Path
+    has_pulsar_spark: bool
 
     def commit_log(self) -> str:
         """The root for all sinks' logs."""
@@ -118,8 +123,11 @@ def _path(topic: str) -> str:
 
 
 @contextmanager
-def setting() -> Iterator[Setting]:
+def setting(pulsar_spark: Sequence[Path] = ()) -> Iterator[Setting]:
     """Broker and Spark, both on this machine; gone at the end, whatever happens.
+
+    Args:
+        pulsar_spark: that connector's jars.
 
     Raises:
         RuntimeError: there is too little memory for them and their peers.
@@ -136,9 +144,9 @@ def setting() -> Iterator[Setting]:
             page_cache.full(folder),
             PulsarStandalone(config=BROKER_CONFIG, jvm_options=BROKER_JVM) as broker,
         ):
-            spark = _session(folder)
+            spark = _session(folder, pulsar_spark)
             try:
-                yield Setting(broker, spark, folder)
+                yield Setting(broker, spark, folder, bool(pulsar_spark))
             except Exception:
                 _LOG.parent.mkdir(parents=True, exist_ok=True)
                 _LOG.write_text(broker.log())  # it goes with the broker, and may say why
@@ -149,7 +157,7 @@ def setting() -> Iterator[Setting]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _session(folder: Path) -> SparkSession:
+def _session(folder: Path, more_jars: Sequence[Path]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     root = str(Path(__file__).parents[1])
@@ -166,7 +174,7 @@ def _session(folder: Path) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "spark"))
         # The peer of the epoch's latency: a Delta table as the sink.
-        .config("spark.jars", ",".join(map(str, maven.delta_jars())))
+        .config("spark.jars", ",".join(map(str, [*maven.delta_jars(), *more_jars])))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config(
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"

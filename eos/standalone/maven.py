@@ -107,10 +107,20 @@ def delta_jars() -> list[Path]:
     jars = resolve(
         [f"io.delta:delta-spark_{spark_line}_2.13:{delta}"], f"delta-{delta}-spark-{spark_line}"
     )
+    return without_sparks(jars)
+
+
+def spark_jars() -> list[Path]:
+    """The jars that the installed ``pyspark`` brings."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
-    provided = {_artifact(jar) for jar in (Path(spec.origin).parent / "jars").glob("*.jar")}
+    return sorted((Path(spec.origin).parent / "jars").glob("*.jar"))
+
+
+def without_sparks(jars: Sequence[Path]) -> list[Path]:
+    """Those of ``jars`` that Spark has in no version."""
+    provided = {_artifact(jar) for jar in spark_jars()}
     return [jar for jar in jars if _artifact(jar) not in provided]
 
 
