@@ -8,10 +8,11 @@ from eos.client._subscriptions import check_moved
 from eos.errors import EosError
 from eos.wire.commands import AckResponse
 
-# Word for word from 5.0.0-M1.
+# The exception that 5.0.0-M1 answers with, worded as in its ManagedCursorImpl.
 WAS_THERE = (
     "org.apache.bookkeeper.mledger.ManagedLedgerException$MarkDeletingMarkedPosition: "
-    "Mark deleting an already mark-deleted position. Current mark-delete: 5:3 -- attempted: 5:3"
+    "Mark deleting an already mark-deleted position. Current mark-delete: 5:3 "
+    "-- attempted mark delete: 5:3"
 )
 
 
