@@ -56,9 +56,9 @@ def summary(found: Results) -> Results:
     small = found["latency"].get("10", {})
     return {
         "rows_per_s": rates,
-        "ratio_to_pulsar_client": round(rates["eos"] / rates["pulsar_client"], 2),
-        "ratio_to_java_transaction": round(rates["eos"] / rates["java_transaction"], 2),
-        "ratio_to_pulsar_spark": _ratio(rates, "eos", "pulsar_spark"),
+        "ratio_to_pulsar_client": _ratio_to(rates, "pulsar_client"),
+        "ratio_to_java_transaction": _ratio_to(rates, "java_transaction"),
+        "ratio_to_pulsar_spark": _ratio_to(rates, "pulsar_spark"),
         "ratio_to_ceiling": round(rates["eos_from_arrow"] / rates["raw_sockets"], 3),
         "cost_of_keys": _cost_of_keys(found["throughput"], 1),
         "cost_of_keys_16_partitions": _cost_of_keys(found["throughput"], 16),
@@ -67,9 +67,9 @@ def summary(found: Results) -> Results:
     }
 
 
-def _ratio(rates: dict[str, float], ours: str, theirs: str) -> float | None:
-    """None when one was left out."""
-    return round(rates[ours] / rates[theirs], 2) if {ours, theirs} <= set(rates) else None
+def _ratio_to(rates: dict[str, float], peer: str) -> float | None:
+    """None when it was left out."""
+    return round(rates["eos"] / rates[peer], 2) if peer in rates else None
 
 
 def _cost_of_keys(throughput: Iterable[Results], partitions: int) -> float | None:
