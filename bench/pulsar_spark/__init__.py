@@ -1,7 +1,7 @@
 """StreamNative's connector for Spark, pulsar-spark, as a peer: at-least-once, in the JVM.
 
-No release of it runs on Spark 4.2. It is built once, into the user's cache, from its sources and a
-patch (``spark-4.2.patch``) that follows what Spark has renamed and leaves its own work as it is.
+Its sources do not compile against Spark 4.2. It is built once, into the user's cache, from them and
+a patch (``spark-4.2.patch``) that follows what Spark has renamed and leaves its own work as it is.
 """
 
 from __future__ import annotations
