@@ -100,6 +100,8 @@ class PulsarOutput(Output):
             client=options.client,
             txn=part.txn,
             call=part.call,
+            parks=self.participant.is_streaming,
+            after=self.participant.last_committed,
             topics=topics,
             creation=options.creation,
             spread=bool({"key", "partition", "topic"}.intersection(columns)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from eos.at_once import at_once
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema
-from eos.ids import TopicName
+from eos.ids import TopicName, TxnId
 from eos.schemas import Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
 
@@ -71,8 +71,11 @@ class TaskSchemas:
         encode = self._writers[_base(topic)].encode
         return pa.RecordBatch.from_pydict(self._schema.encode_columns(columns, encode))
 
-    def producers(self, topics: Iterable[str], txn: Transaction) -> dict[str, EntryProducer]:
-        """A producer on each of ``topics``, registered in ``txn``.
+    def producers(
+        self, topics: Iterable[str], txn: Transaction, after: TxnId | None
+    ) -> dict[str, EntryProducer]:
+        """A producer on each of ``topics``, registered in ``txn``: one that was parked ``after``
+        that transaction, where there is one.
 
         Raises:
             IncompatibleSchema: shows what the topic has, and what the rows need.
@@ -80,16 +83,24 @@ class TaskSchemas:
         opened: dict[str, EntryProducer] = {}
         by_schema: dict[SchemaInfo | None, list[str]] = {}
         for name in topics:
-            info = None if self._schema is None else self._writers[_base(name)].info
+            info = self._info(name)
             by_schema.setdefault(info, []).append(name)
         for info, names in by_schema.items():
             try:
-                producers = self._client.entry_producers(names, txn=txn, schema=info)
+                producers = self._client.entry_producers(names, txn=txn, schema=info, after=after)
             except IncompatibleSchema as error:
                 error.hint = self._remedy(names[0], info, str(error))
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened
+
+    def park(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
+        """Keep ``producers``, which were used in ``txn``, for the next epoch."""
+        for producer in producers:
+            self._client.park([producer], txn, self._info(producer.topic))
+
+    def _info(self, topic: str) -> SchemaInfo | None:
+        return None if self._schema is None else self._writers[_base(topic)].info
 
     def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
         if info is None:

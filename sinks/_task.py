@@ -58,14 +58,18 @@ class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
-    when the rows name their topics, which ``creation`` may have to make first. ``spread`` says
-    whether rows of one task go to several partitions. ``value_type`` is that of the values before
-    Spark made JSON of them; None without a schema.
+    when the rows name their topics, which ``creation`` may have to make first. ``parks`` says
+    whether producers wait for the next epoch; ``after``, in which transaction those were used that
+    may be used again: the last one, which is committed. ``spread`` says whether rows of one task
+    go to several partitions. ``value_type`` is that of the values before Spark made JSON of them;
+    None without a schema.
     """
 
     client: ClientOptions
     txn: TxnId
     call: RollCall
+    parks: bool
+    after: TxnId | None
     topics: tuple[str, ...]
     creation: TopicCreation | None
     spread: bool
@@ -156,13 +160,14 @@ class _Run:
                 self._send(batches, schemas, txn, topics, writers)
                 # Closed before the summary goes out: nothing of this task is under way then (I3).
                 ordered = [writers[name] for name in sorted(writers)]
-                figures = tuple(at_once(lambda writer: writer.close(), ordered))
+                figures = tuple(at_once(lambda writer: writer.close(parks=task.parks), ordered))
             except BaseException:
                 # The abort that follows must not overtake what is under way: it could pin readers.
                 txn.settle()
                 raise
             failpoints.reached(TaskStep.SETTLE)
             txn.check()
+            schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
             return figures, txn.registered, topics.counts
 
     def _send(
@@ -185,7 +190,7 @@ class _Run:
             # Two texts of a column may name one topic.
             wanted = (names[one.partition] for names, _, slices in parts for one in slices)
             new = dict.fromkeys(name for name in wanted if name not in writers)
-            producers = schemas.producers(new, txn)
+            producers = schemas.producers(new, txn, after=self.task.after)
             failpoints.reached(TaskStep.REGISTER)
             for name, producer in producers.items():
                 writers[name] = _PartitionWriter(producer, txn)
@@ -290,6 +295,7 @@ class _PartitionWriter:
     bytes: int = 0
     checksum: int = 0
     acknowledgements: list[Future[MessageId]] = field(default_factory=list)
+    heir: EntryProducer | None = None
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:
@@ -301,9 +307,15 @@ class _PartitionWriter:
         self.bytes += batch.value_and_key_bytes
         self.checksum = (self.checksum + batch.checksum) % 2**64
 
-    def close(self) -> PartitionFigures:
-        """Wait for every acknowledgement, close the producer, and say what was sent."""
-        self.producer.close()
+    def close(self, *, parks: bool) -> PartitionFigures:
+        """Wait for every acknowledgement, close the producer, and say what was sent.
+
+        ``parks``: it has an heir then, which nothing was sent with.
+        """
+        if parks:
+            self.heir = self.producer.hand_on()
+        else:
+            self.producer.close()
         ids = [one.result(timeout=0) for one in self.acknowledgements]
         return PartitionFigures(
             topic=self.producer.topic,

@@ -19,6 +19,7 @@ from eos.client._entry_reader import EntryReader
 from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
 from eos.client._opening import Opening
+from eos.client._parked import Parked
 from eos.client._producer import BatchLimits, Producer
 from eos.client._reader import Reader
 from eos.client._subscriptions import DurableConsumer
@@ -77,6 +78,7 @@ class PulsarClient:
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
         self._opening = Opening(self.lookup, Budget(max_pending_bytes))
         self._clock = LingerClock()
+        self._parked = Parked(self._clock)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
@@ -162,12 +164,14 @@ class PulsarClient:
         *,
         txn: Transaction | None = None,
         schema: SchemaInfo | None = None,
+        after: TxnId | None = None,
     ) -> list[EntryProducer]:
         """A producer on each of ``topics``, opened side by side: many take little longer than one.
 
         Args:
             txn: registers ``topics`` in it meanwhile; neither waits for the other.
             schema: of what will be sent; registered with the topics unless it is there.
+            after: take those that were parked after this transaction, which is committed.
 
         Raises:
             IncompatibleSchema: a topic's schemas do not admit ``schema``; then none is left open.
@@ -176,15 +180,27 @@ class PulsarClient:
         """
         if txn is None or not topics:
             return self._opening.open_all(topics, schema, self._timeout_s)
-        with ThreadPoolExecutor(1) as pool:
-            registering = pool.submit(txn.register, topics)
-            opened = self._opening.open_all(topics, schema, self._timeout_s)
-        failure = registering.exception()
-        if failure is not None:
-            for producer in opened:
+        parked = {} if after is None else self._parked.take(topics, schema, after)
+        missing = [topic for topic in topics if topic not in parked]
+        opened: list[EntryProducer] = []
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                registering = pool.submit(txn.register, topics)
+                opened = self._opening.open_all(missing, schema, self._timeout_s)
+            registering.result()
+        except BaseException:
+            for producer in (*opened, *parked.values()):
                 producer.abandon()
-            raise failure
-        return opened
+            raise
+        new = iter(opened)
+        return [parked[topic] if topic in parked else next(new) for topic in topics]
+
+    def park(
+        self, producers: Sequence[EntryProducer], txn: Transaction, schema: SchemaInfo | None
+    ) -> None:
+        """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
+        was used in ``txn``, and has sent nothing."""
+        self._parked.park(producers, schema, txn.id)
 
     def reader(
         self,
@@ -353,6 +369,7 @@ class PulsarClient:
 
         It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
         """
+        self._parked.clear()
         self.lookup.close()
         self._clock.stop()
 

@@ -59,6 +59,7 @@ class EntryProducer:
         self._connection = connection
         self._id = producer_id
         self._timeout_s = timeout_s
+        self._budget = budget
         # Reentrant: a send that fails runs users' callbacks, and these may send.
         self._send_lock = threading.RLock()
         self._transactions: set[Transaction] = set()  # under the window's lock
@@ -288,6 +289,34 @@ class EntryProducer:
         self._connection.forget(self._id)
         with self._window.lock:
             self._transactions.clear()
+
+    def hand_on(self) -> EntryProducer:
+        """``close``, but the broker's end stays open: the producer that is returned has it.
+
+        That one has sent nothing, and its numbers go on where these have ended: with deduplication
+        a broker drops what comes with an earlier one. This one sends nothing any more.
+
+        Raises:
+            EosError: an acknowledgement is missing, or the connection is gone.
+        """
+        self._window.close()
+        try:
+            self.flush()
+            heir = EntryProducer(
+                self._connection, self.topic, self._id, self._timeout_s, self._budget
+            )
+            heir.name, heir._schema_version = self.name, self._schema_version
+            heir._window = self._window.successor(heir._poison_all)
+            self._connection.listen(self._id, heir)
+        except EosError:
+            self._take_back()
+            raise
+        with self._window.lock:
+            self._transactions.clear()
+            lost = self._window.failure
+        if lost is not None:  # between the last acknowledgement and now
+            heir.on_closed(lost)
+        return heir
 
     def _take_back(self) -> None:
         self._connection.forget(self._id)

@@ -97,6 +97,7 @@ class Window:
         budget: what the entries of all producers of a client take together.
         timeout_s: how long the oldest entry may wait for its acknowledgement while somebody waits.
         on_failure: called once, under the lock, before anybody else learns of the failure.
+        first_sequence_id: where the numbers begin.
     """
 
     def __init__(
@@ -106,16 +107,22 @@ class Window:
         *,
         timeout_s: float,
         on_failure: Callable[[EosError], None],
+        first_sequence_id: int = 0,
     ) -> None:
         self.lock = budget.lock
-        self._topic = topic
         self._budget = budget
+        self._topic = topic
         self._timeout_s = timeout_s
         self._on_failure = on_failure
         self._entries: OrderedDict[int, PendingEntry] = OrderedDict()
-        self._next_sequence_id = 0
+        self._next_sequence_id = first_sequence_id
         self._failure: EosError | None = None
         self._closed = False
+
+    @property
+    def failure(self) -> EosError | None:
+        """What made it fail, if it has failed."""
+        return self._failure
 
     @property
     def is_open(self) -> bool:
@@ -200,6 +207,16 @@ class Window:
         """``fail``: the broker has not acknowledged the oldest entry for a whole time-out."""
         self.fail(
             RequestTimeout(f"No acknowledgement from {self._topic} in {self._timeout_s:g} s.")
+        )
+
+    def successor(self, on_failure: Callable[[EosError], None]) -> Window:
+        """Another one whose numbers go on where this one's, which is closed, have ended."""
+        return Window(
+            self._topic,
+            self._budget,
+            timeout_s=self._timeout_s,
+            on_failure=on_failure,
+            first_sequence_id=self._next_sequence_id,
         )
 
     def close(self) -> bool:

@@ -21,9 +21,9 @@ from eos.errors import (
     TransactionPoisoned,
     Unauthorized,
 )
-from eos.ids import TopicName
+from eos.ids import TopicName, TxnId
 from eos.participant import Attempt, Participant
-from eos.protocol import ABORTED, COMMITTED, Fate, History, LogRecord, Part, State, unknown
+from eos.protocol import ABORTED, BATCH, COMMITTED, Fate, History, LogRecord, Part, State, unknown
 from eos.pulsar._acknowledging import Acknowledging
 from eos.pulsar._poison import find_poison
 from eos.pulsar._settling import settle
@@ -88,6 +88,8 @@ class PulsarParticipant(Participant):
         self._receipts: ReceiptTopic | None = None
         self._acknowledging: Acknowledging | None = None
         self._touched: tuple[str, ...] = ()
+        self.is_streaming = False
+        self.last_committed: TxnId | None = None
 
     def touches(self, topics: Iterable[str]) -> None:
         """The exact partitions that epochs may write to: suspects after an abort."""
@@ -190,6 +192,7 @@ class PulsarParticipant(Participant):
 
     def begin(self, attempt: Attempt) -> PulsarPart:
         """Send a mark, then open a transaction."""
+        self.is_streaming = attempt.query_id != BATCH
         call = self._receipt_topic.send_mark()
         ttl_ms = time_to_live_ms(self._ttl_ms, attempt)
         return PulsarPart(
@@ -241,6 +244,7 @@ class PulsarParticipant(Participant):
         """END_TXN(commit), and what tells how it ended; see ``ending``."""
         mine = _mine(part)
         fate = self._end(mine, commit=True, deadline_s=deadline_s, is_own=is_own)
+        self.last_committed = mine.txn if fate == COMMITTED else None
         if fate == ABORTED:
             expired = f"prepared, but not committed within its time to live of {mine.ttl_ms} ms"
             return replace(fate, why=expired)

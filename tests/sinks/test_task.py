@@ -39,6 +39,8 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
         client=options(),
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
+        parks=False,
+        after=None,
         topics=("t",) * partitions,
         creation=None,
         spread=spread,
@@ -64,8 +66,9 @@ class Closing:
 
     def __init__(self, seen: list[str], failure: Exception | None) -> None:
         self.seen, self.failure = seen, failure
+        self.heir = None
 
-    def close(self) -> str:
+    def close(self, *, parks: bool) -> str:
         if self.failure:
             raise self.failure
         time.sleep(0.05)

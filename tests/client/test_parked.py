@@ -1,0 +1,180 @@
+"""Producers that wait for the next transaction of their process, open at the broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.cluster.proxy import FrameAction
+from eos.client import EntryProducer, PulsarClient, Transaction, _parked
+from eos.errors import EosError, Fatal
+from eos.wire import commands
+from eos.wire.commands import SchemaInfo, SchemaType
+from tests.support import admin
+from tests.transport.scripted import wait_until
+
+SCHEMA = SchemaInfo(name="s", type=SchemaType.STRING)
+
+
+@pytest.fixture
+def topic(through, name) -> str:
+    """One that is there, by its full name."""
+    full = f"persistent://public/default/{name}"
+    through.entry_producer(full, create=True).close()
+    return full
+
+
+def write(
+    client: PulsarClient,
+    topic: str,
+    value: bytes,
+    *,
+    after: Transaction | None = None,
+    schema: SchemaInfo | None = None,
+) -> tuple[EntryProducer, Transaction]:
+    """One message in a transaction, committed; the producer is parked."""
+    with client.transaction(timeout_s=60) as txn:
+        (producer,) = client.entry_producers(
+            [topic], txn=txn, schema=schema, after=None if after is None else after.id
+        )
+        producer.send(value, txn=txn)
+        client.park([producer.hand_on()], txn, schema)
+    return producer, txn
+
+
+def publishers(broker, topic: str) -> int:
+    path = topic.replace("://", "/")
+    return len(admin.call(broker.admin_url, "GET", f"/v2/{path}/stats")["publishers"])
+
+
+def test_it_is_used_again_under_its_name_and_nothing_is_opened(through, proxy, topic, values):
+    first, txn = write(through, topic, b"1")
+    opened = proxy.seen[commands.Producer]
+    second, _ = write(through, topic, b"2", after=txn)
+    assert (second.name, proxy.seen[commands.Producer]) == (first.name, opened)
+    assert values() == [b"1", b"2"]
+
+
+def test_what_has_handed_it_on_sends_nothing_any_more(through, topic):
+    first, txn = write(through, topic, b"1")
+    late = through.transaction(timeout_s=60)
+    with pytest.raises(Fatal, match="is closed"):
+        first.send(b"late", txn=late)
+    late.abort()
+    second, _ = write(through, topic, b"2", after=txn)
+    assert second.name == first.name
+
+
+def test_it_is_handed_on_when_all_is_acknowledged(through, proxy, topic):
+    with through.transaction(timeout_s=60) as txn:
+        (producer,) = through.entry_producers([topic], txn=txn)
+        sent = [producer.send(b"x", txn=txn) for _ in range(50)]
+        producer.hand_on()
+        assert all(one.done() for one in sent)
+
+
+def test_one_that_has_no_acknowledgement_is_not_handed_on(through, proxy, topic):
+    txn = through.transaction(timeout_s=60)
+    (producer,) = through.entry_producers([topic], txn=txn)
+    closed = proxy.seen[commands.CloseProducer]
+    producer._window._timeout_s = 0.5
+    with proxy.fault(commands.SendReceipt, FrameAction.DROP):
+        producer.send(b"x", txn=txn)
+        with pytest.raises(EosError):
+            producer.hand_on()
+    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
+    with pytest.raises(EosError):
+        txn.commit()
+
+
+def test_after_another_transaction_it_is_closed_and_a_new_one_opened(
+    through, topic, pulsar_standalone
+):
+    first, _ = write(through, topic, b"1")
+    with through.transaction(timeout_s=60) as other:
+        pass
+    second, _ = write(through, topic, b"2", after=other)
+    assert second.name != first.name
+    wait_until(lambda: publishers(pulsar_standalone, topic) == 1)
+
+
+def test_without_a_word_of_the_last_transaction_none_is_used_again(through, topic):
+    first, _ = write(through, topic, b"1")
+    second, _ = write(through, topic, b"2")
+    assert second.name != first.name
+
+
+def test_one_of_another_schema_is_not_used_again(through, topic):
+    first, txn = write(through, topic, b"1")
+    second, _ = write(through, topic, b"2", after=txn, schema=SCHEMA)
+    assert second.name != first.name
+
+
+def test_one_that_the_broker_has_closed_meanwhile_is_not_used_again(
+    through, topic, name, pulsar_standalone, values
+):
+    first, txn = write(through, topic, b"1")
+    admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
+    wait_until(lambda: not through._parked._places[topic].producer.is_usable)
+    second, _ = write(through, topic, b"2", after=txn)
+    assert second.name != first.name
+    assert values() == [b"1", b"2"]
+
+
+def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatch):
+    monkeypatch.setattr(_parked, "PARKED_FOR_S", 0.4)
+    write(through, topic, b"1")
+    assert publishers(pulsar_standalone, topic) == 1
+    wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
+    assert not through._parked._places
+
+
+def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
+    monkeypatch.setattr(_parked, "MAX_PARKED", 2)
+    topics = [f"persistent://public/default/{name}-{n}" for n in range(3)]
+    for one in topics:
+        through.entry_producer(one, create=True).close()
+    closed = proxy.seen[commands.CloseProducer]
+    for one in topics:
+        write(through, one, b"x")
+    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
+    assert list(through._parked._places) == topics[1:]
+
+
+def test_a_client_that_is_closed_keeps_none(pulsar_standalone, topic):
+    with PulsarClient(pulsar_standalone.service_url) as client:
+        write(client, topic, b"1")
+    wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
+
+
+def test_when_the_transaction_takes_no_topics_those_that_were_parked_are_closed(
+    through, proxy, topic
+):
+    _, txn = write(through, topic, b"1")
+    closed = proxy.seen[commands.CloseProducer]
+    ended = through.transaction(timeout_s=60)
+    ended.abort()
+    with pytest.raises(EosError):
+        through.entry_producers([topic], txn=ended, after=txn.id)
+    wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
+
+
+def test_a_broker_with_deduplication_takes_what_it_sends_in_the_next_transaction(
+    through, topic, name, pulsar_standalone, values
+):
+    admin.call(
+        pulsar_standalone.admin_url,
+        "POST",
+        f"/v2/persistent/public/default/{name}/deduplicationEnabled",
+        True,
+    )
+    wait_until(
+        lambda: admin.call(
+            pulsar_standalone.admin_url,
+            "GET",
+            f"/v2/persistent/public/default/{name}/deduplicationEnabled",
+        )
+    )
+    _, txn = write(through, topic, b"0")
+    for number in range(1, 4):
+        _, txn = write(through, topic, str(number).encode(), after=txn)
+    assert values() == [b"0", b"1", b"2", b"3"]

@@ -1,0 +1,75 @@
+"""Producers that a stream's tasks use again from epoch to epoch; a batch job leaves none open."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import TransactionPoisoned
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.participant import PulsarParticipant
+from tests.support import admin
+from tests.support.judge import drain
+
+
+def producers(log) -> list[set[str]]:
+    """Of each committed epoch, in order."""
+    return [
+        {name for part in pulsar_part(record).partitions for name in part.producers}
+        for record in log()
+        if record.state == "COMMITTED"
+    ]
+
+
+@pytest.fixture
+def values(pulsar_standalone, name):
+    url = pulsar_standalone.service_url
+    return lambda: sorted(
+        m.value.decode() for m in drain(url, f"persistent://public/default/{name}")
+    )
+
+
+def test_a_stream_uses_them_again_while_its_epochs_are_committed(
+    source, make_sink, log, values, tmp_path
+):
+    for number in range(6):
+        source.add(str(number))
+    sink = make_sink()
+    source.run(lambda df, epoch: sink(df.coalesce(1), epoch), tmp_path / "checkpoint")
+    used = producers(log)
+    assert len(used) == 6
+    assert len(set.union(*used)) < 6
+    assert values() == [str(number) for number in range(6)]
+
+
+def test_behind_an_attempt_that_was_aborted_none_of_its_producers_is_used(
+    source, make_sink, log, values, tmp_path, monkeypatch
+):
+    aborted: set[str] = set()
+    calls: list[object] = []
+    count = PulsarParticipant.count
+
+    def poisoned_once(self, part, written):
+        calls.append(part)
+        if len(calls) == 2:
+            for summary in written:
+                aborted.update(name for one in summary.partitions for name in one.producers)
+            raise TransactionPoisoned("made up")
+        return count(self, part, written)
+
+    monkeypatch.setattr(PulsarParticipant, "count", poisoned_once)
+    for number in range(4):
+        source.add(str(number))
+    sink = make_sink()
+    source.run(lambda df, epoch: sink(df.coalesce(1), epoch), tmp_path / "checkpoint")
+    assert aborted
+    assert len(calls) == 5
+    assert not aborted & set.union(*producers(log)[1:])
+    assert values() == [str(number) for number in range(4)]
+
+
+def test_a_topic_can_be_deleted_behind_a_batch_without_force(
+    spark, make_sink, name, pulsar_standalone
+):
+    sink = make_sink()
+    sink.write(spark.range(4).selectExpr("string(id) AS value"), epoch="1")
+    admin.call(pulsar_standalone.admin_url, "DELETE", f"/v2/persistent/public/default/{name}")
