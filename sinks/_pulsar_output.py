@@ -101,7 +101,7 @@ class PulsarOutput(Output):
             txn=part.txn,
             call=part.call,
             parks=self.participant.is_streaming,
-            after=self.participant.last_committed,
+            after=self.participant.committed if self.participant.is_streaming else (),
             topics=topics,
             creation=options.creation,
             spread=bool({"key", "partition", "topic"}.intersection(columns)),

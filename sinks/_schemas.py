@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -72,10 +72,10 @@ class TaskSchemas:
         return pa.RecordBatch.from_pydict(self._schema.encode_columns(columns, encode))
 
     def producers(
-        self, topics: Iterable[str], txn: Transaction, after: TxnId | None
+        self, topics: Iterable[str], txn: Transaction, after: Collection[TxnId]
     ) -> dict[str, EntryProducer]:
         """A producer on each of ``topics``, registered in ``txn``: one that was parked ``after``
-        that transaction, where there is one.
+        one of those transactions, where there is one.
 
         Raises:
             IncompatibleSchema: shows what the topic has, and what the rows need.

@@ -59,8 +59,8 @@ class WriteTask:
 
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
     when the rows name their topics, which ``creation`` may have to make first. ``parks`` says
-    whether producers wait for the next epoch; ``after``, in which transaction those were used that
-    may be used again: the last one, which is committed. ``spread`` says whether rows of one task
+    whether producers wait for later epochs; ``after``, in which transactions those were used that
+    may be used again: the last ones that are committed. ``spread`` says whether rows of one task
     go to several partitions. ``value_type`` is that of the values before Spark made JSON of them;
     None without a schema.
     """
@@ -69,7 +69,7 @@ class WriteTask:
     txn: TxnId
     call: RollCall
     parks: bool
-    after: TxnId | None
+    after: tuple[TxnId, ...]
     topics: tuple[str, ...]
     creation: TopicCreation | None
     spread: bool
@@ -149,7 +149,7 @@ class _Run:
         task = self.task
         with kept_client(task.client) as client:
             self.run_id = task.call.answer(
-                client, self.spark_partition, timeout_s=task.client.timeout_s
+                client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
             )
             failpoints.reached(TaskStep.ANSWER)
             txn = client.join(task.txn)

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Literal, Self
@@ -164,30 +164,34 @@ class PulsarClient:
         *,
         txn: Transaction | None = None,
         schema: SchemaInfo | None = None,
-        after: TxnId | None = None,
+        after: Collection[TxnId | None] = (),
     ) -> list[EntryProducer]:
         """A producer on each of ``topics``, opened side by side: many take little longer than one.
 
         Args:
             txn: registers ``topics`` in it meanwhile; neither waits for the other.
             schema: of what will be sent; registered with the topics unless it is there.
-            after: take those that were parked after this transaction, which is committed.
+            after: take those that were parked after one of these transactions, all committed, or
+                (None) outside of any.
 
         Raises:
             IncompatibleSchema: a topic's schemas do not admit ``schema``; then none is left open.
             TopicNotFound, ConfigurationError: as ``producer``; then none is left open.
             TransactionExpired: as ``Transaction.register``; then none is left open either.
         """
-        if txn is None or not topics:
-            return self._opening.open_all(topics, schema, self._timeout_s)
-        parked = {} if after is None else self._parked.take(topics, schema, after)
+        parked = self._parked.take(topics, schema, after) if after else {}
         missing = [topic for topic in topics if topic not in parked]
         opened: list[EntryProducer] = []
         try:
-            with ThreadPoolExecutor(1) as pool:
-                registering = pool.submit(txn.register, topics)
+            if txn is None or not missing:
+                if txn is not None:
+                    txn.register(topics)
                 opened = self._opening.open_all(missing, schema, self._timeout_s)
-            registering.result()
+            else:
+                with ThreadPoolExecutor(1) as pool:
+                    registering = pool.submit(txn.register, topics)
+                    opened = self._opening.open_all(missing, schema, self._timeout_s)
+                registering.result()
         except BaseException:
             for producer in (*opened, *parked.values()):
                 producer.abandon()
@@ -196,11 +200,14 @@ class PulsarClient:
         return [parked[topic] if topic in parked else next(new) for topic in topics]
 
     def park(
-        self, producers: Sequence[EntryProducer], txn: Transaction, schema: SchemaInfo | None
+        self,
+        producers: Sequence[EntryProducer],
+        txn: Transaction | None,
+        schema: SchemaInfo | None = None,
     ) -> None:
         """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
         was used in ``txn``, and has sent nothing."""
-        self._parked.park(producers, schema, txn.id)
+        self._parked.park(producers, schema, None if txn is None else txn.id)
 
     def reader(
         self,

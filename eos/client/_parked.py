@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,7 @@ class _Place:
 
     producer: EntryProducer
     schema: SchemaInfo | None
-    txn: TxnId
+    txn: TxnId | None
     since: float
 
 
@@ -44,13 +44,14 @@ class Parked:
         self._is_watched = False
 
     def take(
-        self, topics: Iterable[str], schema: SchemaInfo | None, after: TxnId
+        self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
     ) -> dict[str, EntryProducer]:
         """The producers on ``topics`` that wait and can still send; each is handed out once.
 
         Args:
-            after: the transaction that they were used in last. It is committed: what an aborted
-                one has left behind must not go by the name of a later writer. Others are closed.
+            after: the transactions in one of which they were used last; None: in no transaction.
+                All are committed: what an aborted one has left behind must not go by the name of a
+                later writer. Others are closed.
         """
         taken: dict[str, EntryProducer] = {}
         with self._lock:
@@ -58,14 +59,14 @@ class Parked:
         for name, place in found.items():
             if place is None:
                 continue
-            if place.txn == after and place.schema == schema and place.producer.is_usable:
+            if place.txn in after and place.schema == schema and place.producer.is_usable:
                 taken[name] = place.producer
             else:
                 place.producer.abandon()
         return taken
 
     def park(
-        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId
+        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
     ) -> None:
         """Keep ``producers``, none of which has anything under way, for a while."""
         now = time.monotonic()

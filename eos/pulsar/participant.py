@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -42,6 +43,8 @@ from eos.wire.commands import TxnAction
 logger = logging.getLogger(__name__)
 
 DEFAULT_TTL_MS: Final = 600_000
+_REMEMBERED: Final = 100
+"""Transactions. Without keys a task comes back to a partition after many epochs."""
 
 
 class PulsarParticipant(Participant):
@@ -89,11 +92,16 @@ class PulsarParticipant(Participant):
         self._acknowledging: Acknowledging | None = None
         self._touched: tuple[str, ...] = ()
         self.is_streaming = False
-        self.last_committed: TxnId | None = None
+        self._committed: deque[TxnId] = deque(maxlen=_REMEMBERED)
 
     def touches(self, topics: Iterable[str]) -> None:
         """The exact partitions that epochs may write to: suspects after an abort."""
         self._touched = tuple(topics)
+
+    @property
+    def committed(self) -> tuple[TxnId, ...]:
+        """The last transactions that this object has committed, the newest one last."""
+        return tuple(self._committed)
 
     def claimed(self, history: History, log_table_id: str) -> PulsarPart:
         """The receipt topic that the log has recorded; a new log's own, in our namespace."""
@@ -244,7 +252,8 @@ class PulsarParticipant(Participant):
         """END_TXN(commit), and what tells how it ended; see ``ending``."""
         mine = _mine(part)
         fate = self._end(mine, commit=True, deadline_s=deadline_s, is_own=is_own)
-        self.last_committed = mine.txn if fate == COMMITTED else None
+        if fate == COMMITTED and mine.txn is not None:
+            self._committed.append(mine.txn)
         if fate == ABORTED:
             expired = f"prepared, but not committed within its time to live of {mine.ttl_ms} ms"
             return replace(fate, why=expired)

@@ -55,8 +55,13 @@ class RollCall:
     mark_id: MessageId
     mark_uuid: str
 
-    def answer(self, client: PulsarClient, spark_partition: int, *, timeout_s: float) -> str:
+    def answer(
+        self, client: PulsarClient, spark_partition: int, *, timeout_s: float, parks: bool = False
+    ) -> str:
         """Answer for a run of the task of ``spark_partition``; the run's id.
+
+        Args:
+            parks: keep the producer for the next answer.
 
         Raises:
             AnsweredBefore: another run of this task has answered.
@@ -64,10 +69,13 @@ class RollCall:
             EosError: the answer could not be given: send nothing.
         """
         run_id = str(uuid.uuid4())
-        producer = client.entry_producer(self.topic)
+        (producer,) = client.entry_producers([self.topic], after=(None,))
         properties = {_RUN: run_id, _PARTITION: str(spark_partition)}
         sent = self._send(producer, _ANSWER, properties)
-        producer.abandon()
+        if parks:
+            client.park([producer.hand_on()], None)
+        else:
+            producer.abandon()
         progress = _progress_of(self)
         with progress.lock:
             if progress.place < sent.place:

@@ -34,7 +34,7 @@ def write(
     """One message in a transaction, committed; the producer is parked."""
     with client.transaction(timeout_s=60) as txn:
         (producer,) = client.entry_producers(
-            [topic], txn=txn, schema=schema, after=None if after is None else after.id
+            [topic], txn=txn, schema=schema, after=() if after is None else (after.id,)
         )
         producer.send(value, txn=txn)
         client.park([producer.hand_on()], txn, schema)
@@ -154,7 +154,7 @@ def test_when_the_transaction_takes_no_topics_those_that_were_parked_are_closed(
     ended = through.transaction(timeout_s=60)
     ended.abort()
     with pytest.raises(EosError):
-        through.entry_producers([topic], txn=ended, after=txn.id)
+        through.entry_producers([topic], txn=ended, after=(txn.id,))
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
 
 

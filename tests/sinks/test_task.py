@@ -40,7 +40,7 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
         parks=False,
-        after=None,
+        after=(),
         topics=("t",) * partitions,
         creation=None,
         spread=spread,
