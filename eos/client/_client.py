@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Literal, Self
 
@@ -76,9 +75,8 @@ class PulsarClient:
         self._transactions_lock = threading.Lock()
         self.lookup = Lookup(service_url, security or Security(), timeout_s=timeout_s)
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
-        self._opening = Opening(self.lookup, Budget(max_pending_bytes))
         self._clock = LingerClock()
-        self._parked = Parked(self._clock)
+        self._opening = Opening(self.lookup, Budget(max_pending_bytes), Parked(self._clock))
 
     def partition_count(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
@@ -179,25 +177,7 @@ class PulsarClient:
             TopicNotFound, ConfigurationError: as ``producer``; then none is left open.
             TransactionExpired: as ``Transaction.register``; then none is left open either.
         """
-        parked = self._parked.take(topics, schema, after) if after else {}
-        missing = [topic for topic in topics if topic not in parked]
-        opened: list[EntryProducer] = []
-        try:
-            if txn is None or not missing:
-                if txn is not None:
-                    txn.register(topics)
-                opened = self._opening.open_all(missing, schema, self._timeout_s)
-            else:
-                with ThreadPoolExecutor(1) as pool:
-                    registering = pool.submit(txn.register, topics)
-                    opened = self._opening.open_all(missing, schema, self._timeout_s)
-                registering.result()
-        except BaseException:
-            for producer in (*opened, *parked.values()):
-                producer.abandon()
-            raise
-        new = iter(opened)
-        return [parked[topic] if topic in parked else next(new) for topic in topics]
+        return self._opening.open_in(topics, txn, schema, after, self._timeout_s)
 
     def park(
         self,
@@ -207,7 +187,7 @@ class PulsarClient:
     ) -> None:
         """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
         was used in ``txn``, and has sent nothing."""
-        self._parked.park(producers, schema, None if txn is None else txn.id)
+        self._opening.parked.park(producers, schema, None if txn is None else txn.id)
 
     def reader(
         self,
@@ -376,7 +356,7 @@ class PulsarClient:
 
         It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
         """
-        self._parked.clear()
+        self._opening.parked.clear()
         self.lookup.close()
         self._clock.stop()
 

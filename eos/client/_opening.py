@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final
 
 from eos.client._entry_producer import EntryProducer
 from eos.client._lookup import Lookup
+from eos.client._parked import Parked
+from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
-from eos.ids import TopicName
+from eos.ids import TopicName, TxnId
 from eos.wire.commands import SchemaInfo
 
 _OPENED_AT_ONCE: Final = 32
@@ -22,9 +24,11 @@ class Opening:
 
     Args:
         budget: what all of them may have in flight together.
+        parked: those that wait to be used again.
     """
 
-    def __init__(self, lookup: Lookup, budget: Budget) -> None:
+    def __init__(self, lookup: Lookup, budget: Budget, parked: Parked) -> None:
+        self.parked = parked
         self._lookup = lookup
         self._budget = budget
         # Ids count in a connection; unique in the client, so that none is ever used again there.
@@ -83,6 +87,41 @@ class Opening:
                     one.result().abandon()
             raise failures[0]
         return [one.result() for one in opening]
+
+    def open_in(
+        self,
+        topics: Sequence[str],
+        txn: Transaction | None,
+        schema: SchemaInfo | None,
+        after: Collection[TxnId | None],
+        timeout_s: float,
+    ) -> list[EntryProducer]:
+        """``open_all`` in a transaction: those of ``Parked.take`` first, and ``topics`` are
+        registered meanwhile. None stays open when something fails.
+
+        Raises:
+            TransactionExpired: as ``Transaction.register``.
+            EosError: as ``open_all``.
+        """
+        parked = self.parked.take(topics, schema, after) if after else {}
+        missing = [topic for topic in topics if topic not in parked]
+        opened: list[EntryProducer] = []
+        try:
+            if txn is None or not missing:
+                if txn is not None:
+                    txn.register(topics)
+                opened = self.open_all(missing, schema, timeout_s)
+            else:
+                with ThreadPoolExecutor(1) as pool:
+                    registering = pool.submit(txn.register, topics)
+                    opened = self.open_all(missing, schema, timeout_s)
+                registering.result()
+        except BaseException:
+            for producer in (*opened, *parked.values()):
+                producer.abandon()
+            raise
+        new = iter(opened)
+        return [parked[topic] if topic in parked else next(new) for topic in topics]
 
     def open(self, topic: TopicName, schema: SchemaInfo | None, timeout_s: float) -> EntryProducer:
         """On exactly ``topic``; the broker creates what is missing, if it may.

@@ -114,7 +114,7 @@ def test_one_that_the_broker_has_closed_meanwhile_is_not_used_again(
 ):
     first, txn = write(through, topic, b"1")
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
-    wait_until(lambda: not through._parked._places[topic].producer.is_usable)
+    wait_until(lambda: not through._opening.parked._places[topic].producer.is_usable)
     second, _ = write(through, topic, b"2", after=txn)
     assert second.name != first.name
     assert values() == [b"1", b"2"]
@@ -125,7 +125,7 @@ def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatc
     write(through, topic, b"1")
     assert publishers(pulsar_standalone, topic) == 1
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
-    assert not through._parked._places
+    assert not through._opening.parked._places
 
 
 def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
@@ -137,7 +137,7 @@ def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
     for one in topics:
         write(through, one, b"x")
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
-    assert list(through._parked._places) == topics[1:]
+    assert list(through._opening.parked._places) == topics[1:]
 
 
 def test_a_client_that_is_closed_keeps_none(pulsar_standalone, topic):
