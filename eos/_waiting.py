@@ -8,18 +8,19 @@ in place of the interrupt (seen; both ways are in CPython's ``Lib/threading.py``
 
 from __future__ import annotations
 
+import _thread
 import concurrent.futures
 import threading
 import time
-from _thread import RLock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-class Monitor(RLock):  # type: ignore[misc]  # final in its stub only
+class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
     """A ``threading.Condition`` that one interrupt, wherever it comes, leaves as it should be.
 
     Its ``with`` is the lock's own, in C: no signal is looked at between the lock and the block.
@@ -74,17 +75,39 @@ class Future(concurrent.futures.Future[T]):
         self._condition: Monitor = Monitor()  # type: ignore[assignment]
 
 
+def begin(call: Callable[[], T]) -> Future[T]:
+    """Run ``call`` in a thread of its own, where no signal comes.
+
+    ``Thread.start`` waits in Python code: interrupted there, nobody knows whether a thread runs.
+    """
+    future: Future[T] = Future()
+    _thread.start_new_thread(_end, (future, call))
+    return future
+
+
+@contextmanager
+def beside(call: Callable[[], object]) -> Iterator[None]:
+    """``call`` runs beside the block, which does not end before it. Raises what ``call`` has
+    raised, unless the block itself fails."""
+    running = begin(call)
+    try:
+        yield
+    finally:
+        running.exception()
+    running.result()
+
+
 def submit(pool: Executor, call: Callable[[], T]) -> Future[T]:
     """``pool.submit``, for who waits in a thread that may be interrupted."""
     future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result = call()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    pool.submit(run)
+    pool.submit(_end, future, call)
     return future
+
+
+def _end(future: Future[T], call: Callable[[], T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -43,7 +43,7 @@ MAX_FUNCTION_LINES = 60
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "steps": set(),
-    "at_once": set(),
+    "at_once": {"_waiting"},
     "entry": set(),
     "worker": set(),
     "hidden": {"errors"},
@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"errors", "ids"},
     "schemas": {"errors", "wire"},
     "transport": {"errors", "_waiting", "wire"},
-    "client": {"errors", "ids", "retry", "transport", "_waiting", "wire"},
+    "client": {"at_once", "errors", "ids", "retry", "transport", "_waiting", "wire"},
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
     "participant": {"protocol", "transport"},

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eos import _waiting
-from eos._waiting import Future, Monitor, submit
+from eos._waiting import Future, Monitor, beside, submit
 
 WAIT_S = 0.001
 
@@ -126,3 +126,18 @@ def test_a_call_in_a_pool_ends_its_future_by_what_it_gives_or_raises():
         assert submit(pool, lambda: 7).result(30) == 7
         with pytest.raises(ZeroDivisionError):
             submit(pool, fail).result(30)
+
+
+def test_a_call_beside_a_block_has_ended_behind_it():
+    ended = []
+
+    def fail() -> None:
+        time.sleep(0.05)
+        ended.append(True)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), beside(fail):
+        assert not ended
+    with pytest.raises(KeyboardInterrupt), beside(fail):
+        raise KeyboardInterrupt
+    assert ended == [True, True]

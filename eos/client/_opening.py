@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Final
+from functools import partial
 
+from eos._waiting import beside
+from eos.at_once import at_once
 from eos.client._entry_producer import EntryProducer
 from eos.client._lookup import Lookup
 from eos.client._parked import Parked
@@ -15,8 +16,6 @@ from eos.client._window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.wire.commands import SchemaInfo
-
-_OPENED_AT_ONCE: Final = 32
 
 
 class Opening:
@@ -73,20 +72,18 @@ class Opening:
         """
         parsed = [TopicName.parse(topic) for topic in topics]
         self._check_exists(parsed)
-        if len(parsed) < 2:
-            return [self.open(topic, schema, timeout_s) for topic in parsed]
-        with ThreadPoolExecutor(min(len(parsed), _OPENED_AT_ONCE)) as pool:
-            opening = [pool.submit(self.open, topic, schema, timeout_s) for topic in parsed]
-            wait(opening, return_when=FIRST_EXCEPTION)
-            pool.shutdown(cancel_futures=True)
-        ended = [one for one in opening if not one.cancelled()]
-        failures = [error for one in ended if (error := one.exception()) is not None]
-        if failures:
-            for one in ended:
-                if one.exception() is None:
-                    one.result().abandon()
-            raise failures[0]
-        return [one.result() for one in opening]
+        opened: list[EntryProducer] = []
+
+        def open_noted(topic: TopicName) -> EntryProducer:
+            opened.append(producer := self.open(topic, schema, timeout_s))
+            return producer
+
+        try:
+            return at_once(open_noted, parsed)
+        except BaseException:
+            for producer in opened:
+                producer.abandon()
+            raise
 
     def open_in(
         self,
@@ -107,15 +104,11 @@ class Opening:
         missing = [topic for topic in topics if topic not in parked]
         opened: list[EntryProducer] = []
         try:
-            if txn is None or not missing:
-                if txn is not None:
-                    txn.register(topics)
+            if txn is None:
                 opened = self.open_all(missing, schema, timeout_s)
             else:
-                with ThreadPoolExecutor(1) as pool:
-                    registering = pool.submit(txn.register, topics)
+                with beside(partial(txn.register, topics)):
                     opened = self.open_all(missing, schema, timeout_s)
-                registering.result()
         except BaseException:
             for producer in (*opened, *parked.values()):
                 producer.abandon()
