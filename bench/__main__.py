@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import growth, hot_path, latency, page_cache, pulsar_spark, throughput
+from bench import flights, growth, hot_path, latency, page_cache, pulsar_spark, throughput
 from bench.plots import draw
 from bench.results import base_rates, machine, markdown, put_between, split_at, summary, targets
 from bench.rows import RowShape
@@ -71,6 +71,8 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
         )
     else:
         found["latency"] = latency.measure(stage, 50, tell)
+    if not quick:
+        found["flights"] = flights.measure(stage, 5, tell)
     with page_cache.full(stage.folder):  # again, where the peers were
         tell("phases")
         found["phases"] = hot_path.measure_phases(stage, rows)

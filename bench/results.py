@@ -22,13 +22,14 @@ TARGETS: Final = {
     "ratio_to_pulsar_client": (15.0, "at least"),
     "ratio_to_java_transaction": (5.0, "at least"),
     "ratio_to_pulsar_spark": (1.5, "at least"),
+    "flights_ratio_to_pulsar_spark": (2.0, "at least"),
     "ratio_to_ceiling": (0.7, "at least"),
     "cost_of_keys": (1.5, "at most"),
     "cost_of_keys_16_partitions": (1.5, "at most"),
     "epoch_overhead_ms": (50.0, "at most"),
     "epoch_overhead_ratio": (1.25, "at most"),
 }
-"""Figure -> what it should be, on two cores with values of 100 bytes."""
+"""Figure -> what it should be, on two cores; values are of 100 bytes, or flights."""
 
 
 def machine() -> dict[str, Any]:
@@ -53,12 +54,15 @@ def base_rates(throughput: Iterable[Results]) -> dict[str, Any]:
 def summary(found: Results) -> Results:
     """The figures that the targets speak of; those that were not measured are left out."""
     rates = {path: spread["median"] for path, spread in base_rates(found["throughput"]).items()}
+    flights = found.get("flights", {}).get("rows_per_s", {})
+    real = {path: spread["median"] for path, spread in flights.items()}
     small = found["latency"].get("10", {})
     return {
         "rows_per_s": rates,
         "ratio_to_pulsar_client": _ratio_to(rates, "pulsar_client"),
         "ratio_to_java_transaction": _ratio_to(rates, "java_transaction"),
         "ratio_to_pulsar_spark": _ratio_to(rates, "pulsar_spark"),
+        "flights_ratio_to_pulsar_spark": _ratio_to(real, "pulsar_spark"),
         "ratio_to_ceiling": round(rates["eos_from_arrow"] / rates["raw_sockets"], 3),
         "cost_of_keys": _cost_of_keys(found["throughput"], 1),
         "cost_of_keys_16_partitions": _cost_of_keys(found["throughput"], 16),
@@ -98,7 +102,10 @@ def targets(results: Results) -> list[tuple[str, Any, str, bool | None]]:
 
 def markdown(results: Results) -> str:
     """The tables for the README."""
-    lines = [*_throughput(results), "", *_latency(results)]
+    lines = [*_throughput(results), ""]
+    if "flights" in results:
+        lines += [*_flights(results["flights"]), ""]
+    lines += _latency(results)
     if "growth" in results:
         lines += ["", *_growth(results["growth"])]
     if "memory" in results:
@@ -159,6 +166,18 @@ def _rows_of_runs(throughput: Iterable[Results]) -> str:
         for which in (False, True)
     )
     return f"A run writes {ours}; `pulsar-client`, no faster with more, {slow}."
+
+
+def _flights(results: Results) -> list[str]:
+    lines = [
+        f"| flights as JSON, {results['rows']:,} of {results['value_bytes']:,} bytes, each by its "
+        "defaults | rows/s | lowest to highest |",
+        "|---|---:|---|",
+    ]
+    for path, spread in results["rows_per_s"].items():
+        low, high = _short(spread["lowest"]), _short(spread["highest"])
+        lines.append(f"| {_PATHS[path]} | {_short(spread['median'])} | {low} to {high} |")
+    return lines
 
 
 def _latency(results: Results) -> list[str]:

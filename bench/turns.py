@@ -11,7 +11,8 @@ import numpy as np
 from bench.setting import Setting
 from bench.spread import Spread
 
-_WARM_UP: Final = 2
+WARM_UP: Final = 2
+"""Rounds that do not count."""
 
 
 def rates_by_turns(
@@ -24,7 +25,7 @@ def rates_by_turns(
     all take turns, in an order drawn anew."""
     order = np.random.default_rng(0)
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(-_WARM_UP, rounds):
+    for number in range(-WARM_UP, rounds):
         tell("warm-up" if number < 0 else f"round {number + 1}")
         for name in order.permutation(list(ways)):
             stage.settle()
