@@ -24,10 +24,11 @@ LONG_S: Final = 600.0
 class Reading:
     """One moment; sizes in bytes. ``at_s``: since the run began.
 
-    ``backlog``: entries that the query's subscription has before it.
+    ``epochs`` that have ended; ``backlog``: entries that the query's subscription has before it.
     """
 
     at_s: float
+    epochs: int
     log_bytes: int
     log_files: int
     checkpoint_files: int
@@ -38,13 +39,42 @@ class Reading:
 
 BOUNDED: Final = ("log_bytes", "log_files", "checkpoint_files", "receipts_bytes", "input_bytes")
 """What must stay bounded."""
+_KEPT_FOR_A_TIME: Final = ("log_bytes", "log_files", "receipts_bytes")
+"""There is as much of these as epochs have left in the minutes before, and a query runs more epochs
+when it has the machine to itself: so they are counted per recent epoch."""
+RECENTLY_S: Final = 600.0
+"""As long as the commit log keeps a file that it has replaced."""
+
+
+def recent_epochs(readings: Sequence[Reading]) -> list[int]:
+    """How many epochs ended in the ``RECENTLY_S`` before each reading, or since the run began."""
+    return [one.epochs - _epochs_at(readings, one.at_s - RECENTLY_S) for one in readings]
+
+
+def _epochs_at(readings: Sequence[Reading], at_s: float) -> int:
+    return max((one.epochs for one in readings if one.at_s <= at_s), default=0)
 
 
 def growth(readings: Sequence[Reading], name: str) -> float | None:
-    """The highest of the last quarter over that of the second; None: too short a run to tell."""
+    """How often as much there is of it in the end as before; None: too short a run to tell.
+
+    The highest of the last quarter over that of the second. Of what is kept for a time, per recent
+    epoch, over that of the second ten minutes: there are few older epochs yet, so what is kept for
+    ever stands out later, however the pace changes.
+    """
     if not readings or readings[-1].at_s < LONG_S:
         return None
-    return growth_of([float(getattr(reading, name)) for reading in readings], max)
+    if name not in _KEPT_FOR_A_TIME:
+        return growth_of([float(getattr(reading, name)) for reading in readings], max)
+    if readings[-1].at_s < 3 * RECENTLY_S:
+        return None
+    per_epoch = [
+        getattr(reading, name) / max(1, recent)
+        for reading, recent in zip(readings, recent_epochs(readings), strict=True)
+    ]
+    first = [n for n, one in enumerate(readings) if 1 <= one.at_s / RECENTLY_S < 2]
+    before = max((per_epoch[n] for n in first), default=0.0)
+    return max(per_epoch[-(len(readings) // 4) :]) / before if before else None
 
 
 def grown(readings: Sequence[Reading]) -> dict[str, float]:

@@ -10,6 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from chaos.soak._gauges import recent_epochs
+
 if TYPE_CHECKING:
     from chaos.soak._run import SoakResult
 
@@ -49,15 +51,17 @@ def draw(result: SoakResult, png: Path) -> None:
         }
 
     with matplotlib.rc_context(_STYLE):
-        figure, rows = plt.subplots(4, 1, figsize=(9, 10), sharex=True)
+        figure, rows = plt.subplots(5, 1, figsize=(9, 11), sharex=True)
         _lines(rows[0], "memory, MB", by_sample, held("mb"))
         _lines(rows[1], "open files", by_sample, held("files"))
         _lines(rows[2], "files", by_reading, left("files", "log", "checkpoint"))
+        recent = {"epochs, last ten minutes": [float(n) for n in recent_epochs(readings)]}
+        _lines(rows[3], "epochs", by_reading, recent)
         sizes = left("bytes", "input", "log", "receipts", unit=1e6)
-        _lines(rows[3], "MB (log scale)", by_reading, sizes)
-        rows[3].set_yscale("log")
-        rows[3].set_xlabel("minutes; dotted: a fault")
-        for axes in rows[:3]:
+        _lines(rows[4], "MB (log scale)", by_reading, sizes)
+        rows[4].set_yscale("log")
+        rows[4].set_xlabel("minutes; dotted: a fault")
+        for axes in rows[:4]:
             axes.set_ylim(bottom=0)
         for axes in rows:
             for one in result.happened:

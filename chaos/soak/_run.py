@@ -272,8 +272,10 @@ class _Run:
         _, checkpoint_files = folder_size(Path(self._job.checkpoint))
         receipts = target.receipt_topic()
         inputs = [self._stats(topic) for topic in _partitions(self._job.input_topic)]
+        noted = self._checkpoint.noted()
         return Reading(
             at_s=at_s,
+            epochs=noted[-1] + 1 if noted else 0,
             log_bytes=log_bytes,
             log_files=log_files,
             checkpoint_files=checkpoint_files,

@@ -7,14 +7,23 @@ from dataclasses import replace
 import pytest
 
 from chaos.faults import FAULTS
-from chaos.soak._gauges import BOUNDED, EVERY_S, Reading, folder_size, grown, growth
+from chaos.soak._gauges import (
+    BOUNDED,
+    EVERY_S,
+    RECENTLY_S,
+    Reading,
+    folder_size,
+    grown,
+    growth,
+    recent_epochs,
+)
 from chaos.soak._run import FAULT_EVERY_MIN, schedule_of
 
-FLAT = Reading(0.0, 1_000, 100, 300, 5_000, 9_000, backlog=3)
+FLAT = Reading(0.0, 0, 1_000, 100, 300, 5_000, 9_000, backlog=3)
 
 
 def readings(count: int = 240) -> list[Reading]:
-    return [replace(FLAT, at_s=n * EVERY_S) for n in range(count)]
+    return [replace(FLAT, at_s=n * EVERY_S, epochs=10 * n) for n in range(count)]
 
 
 def test_what_stays_as_it_is_has_not_grown():
@@ -32,8 +41,22 @@ def test_what_is_trimmed_now_and_then_has_not_grown():
     assert grown(saw) == {}
 
 
+def test_a_log_that_keeps_the_last_minutes_has_not_grown_where_epochs_come_faster():
+    ended = [10 * n + 30 * max(0, n - 150) for n in range(240)]
+    faster = [replace(one, epochs=n) for one, n in zip(readings(), ended, strict=True)]
+    recent = recent_epochs(faster)
+    assert recent[:2] == [0, 10]
+    assert recent[-1] == 40 * RECENTLY_S / EVERY_S
+    kept = [replace(one, log_files=7 * n) for one, n in zip(faster, recent, strict=True)]
+    assert grown(kept) == {}
+    forever = [replace(one, log_files=7 * one.epochs) for one in faster]
+    assert list(grown(forever)) == ["log_files"]
+
+
 def test_a_short_run_tells_nothing():
     assert growth(readings(20), "log_bytes") is None
+    assert growth(readings(100), "log_bytes") is None
+    assert growth(readings(100), "input_bytes") == 1
     assert growth([], "log_bytes") is None
 
 
