@@ -95,18 +95,22 @@ class TopicInputs:
     def _known(
         self, client: PulsarClient, records: Iterable[Record]
     ) -> dict[str, tuple[str, EntryPlace]]:
-        """The places of the records, when they are in the topic: all are, or none."""
+        """The places of the records, when they are in the topic: all are, or none.
+
+        Behind all inputs before this one, which may have had some of them too.
+        """
         time.sleep(_TTL_S)  # by then the transaction is over, whatever became of it
         wanted = {record.id for record in records}
-        found = {}
+        found: dict[str, tuple[str, EntryPlace]] = {}
         count = client.partition_count(str(self._topic))
-        for topic in self._topic.partitions(count):
-            with client.reader(str(topic), columns=("value", "ledger", "entry")) as reader:
+        for topic in map(str, self._topic.partitions(count)):
+            before = max((ends[topic] for ends in self._ends if topic in ends), default=(-1, -1))
+            with client.reader(topic, columns=("value", "ledger", "entry")) as reader:
                 for batch in reader.read_to(reader.last_id):
                     for row in batch.to_pylist():
-                        name = id_in(row["value"])
-                        if name in wanted:
-                            found[name] = (str(topic), (row["ledger"], row["entry"]))
+                        name, place = id_in(row["value"]), (row["ledger"], row["entry"])
+                        if name in wanted and place > before:
+                            found[name] = (topic, place)
         if found and found.keys() != wanted:
             raise RequestTimeout("Not all of an input is readable yet.")
         return found

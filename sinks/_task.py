@@ -161,12 +161,15 @@ class _Run:
                 # Closed before the summary goes out: nothing of this task is under way then (I3).
                 ordered = [writers[name] for name in sorted(writers)]
                 figures = tuple(at_once(lambda writer: writer.close(parks=task.parks), ordered))
+                failpoints.reached(TaskStep.SETTLE)
+                txn.check()
             except BaseException:
                 # The abort that follows must not overtake what is under way: it could pin readers.
                 txn.settle()
+                for writer in writers.values():
+                    if writer.heir is not None:
+                        writer.heir.abandon()
                 raise
-            failpoints.reached(TaskStep.SETTLE)
-            txn.check()
             schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
             return figures, txn.registered, topics.counts
 

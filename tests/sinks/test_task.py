@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -73,22 +74,29 @@ class Closing:
             raise self.failure
         time.sleep(0.05)
         self.seen.append("closed")
+        if parks:
+            self.heir = SimpleNamespace(abandon=lambda: self.seen.append("abandoned"))
         return "figures"
 
 
-def closing(monkeypatch, *failures: Exception | None) -> tuple[object, list[str]]:
+def closing(
+    monkeypatch, *failures: Exception | None, parks: bool = False, poison: EosError | None = None
+) -> tuple[object, list[str]]:
     """What a task returns or raises that has such writers, and what happened in which order."""
     seen: list[str] = []
-    txn = SimpleNamespace(
-        settle=lambda: seen.append("settled"), check=lambda: None, registered=("t",)
-    )
+
+    def check() -> None:
+        if poison:
+            raise poison
+
+    txn = SimpleNamespace(settle=lambda: seen.append("settled"), check=check, registered=("t",))
     client = SimpleNamespace(join=lambda _: txn)
     monkeypatch.setattr(task_module, "kept_client", lambda _: nullcontext(client))
     writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
     monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
     try:
-        return _Run(write_task(), 0)._write([]), seen
+        return _Run(replace(write_task(), parks=parks), 0)._write([]), seen
     except EosError as error:
         return error, seen
 
@@ -106,6 +114,13 @@ def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeyp
     assert error is failures[place]
     assert seen[-1] == "settled"
     assert "settled" not in seen[:-1]
+
+
+def test_a_task_that_fails_keeps_no_producer_for_later(monkeypatch):
+    failed = closing(monkeypatch, None, ConnectionLost("x"), None, parks=True)[1]
+    assert failed[-3:] == ["settled", "abandoned", "abandoned"]
+    poisoned = closing(monkeypatch, None, parks=True, poison=ConnectionLost("x"))[1]
+    assert poisoned == ["closed", "settled", "abandoned"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
