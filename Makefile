@@ -83,7 +83,7 @@ bench-scale: setup ## Epochs over 3,000 partitions, with 200 tasks; 4 minutes
 
 bench-backlog: setup ## An hour's backlog in 3,000 topics, caught up; half an hour, 60 GB of disk
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.backlog
+	$(BIN)/python -m bench.backlog --readme docs/performance.md
 
 bench-queries: setup ## Ten queries in one driver, one by one and at once; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

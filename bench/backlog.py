@@ -15,6 +15,7 @@ import logging
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,23 +23,25 @@ from typing import Annotated, Any, Final
 import pyarrow as pa
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
-from bench.results import machine
+from bench.capacity import ARRIVING_PER_S, Costs, table
+from bench.hot_path import measure_processor
+from bench.processor import BROKER, processor_s
+from bench.results import machine, publish
+from bench.rows import RowShape
 from bench.setting import Setting, setting
 from eos.client import PulsarClient
 from eos.wire.batch import Compression, EncodedBatch, Rows, encode_batches
 from examples.flights.data import read_aircraft, read_flights
 from sinks import PulsarSink
 
-ARRIVING_PER_S: Final = 69_400
-"""Messages, on average: 6 billion a day."""
 _SINK_ID: Final = "backlog"
 _BATCH_MESSAGES: Final = 2_000
 _PRODUCERS: Final = 100
 _TASKS: Final = 4
 _OUTPUT_PARTITIONS: Final = 16
 _TELL_EVERY: Final = 20
+_STEPS: Final = {"latestOffset": "planning", "addBatch": "the copying", "triggerExecution": "all"}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -49,42 +52,89 @@ def run(
     minutes: Annotated[float, typer.Option(help="Of messages that have gathered.")] = 60,
     rows_per_epoch: Annotated[int, typer.Option(help="At most, about.")] = 10_000_000,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
+    readme: Annotated[
+        Path | None, typer.Option(help="Put the tables between the marks in this file.")
+    ] = None,
 ) -> None:
     """Fill the topics, catch up, and leave backlog.json."""
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("eos").setLevel(logging.ERROR)
     wanted = round(minutes * 60 * ARRIVING_PER_S)
     with setting() as stage, stage.topic(_OUTPUT_PARTITIONS) as target:
-        began = time.perf_counter()
-        filled = _fill(stage, topics, wanted, console)
-        fill_s = time.perf_counter() - began
-        console.print(f"{filled['messages']:,} messages in {topics:,} topics, {fill_s:.0f} s")
-        caught_up = _catch_up(stage, target, filled["messages"], rows_per_epoch, console)
+        with _measured(stage) as filling:
+            filled = _fill(stage, topics, wanted, console)
+        console.print(
+            f"{filled['messages']:,} messages in {topics:,} topics, {filling['seconds']:.0f} s"
+        )
+        with _measured(stage) as copying:
+            epochs_ms = _catch_up(stage, target, filled["messages"], rows_per_epoch, console)
+        small = measure_processor(stage, RowShape(), rows=10, epochs=60)
     results = {
         "machine": machine(),
         "topics": topics,
         **filled,
-        "fill_s": round(fill_s, 1),
-        **caught_up,
+        "filling": filling,
+        "copying": copying,
+        "epochs_ms": epochs_ms,
+        "small_epoch_core_ms": small["ms_per_epoch"],
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "backlog.json").write_text(json.dumps(results, indent=2) + "\n")
-    console.print(_table(results))
+    publish(results, "\n".join(tables(results)) + "\n", out / "backlog.json", readme)
+    console.print("\n".join(tables(results)))
 
 
-def _table(results: dict[str, Any]) -> Table:
-    rate = results["messages"] / results["seconds"]
-    table = Table("an hour's backlog", Column("", justify="right"))
-    table.add_row("messages", f"{results['messages']:,}")
-    table.add_row("their values, GB", f"{results['value_bytes'] / 1e9:.1f}")
-    table.add_row("seconds until all were copied", f"{results['seconds']:,.0f}")
-    table.add_row("thousand messages/s", f"{rate / 1000:,.0f}")
-    table.add_row("times as fast as they arrive", f"{rate / ARRIVING_PER_S:.1f}")
-    table.add_row("epochs", f"{len(results['epochs_ms']):,}")
-    for step in ("latestOffset", "getBatch", "addBatch", "triggerExecution"):
+@contextmanager
+def _measured(stage: Setting) -> Iterator[dict[str, Any]]:
+    """``seconds`` and ``processor_s`` of the block, in what it yields."""
+    found: dict[str, Any] = {}
+    stage.settle()
+    before, began = processor_s(stage), time.perf_counter()
+    yield found
+    found["seconds"] = round(time.perf_counter() - began, 1)
+    stage.settle()
+    after = processor_s(stage)
+    found["processor_s"] = {who: round(after[who] - before[who], 1) for who in after}
+
+
+def tables(results: dict[str, Any]) -> list[str]:
+    """What was measured, and what clusters would take, as Markdown."""
+    messages, copying = results["messages"], results["copying"]
+    rate = messages / copying["seconds"]
+    used = ", ".join(f"{who} {spent:,.0f}" for who, spent in copying["processor_s"].items())
+    lines = [
+        f"| {messages / 1e6:,.0f} million messages in {results['topics']:,} topics | |",
+        "|---|---:|",
+        f"| their values; compressed, as stored | {results['value_bytes'] / 1e9:.0f} GB; "
+        f"{results['stored_bytes'] / 1e9:.0f} GB |",
+        f"| seconds until all were copied, in {len(results['epochs_ms']):,} epochs | "
+        f"{copying['seconds']:,.0f} |",
+        f"| thousand messages/s; times as fast as they arrive | {rate / 1e3:,.0f}; "
+        f"{rate / ARRIVING_PER_S:.1f} |",
+        f"| seconds of processor | {used} |",
+    ]
+    for step, text in _STEPS.items():
         median = statistics.median(one.get(step, 0) for one in results["epochs_ms"])
-        table.add_row(f"{step}, ms, median", f"{median:,.0f}")
-    return table
+        lines.append(f"| {text} of an epoch, s, median | {median / 1e3:,.1f} |")
+    costs = costs_of(results)
+    return [
+        *lines,
+        "",
+        f"A message cost {costs.sent_core_us:.2f} µs of a core (the broker's) to store, "
+        f"{costs.copied_core_us:.2f} to copy (broker and Spark), and {costs.stored_bytes:.0f} "
+        f"bytes each time; an epoch of ten rows cost {costs.epoch_core_ms:.0f} ms of a core.",
+        "",
+        *table(costs),
+    ]
+
+
+def costs_of(results: dict[str, Any]) -> Costs:
+    """What the model needs."""
+    messages = results["messages"]
+    return Costs(
+        sent_core_us=results["filling"]["processor_s"][BROKER] / messages * 1e6,
+        copied_core_us=sum(results["copying"]["processor_s"].values()) / messages * 1e6,
+        stored_bytes=results["stored_bytes"] / messages,
+        epoch_core_ms=sum(results["small_epoch_core_ms"].values()),
+    )
 
 
 def _fill(stage: Setting, topics: int, wanted: int, console: Console) -> dict[str, int]:
@@ -132,7 +182,8 @@ def _encoded() -> Iterator[EncodedBatch]:
 
 def _catch_up(
     stage: Setting, target: str, messages: int, rows_per_epoch: int, console: Console
-) -> dict[str, Any]:
+) -> list[dict[str, int]]:
+    """The milliseconds of each epoch's steps, as Spark counts them."""
     sink = PulsarSink(
         service_url=stage.broker.service_url,
         topic=target,
@@ -149,7 +200,6 @@ def _catch_up(
         maxPartitions=_TASKS,
         maxRowsPerTrigger=rows_per_epoch,
     )
-    began = time.perf_counter()
     stream = source.load().writeStream.foreachBatch(sink)
     checkpoint = str(stage.folder / "backlog")
     query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -157,15 +207,11 @@ def _catch_up(
         last = query.lastProgress
         if last:
             console.print(f"epoch {last['batchId']}: {last['durationMs']} ms", style="dim")
-    seconds = time.perf_counter() - began
     sink.close()
     written = stage.committed(_SINK_ID)
     if written != messages:
         raise RuntimeError(f"{written:,} messages of {messages:,} were copied")
-    return {
-        "seconds": round(seconds, 1),
-        "epochs_ms": [dict(one["durationMs"]) for one in query.recentProgress],
-    }
+    return [dict(one["durationMs"]) for one in query.recentProgress]
 
 
 if __name__ == "__main__":

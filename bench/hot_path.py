@@ -6,7 +6,6 @@ each row, so that the profiler's own cost does not show.
 
 from __future__ import annotations
 
-import contextlib
 import cProfile
 import pstats
 import statistics
@@ -20,6 +19,7 @@ from typing import Any, Final
 import psutil
 
 from bench.paths import EosSink
+from bench.processor import processor_s
 from bench.rows import RowShape, arrow_rows, frame
 from bench.setting import Setting
 from eos import failpoints
@@ -131,13 +131,13 @@ def measure_processor(setting: Setting, shape: RowShape, rows: int, epochs: int)
             for _ in range(_WARM_UP):
                 sink.write(df)
             setting.settle()  # it still writes to its ledgers when an epoch is committed
-            before = _processor_s(setting)
+            before = processor_s(setting)
             began = time.perf_counter()
             for _ in range(epochs):
                 sink.write(df)
             took_s = time.perf_counter() - began
             setting.settle()
-            after = _processor_s(setting)
+            after = processor_s(setting)
         finally:
             sink.close()
     per_epoch = {who: round((after[who] - before[who]) / epochs * 1e3, 1) for who in after}
@@ -148,23 +148,6 @@ def measure_processor(setting: Setting, shape: RowShape, rows: int, epochs: int)
         "rows": rows,
         "epochs": epochs,
     }
-
-
-def _processor_s(setting: Setting) -> dict[str, float]:
-    """Seconds of processor time until now, the kernel's for a process among them."""
-    driver = psutil.Process()
-    found = {"broker": 0.0, "Spark's JVM": 0.0, "Python workers": 0.0, "Python driver": 0.0}
-    for process in (driver, *driver.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            used = process.cpu_times()
-            if process.pid == setting.broker.pid:
-                who = "broker"
-            elif process == driver:
-                who = "Python driver"
-            else:
-                who = "Spark's JVM" if "java" in process.name() else "Python workers"
-            found[who] += used.user + used.system
-    return found
 
 
 def measure_memory(setting: Setting, rows: int) -> dict[str, Any]:
