@@ -103,8 +103,8 @@ def tables(results: dict[str, Any]) -> list[str]:
     lines = [
         f"| {messages / 1e6:,.0f} million messages in {results['topics']:,} topics | |",
         "|---|---:|",
-        f"| their values; compressed, as stored | {results['value_bytes'] / 1e9:.0f} GB; "
-        f"{results['stored_bytes'] / 1e9:.0f} GB |",
+        f"| their values; compressed, as stored | {results['value_bytes'] / 1e9:.1f} GB; "
+        f"{results['stored_bytes'] / 1e9:.1f} GB |",
         f"| seconds until all were copied, in {len(results['epochs_ms']):,} epochs | "
         f"{copying['seconds']:,.0f} |",
         f"| thousand messages/s; times as fast as they arrive | {rate / 1e3:,.0f}; "
