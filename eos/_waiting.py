@@ -12,9 +12,8 @@ import _thread
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -75,26 +74,32 @@ class Future(concurrent.futures.Future[T]):
         self._condition: Monitor = Monitor()  # type: ignore[assignment]
 
 
-def begin(call: Callable[[], T]) -> Future[T]:
-    """Run ``call`` in a thread of its own, where no signal comes.
+def begin(call: Callable[[], T], future: Future[T]) -> None:
+    """Run ``call`` in a thread of its own, where no signal comes; it ends ``future``.
 
     ``Thread.start`` waits in Python code: interrupted there, nobody knows whether a thread runs.
+    Interrupted here, ``future.cancel()`` tells: a call that has not begun never will.
     """
-    future: Future[T] = Future()
     _thread.start_new_thread(_end, (future, call))
-    return future
 
 
-@contextmanager
-def beside(call: Callable[[], object]) -> Iterator[None]:
-    """``call`` runs beside the block, which does not end before it. Raises what ``call`` has
-    raised, unless the block itself fails."""
-    running = begin(call)
+def beside(call: Callable[[], object], block: Callable[[], T]) -> T:
+    """``block()``, and ``call()`` at the same time; raises what either has raised, behind both."""
+    running: Future[object] = Future()
     try:
-        yield
-    finally:
+        begin(call, running)
+        result = block()
+        running.result()
+    except BaseException:
+        await_or_cancel(running)
+        raise
+    return result
+
+
+def await_or_cancel(running: Future[T]) -> None:
+    """Behind an interrupt: the call has ended then, or never begins."""
+    if not running.cancel():
         running.exception()
-    running.result()
 
 
 def submit(pool: Executor, call: Callable[[], T]) -> Future[T]:
@@ -105,6 +110,8 @@ def submit(pool: Executor, call: Callable[[], T]) -> Future[T]:
 
 
 def _end(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         result = call()
     except BaseException as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from eos._waiting import begin
+from eos._waiting import Future, await_or_cancel, begin
 
 _AT_ONCE: Final = 32
 
@@ -32,10 +32,11 @@ def at_once(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
         with ThreadPoolExecutor(min(len(items), _AT_ONCE)) as pool:
             return list(pool.map(ask_in_time, items))
 
-    asking = begin(ask_all)
+    asking: Future[list[R]] = Future()
     try:
+        begin(ask_all, asking)
         return asking.result()
     except BaseException:
         is_over = True
-        asking.exception()
+        await_or_cancel(asking)
         raise

@@ -151,6 +151,11 @@ class ConsumerBusy(BrokerNotReady):
     """The subscription exists, and another consumer has it."""
 
 
+class ProducerBusy(BrokerNotReady):
+    """The topic or its namespace has as many producers as its policies admit, or one of this
+    name."""
+
+
 class Unauthorized(Fatal):
     """Authentication or authorization failed."""
 
@@ -283,7 +288,7 @@ BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
     12: SubscriptionNotFound,
     14: BrokerNotReady,  # TooManyRequests
     15: TopicTerminated,
-    16: BrokerNotReady,  # ProducerBusy
+    16: ProducerBusy,
     17: InvalidTopicName,
     18: IncompatibleSchema,
     20: CoordinatorNotFound,

@@ -57,7 +57,8 @@ class Answer:
 class TaskSummary:
     """One task's report. ``registered``: the exact partitions it added to the transaction.
     ``run_id``: what it answered the roll call with; empty when it had no rows to send. ``counts``:
-    how many partitions each topic had that its rows named.
+    how many partitions each topic had that its rows named. ``was_crowded``: a policy admits fewer
+    producers than its process would like to keep.
 
     A task that must not or could not write reports ``error`` instead of raising: Spark would
     only run it again, and no second run may write into the same transaction.
@@ -69,6 +70,7 @@ class TaskSummary:
     partitions: tuple[PartitionFigures, ...]
     error: TaskError | None = None
     counts: tuple[tuple[str, int], ...] = ()
+    was_crowded: bool = False
 
     @property
     def answer(self) -> Answer | None:
@@ -111,6 +113,7 @@ class TaskSummary:
                 ),
                 error=TaskError(**row["error"]) if row["error"] else None,
                 counts=tuple((str(topic), int(count)) for topic, count in row["counts"]),
+                was_crowded=bool(row["was_crowded"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a task summary: {error}") from error

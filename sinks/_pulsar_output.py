@@ -10,6 +10,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.errors import EosError, TopicNotFound
+from eos.ids import TxnId
 from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
@@ -39,6 +40,7 @@ class PulsarOutput(Output):
             ttl_ms=int(options.transaction_ttl_s * 1000),
             timeout_s=options.request_timeout_s,
         )
+        self._was_crowded = False
 
     def traces(self) -> list[str]:
         """Receipt topics of other logs of this sink."""
@@ -67,12 +69,20 @@ class PulsarOutput(Output):
         )
         topics = self.topics()
         self.participant.touches(topics)
-        task = self.task(part, topics, columns.rows.columns, columns.value_type)
+        task = self.task(
+            part,
+            topics,
+            columns.rows.columns,
+            columns.value_type,
+            after=self.participant.committed,
+            parks=self.participant.is_streaming and not self._was_crowded,
+        )
         writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
 
         def write() -> Sequence[TaskSummary]:
             with tagged_jobs(context):
                 summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
+            self._was_crowded |= any(one.was_crowded for one in summaries)
             if not topics:
                 self.participant.touches({name for one in summaries for name in one.registered})
             return summaries
@@ -85,6 +95,9 @@ class PulsarOutput(Output):
         topics: tuple[str, ...],
         columns: Iterable[str],
         value_type: pa.DataType | None,
+        *,
+        after: tuple[TxnId, ...] = (),
+        parks: bool = False,
     ) -> WriteTask:
         """What a task does that writes in the attempt of ``part``.
 
@@ -92,6 +105,7 @@ class PulsarOutput(Output):
             topics: what ``topics`` has returned.
             columns: of the messages, those that the rows have.
             value_type: see ``MessageColumns``.
+            after, parks: see ``WriteTask``. ``format("pulsar")`` can't say which are committed.
         """
         assert isinstance(part, PulsarPart)
         assert part.txn is not None
@@ -100,8 +114,8 @@ class PulsarOutput(Output):
             client=options.client,
             txn=part.txn,
             call=part.call,
-            parks=self.participant.is_streaming,
-            after=self.participant.committed if self.participant.is_streaming else (),
+            after=after,
+            parks=parks,
             topics=topics,
             creation=options.creation,
             spread=bool({"key", "partition", "topic"}.intersection(columns)),

@@ -75,19 +75,22 @@ class TaskSchemas:
         self, topics: Iterable[str], txn: Transaction, after: Collection[TxnId]
     ) -> dict[str, EntryProducer]:
         """A producer on each of ``topics``, registered in ``txn``: one that was parked ``after``
-        one of those transactions, where there is one.
+        one of those transactions, where there is one. Where no schema is registered, a new one,
+        which registers it.
 
         Raises:
             IncompatibleSchema: shows what the topic has, and what the rows need.
         """
         opened: dict[str, EntryProducer] = {}
-        by_schema: dict[SchemaInfo | None, list[str]] = {}
+        alike: dict[tuple[SchemaInfo | None, bool], list[str]] = {}
         for name in topics:
             info = self._info(name)
-            by_schema.setdefault(info, []).append(name)
-        for info, names in by_schema.items():
+            is_new = info is not None and self._registered[_base(name)] is None
+            alike.setdefault((info, is_new), []).append(name)
+        for (info, is_new), names in alike.items():
+            usable = () if is_new else after
             try:
-                producers = self._client.entry_producers(names, txn=txn, schema=info, after=after)
+                producers = self._client.entry_producers(names, txn=txn, schema=info, after=usable)
             except IncompatibleSchema as error:
                 error.hint = self._remedy(names[0], info, str(error))
                 raise

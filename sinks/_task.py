@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from eos import failpoints
 from eos.at_once import at_once
-from eos.client import EntryProducer, Transaction
+from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.client.kept import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
@@ -58,18 +58,18 @@ class WriteTask:
     """The function that ``mapInArrow`` runs; travels to the executors.
 
     ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
-    when the rows name their topics, which ``creation`` may have to make first. ``parks`` says
-    whether producers wait for later epochs; ``after``, in which transactions those were used that
-    may be used again: the last ones that are committed. ``spread`` says whether rows of one task
-    go to several partitions. ``value_type`` is that of the values before Spark made JSON of them;
-    None without a schema.
+    when the rows name their topics, which ``creation`` may have to make first. ``after`` says in
+    which transactions producers were used that may be used again, the last ones that are committed;
+    ``parks``, whether those of this task wait for a later epoch. ``spread`` says whether rows of
+    one task go to several partitions. ``value_type`` is that of the values before Spark made JSON
+    of them; None without a schema.
     """
 
     client: ClientOptions
     txn: TxnId
     call: RollCall
-    parks: bool
     after: tuple[TxnId, ...]
+    parks: bool
     topics: tuple[str, ...]
     creation: TopicCreation | None
     spread: bool
@@ -113,6 +113,7 @@ class _Run:
     task: WriteTask
     spark_partition: int
     run_id: str = ""
+    was_crowded: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
         """Send ``batches``, or say why not."""
@@ -141,37 +142,46 @@ class _Run:
             partitions=figures,
             counts=counts,
             error=error,
+            was_crowded=self.was_crowded,
         )
 
     def _write(
         self, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
-        task = self.task
-        with kept_client(task.client) as client:
-            self.run_id = task.call.answer(
-                client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
-            )
-            failpoints.reached(TaskStep.ANSWER)
-            txn = client.join(task.txn)
-            topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
-            schemas = TaskSchemas(client, task.schema, task.value_type)
-            writers: dict[str, _PartitionWriter] = {}
+        with kept_client(self.task.client) as client:
             try:
-                self._send(batches, schemas, txn, topics, writers)
-                # Closed before the summary goes out: nothing of this task is under way then (I3).
-                ordered = [writers[name] for name in sorted(writers)]
-                figures = tuple(at_once(lambda writer: writer.close(parks=task.parks), ordered))
-                failpoints.reached(TaskStep.SETTLE)
-                txn.check()
-            except BaseException:
-                # The abort that follows must not overtake what is under way: it could pin readers.
-                txn.settle()
-                for writer in writers.values():
-                    if writer.heir is not None:
-                        writer.heir.abandon()
-                raise
-            schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
-            return figures, txn.registered, topics.counts
+                return self._write_by(client, batches)
+            finally:
+                self.was_crowded = client.was_crowded
+
+    def _write_by(
+        self, client: PulsarClient, batches: Iterable[pa.RecordBatch]
+    ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
+        task = self.task
+        self.run_id = task.call.answer(
+            client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
+        )
+        failpoints.reached(TaskStep.ANSWER)
+        txn = client.join(task.txn)
+        topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
+        schemas = TaskSchemas(client, task.schema, task.value_type)
+        writers: dict[str, _PartitionWriter] = {}
+        try:
+            self._send(batches, schemas, txn, topics, writers)
+            # Closed before the summary goes out: nothing of this task is under way then (I3).
+            ordered = [writers[name] for name in sorted(writers)]
+            figures = tuple(at_once(lambda writer: writer.close(parks=task.parks), ordered))
+            failpoints.reached(TaskStep.SETTLE)
+            txn.check()
+        except BaseException:
+            # The abort that follows must not overtake what is under way: it could pin readers.
+            txn.settle()
+            for writer in writers.values():
+                if writer.heir is not None:
+                    writer.heir.abandon()
+            raise
+        schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
+        return figures, txn.registered, topics.counts
 
     def _send(
         self,
@@ -319,7 +329,8 @@ class _PartitionWriter:
             self.heir = self.producer.hand_on()
         else:
             self.producer.close()
-        ids = [one.result(timeout=0) for one in self.acknowledgements]
+        # All are here; the thread that has read the last one may need a moment to say so.
+        ids = [one.result() for one in self.acknowledgements]
         return PartitionFigures(
             topic=self.producer.topic,
             producers=(self.producer.name,),

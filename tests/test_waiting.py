@@ -7,24 +7,29 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+import eos.at_once
 from eos import _waiting
 from eos._waiting import Future, Monitor, beside, submit
+from eos.at_once import at_once
 
 WAIT_S = 0.001
+TRACED = (_waiting.__file__, eos.at_once.__file__)
 
 
 class Tracing:
-    """Counts the steps of ``eos._waiting`` in this thread, and interrupts it at one of them."""
+    """Counts the steps of what is ``TRACED`` in this thread, and interrupts it at one of them."""
 
     def __init__(self, interrupt_at: int) -> None:
         self.steps = 0
         self._interrupt_at = interrupt_at
 
     def __call__(self, frame, event, _argument):
-        if frame.f_code.co_filename != _waiting.__file__:
+        if frame.f_code.co_filename not in TRACED:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -57,8 +62,10 @@ def wait_for_under_the_lock(condition: Monitor) -> None:
 
 
 @pytest.mark.parametrize("wait", [wait_under_the_lock, wait_for_under_the_lock])
-def test_an_interrupt_at_any_step_of_a_wait_comes_out_and_leaves_the_lock_free(wait):
+def test_an_interrupt_at_any_step_of_a_wait_comes_out_and_leaves_the_lock_free(wait, monkeypatch):
     for step in itertools.count(1):
+        clock = iter([0.0, 0.0])  # as many steps in each run, however slow the machine is
+        monkeypatch.setattr(_waiting, "time", SimpleNamespace(monotonic=partial(next, clock, 1.0)))
         condition, traced = Monitor(), Tracing(step)
         try:
             with traced:
@@ -128,16 +135,57 @@ def test_a_call_in_a_pool_ends_its_future_by_what_it_gives_or_raises():
             submit(pool, fail).result(30)
 
 
-def test_a_call_beside_a_block_has_ended_behind_it():
-    ended = []
+def test_a_call_beside_another_has_ended_behind_it():
+    begun, ended = threading.Event(), []
 
     def fail() -> None:
+        begun.set()
         time.sleep(0.05)
         ended.append(True)
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), beside(fail):
-        assert not ended
-    with pytest.raises(KeyboardInterrupt), beside(fail):
-        raise KeyboardInterrupt
+    def fail_otherwise() -> None:
+        assert begun.wait(30)
+        raise KeyError
+
+    with pytest.raises(ZeroDivisionError):
+        beside(fail, lambda: None)
+    begun.clear()
+    with pytest.raises(KeyError):
+        beside(fail, fail_otherwise)
     assert ended == [True, True]
+    assert beside(lambda: 1, lambda: 2) == 2
+
+
+class Work:
+    """Counts what has begun and what has ended."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+
+    def __call__(self, number: int = 0) -> None:
+        self.begun.append(number)
+        time.sleep(0.002)
+        self.ended.append(number)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [lambda work: at_once(work, range(3)), lambda work: beside(work, work)],
+    ids=["at once", "beside"],
+)
+def test_behind_an_interrupt_at_any_step_nothing_is_under_way_and_nothing_begins(run):
+    for step in itertools.count(1):
+        work, traced = Work(), Tracing(step)
+        try:
+            with traced:
+                run(work)
+        except KeyboardInterrupt:
+            under_way = len(work.begun) - len(work.ended)
+            begun = len(work.begun)
+            time.sleep(0.003)
+            assert (under_way, len(work.begun)) == (0, begun), step
+        else:
+            break
+    assert step > 50

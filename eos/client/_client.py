@@ -162,7 +162,7 @@ class PulsarClient:
         *,
         txn: Transaction | None = None,
         schema: SchemaInfo | None = None,
-        after: Collection[TxnId | None] = (),
+        after: Collection[TxnId | None] | None = None,
     ) -> list[EntryProducer]:
         """A producer on each of ``topics``, opened side by side: many take little longer than one.
 
@@ -170,7 +170,8 @@ class PulsarClient:
             txn: registers ``topics`` in it meanwhile; neither waits for the other.
             schema: of what will be sent; registered with the topics unless it is there.
             after: take those that were parked after one of these transactions, all committed, or
-                (None) outside of any.
+                (None) outside of any. Where a policy limits producers, wait until those that other
+                processes have parked are closed.
 
         Raises:
             IncompatibleSchema: a topic's schemas do not admit ``schema``; then none is left open.
@@ -188,6 +189,11 @@ class PulsarClient:
         """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
         was used in ``txn``, and has sent nothing."""
         self._opening.parked.park(producers, schema, None if txn is None else txn.id)
+
+    @property
+    def was_crowded(self) -> bool:
+        """Whether ``entry_producers`` with ``after`` has ever had to wait."""
+        return self._opening.was_crowded
 
     def reader(
         self,

@@ -307,15 +307,12 @@ class EntryProducer:
             )
             heir.name, heir._schema_version = self.name, self._schema_version
             heir._window = self._window.successor(heir._poison_all)
-            self._connection.listen(self._id, heir)
+            self._connection.replace_listener(self._id, self, heir)
         except EosError:
             self._take_back()
             raise
         with self._window.lock:
             self._transactions.clear()
-            lost = self._window.failure
-        if lost is not None:  # between the last acknowledgement and now
-            heir.on_closed(lost)
         return heir
 
     def _take_back(self) -> None:

@@ -10,11 +10,12 @@ from eos._waiting import beside
 from eos.at_once import at_once
 from eos.client._entry_producer import EntryProducer
 from eos.client._lookup import Lookup
-from eos.client._parked import Parked
+from eos.client._parked import PARKED_FOR_S, Parked
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
-from eos.errors import ConfigurationError, TopicNotFound
+from eos.errors import ConfigurationError, ProducerBusy, TopicNotFound
 from eos.ids import TopicName, TxnId
+from eos.retry import attempts
 from eos.wire.commands import SchemaInfo
 
 
@@ -24,10 +25,14 @@ class Opening:
     Args:
         budget: what all of them may have in flight together.
         parked: those that wait to be used again.
+
+    Attributes:
+        was_crowded: where producers are parked, a policy has once admitted no more.
     """
 
     def __init__(self, lookup: Lookup, budget: Budget, parked: Parked) -> None:
         self.parked = parked
+        self.was_crowded = False
         self._lookup = lookup
         self._budget = budget
         # Ids count in a connection; unique in the client, so that none is ever used again there.
@@ -90,25 +95,49 @@ class Opening:
         topics: Sequence[str],
         txn: Transaction | None,
         schema: SchemaInfo | None,
-        after: Collection[TxnId | None],
+        after: Collection[TxnId | None] | None,
         timeout_s: float,
     ) -> list[EntryProducer]:
         """``open_all`` in a transaction: those of ``Parked.take`` first, and ``topics`` are
         registered meanwhile. None stays open when something fails.
 
+        With ``after``, other processes have parked some too. Where a policy admits no more, these
+        are waited for, and ``was_crowded`` says so from then on.
+
         Raises:
             TransactionExpired: as ``Transaction.register``.
             EosError: as ``open_all``.
         """
-        parked = self.parked.take(topics, schema, after) if after else {}
+        if after is None:
+            return self._open_in(topics, txn, schema, {}, timeout_s)
+        for attempt in attempts(PARKED_FOR_S + timeout_s, retry_on=(ProducerBusy,)):
+            with attempt:
+                try:
+                    parked = self.parked.take(topics, schema, after)
+                    return self._open_in(topics, txn, schema, parked, timeout_s)
+                except ProducerBusy:
+                    self.was_crowded = True
+                    raise
+        raise AssertionError("the last attempt raises")
+
+    def _open_in(
+        self,
+        topics: Sequence[str],
+        txn: Transaction | None,
+        schema: SchemaInfo | None,
+        parked: dict[str, EntryProducer],
+        timeout_s: float,
+    ) -> list[EntryProducer]:
         missing = [topic for topic in topics if topic not in parked]
         opened: list[EntryProducer] = []
         try:
             if txn is None:
                 opened = self.open_all(missing, schema, timeout_s)
             else:
-                with beside(partial(txn.register, topics)):
-                    opened = self.open_all(missing, schema, timeout_s)
+                opened = beside(
+                    partial(txn.register, topics),
+                    partial(self.open_all, missing, schema, timeout_s),
+                )
         except BaseException:
             for producer in (*opened, *parked.values()):
                 producer.abandon()

@@ -42,6 +42,7 @@ class Parked:
         self._lock = threading.Lock()
         self._places: dict[str, _Place] = {}  # by topic, those that wait for longest first
         self._is_watched = False
+        self._is_closed = False
 
     def take(
         self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
@@ -71,6 +72,8 @@ class Parked:
         """Keep ``producers``, none of which has anything under way, for a while."""
         now = time.monotonic()
         with self._lock:
+            if self._is_closed:
+                return
             replaced = []
             for producer in producers:
                 replaced.append(self._places.pop(producer.topic, None))
@@ -85,22 +88,23 @@ class Parked:
             self._clock.call_after(PARKED_FOR_S, self._drop_idle)
 
     def clear(self) -> None:
-        """Forget all; their connections are being closed."""
+        """Forget all, and what comes later; their connections are being closed."""
         with self._lock:
+            self._is_closed = True
             self._places.clear()
 
     def _drop_idle(self) -> None:
-        """Close what has waited for long enough; come again while something waits."""
-        until = time.monotonic() - PARKED_FOR_S
+        """Close what has waited for long enough; come again when the next one has."""
+        now = time.monotonic()
         idle = []
         with self._lock:
             for name, place in list(self._places.items()):
-                if place.since > until:
+                if place.since + PARKED_FOR_S > now:
                     break
                 idle.append(self._places.pop(name))
-            self._is_watched = bool(self._places)
-            again = self._is_watched
+            oldest = next(iter(self._places.values()), None)
+            self._is_watched = oldest is not None
         for place in idle:
             place.producer.abandon()
-        if again:
-            self._clock.call_after(PARKED_FOR_S / 2, self._drop_idle)
+        if oldest is not None:
+            self._clock.call_after(oldest.since + PARKED_FOR_S - now, self._drop_idle)

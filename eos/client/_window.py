@@ -120,11 +120,6 @@ class Window:
         self._closed = False
 
     @property
-    def failure(self) -> EosError | None:
-        """What made it fail, if it has failed."""
-        return self._failure
-
-    @property
     def is_open(self) -> bool:
         """Whether it takes entries: neither failed nor closed."""
         return self._failure is None and not self._closed

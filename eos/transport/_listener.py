@@ -55,6 +55,21 @@ class Listeners:
             self._check()
             self._producers[producer_id] = listener
 
+    def replace_producer(
+        self, producer_id: int, old: ProducerListener, new: ProducerListener
+    ) -> None:
+        """Tell ``new`` what was told to ``old`` until now.
+
+        Raises:
+            ConnectionLost: the broker has closed the producer, and ``old`` is told, or will be.
+            EosError: what ``fail`` was told.
+        """
+        with self._lock:
+            self._check()
+            if self._producers.get(producer_id) is not old:
+                raise ConnectionLost("The broker closed the producer.")
+            self._producers[producer_id] = new
+
     def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
         """The same for a consumer."""
         with self._lock:
@@ -85,8 +100,12 @@ class Listeners:
     def _tell_producer(
         self, notice: commands.SendReceipt | commands.SendError | commands.CloseProducer
     ) -> None:
+        # Looked for and forgotten in one step: it may be replaced meanwhile.
         with self._lock:
-            listener = self._producers.get(notice.producer_id)
+            if isinstance(notice, commands.CloseProducer):
+                listener = self._producers.pop(notice.producer_id, None)
+            else:
+                listener = self._producers.get(notice.producer_id)
         if listener is None:
             return
         if isinstance(notice, commands.SendReceipt):
@@ -94,7 +113,6 @@ class Listeners:
         elif isinstance(notice, commands.SendError):
             listener.on_send_error(notice)
         else:
-            self.forget_producer(notice.producer_id)
             listener.on_closed(ConnectionLost("The broker closed the producer."))
 
     def _tell_consumer(self, notice: Delivery | CloseConsumer) -> None:

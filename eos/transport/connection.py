@@ -201,6 +201,16 @@ class Connection:
         """
         self._listeners.add_producer(producer_id, listener)
 
+    def replace_listener(
+        self, producer_id: int, old: ProducerListener, new: ProducerListener
+    ) -> None:
+        """Tell ``new`` what was told to ``old`` until now.
+
+        Raises:
+            ConnectionLost: the producer is closed at the broker, or the connection is gone.
+        """
+        self._listeners.replace_producer(producer_id, old, new)
+
     def forget(self, producer_id: int) -> None:
         """The producer is closed: nothing more is told."""
         self._listeners.forget_producer(producer_id)

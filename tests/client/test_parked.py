@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.proxy import FrameAction
-from eos.client import EntryProducer, PulsarClient, Transaction, _parked
-from eos.errors import EosError, Fatal
+from eos.client import EntryProducer, PulsarClient, Transaction, _opening, _parked
+from eos.errors import ConnectionLost, EosError, Fatal, ProducerBusy
 from eos.wire import commands
 from eos.wire.commands import SchemaInfo, SchemaType
 from tests.support import admin
@@ -69,7 +69,7 @@ def test_it_is_handed_on_when_all_is_acknowledged(through, proxy, topic):
         (producer,) = through.entry_producers([topic], txn=txn)
         sent = [producer.send(b"x", txn=txn) for _ in range(50)]
         producer.hand_on()
-        assert all(one.done() for one in sent)
+        assert all(one.result(5) for one in sent)
 
 
 def test_one_that_has_no_acknowledgement_is_not_handed_on(through, proxy, topic):
@@ -178,3 +178,56 @@ def test_a_broker_with_deduplication_takes_what_it_sends_in_the_next_transaction
     for number in range(1, 4):
         _, txn = write(through, topic, str(number).encode(), after=txn)
     assert values() == [b"0", b"1", b"2", b"3"]
+
+
+def test_one_that_the_broker_closes_as_it_is_handed_on_has_no_heir(through, topic, monkeypatch):
+    (producer,) = through.entry_producers([topic])
+    flush = producer.flush
+
+    def flush_and_lose(*args: float) -> None:
+        flush(*args)
+        closed = commands.CloseProducer(producer_id=producer._id, request_id=0)
+        producer._connection._listeners.tell(closed)
+
+    monkeypatch.setattr(producer, "flush", flush_and_lose)
+    with pytest.raises(ConnectionLost):
+        producer.hand_on()
+
+
+def test_what_is_parked_when_the_client_is_closed_is_forgotten(pulsar_standalone, topic):
+    with PulsarClient(pulsar_standalone.service_url) as client:
+        (producer,) = client.entry_producers([topic])
+        heir = producer.hand_on()
+    client.park([heir], None)
+    assert not client._opening.parked._places
+
+
+@pytest.fixture
+def crowded(through, topic, name, pulsar_standalone) -> str:
+    """A topic that admits one producer."""
+    path = f"/v2/persistent/public/default/{name}/maxProducers"
+    admin.call(pulsar_standalone.admin_url, "POST", path, 1)
+    wait_until(lambda: admin.call(pulsar_standalone.admin_url, "GET", path) == 1)
+    return topic
+
+
+def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
+    through, crowded, pulsar_standalone, monkeypatch, values
+):
+    for module in (_parked, _opening):
+        monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
+    with PulsarClient(pulsar_standalone.service_url) as other:
+        write(other, crowded, b"1")
+        with through.transaction(timeout_s=60) as txn:
+            (producer,) = through.entry_producers([crowded], txn=txn, after=())
+            producer.send(b"2", txn=txn)
+            producer.close()
+        assert (through.was_crowded, other.was_crowded) == (True, False)
+    assert values() == [b"1", b"2"]
+
+
+def test_who_parks_none_waits_for_none(through, crowded, pulsar_standalone):
+    with PulsarClient(pulsar_standalone.service_url) as other:
+        write(other, crowded, b"1")
+        with pytest.raises(ProducerBusy):
+            through.entry_producers([crowded])

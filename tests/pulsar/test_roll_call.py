@@ -128,13 +128,13 @@ def test_without_its_mark_a_roll_call_is_over(client, begin, answer):
 
 def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, monkeypatch):
     call, late_s = begin(), [100.0]
-    real, producer = time.monotonic, client.entry_producer
+    real, producers = time.monotonic, client.entry_producers
 
-    def slow(topic: str) -> EntryProducer:
+    def slow(topics: list[str], **options: object) -> list[EntryProducer]:
         late_s[0] = 0.0  # as if it had taken so long
-        return producer(topic)
+        return producers(topics, **options)
 
-    monkeypatch.setattr(client, "entry_producer", slow)
+    monkeypatch.setattr(client, "entry_producers", slow)
     clock = SimpleNamespace(monotonic=lambda: real() - late_s[0])
     monkeypatch.setattr(roll_call, "time", clock)
     run = call.answer(client, 0, timeout_s=20)

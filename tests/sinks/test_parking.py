@@ -9,6 +9,7 @@ from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
 from tests.support import admin
 from tests.support.judge import drain
+from tests.transport.scripted import wait_until
 
 
 def producers(log) -> list[set[str]]:
@@ -73,3 +74,51 @@ def test_a_topic_can_be_deleted_behind_a_batch_without_force(
     sink = make_sink()
     sink.write(spark.range(4).selectExpr("string(id) AS value"), epoch="1")
     admin.call(pulsar_standalone.admin_url, "DELETE", f"/v2/persistent/public/default/{name}")
+
+
+def test_a_writer_by_format_leaves_none_open(
+    spark, source, writer_options, log, tmp_path, pulsar_standalone, name
+):
+    """Its tasks do not learn which transactions are committed, and could use none again."""
+    for number in range(2):
+        source.add(str(number))
+    files = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source.folder))
+    written = files.writeStream.format("pulsar").options(**writer_options)
+    checkpoint = written.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    checkpoint.trigger(availableNow=True).start().awaitTermination()
+    assert len(producers(log)) == 2
+    path = f"/v2/persistent/public/default/{name}/stats"
+    assert admin.call(pulsar_standalone.admin_url, "GET", path)["publishers"] == []
+
+
+def test_where_the_schema_was_deleted_a_new_producer_registers_it_again(
+    source, make_sink, tmp_path, name, pulsar_standalone, client
+):
+    for number in range(3):
+        source.add(str(number))
+    sink = make_sink(schema="json")
+
+    def write(df, epoch):
+        if epoch == 1:
+            path = f"/v2/schemas/public/default/{name}/schema?force=true"
+            admin.call(pulsar_standalone.admin_url, "DELETE", path)
+        sink(df.coalesce(1), epoch)
+
+    source.run(write, tmp_path / "checkpoint")
+    assert client.schema(f"persistent://public/default/{name}") is not None
+
+
+@pytest.mark.slow
+def test_where_policies_limit_producers_a_stream_goes_on_without_parking(
+    source, make_sink, log, tmp_path, name, pulsar_standalone
+):
+    url, topic = pulsar_standalone.admin_url, f"/v2/persistent/public/default/{name}"
+    admin.call(url, "PUT", f"{topic}/partitions", 2)
+    admin.call(url, "POST", f"{topic}/maxProducers", 1)
+    wait_until(lambda: admin.call(url, "GET", f"{topic}/maxProducers") == 1)
+    for number in range(4):
+        source.add(*[f"{number}-{row}" for row in range(4)])
+    sink = make_sink(create_topics=False)
+    source.run(lambda df, epoch: sink(df.repartition(2), epoch), tmp_path / "checkpoint")
+    ended = [(r.epoch, r.attempt, r.state) for r in log() if r.state in ("COMMITTED", "ABORTED")]
+    assert ended == [(str(epoch), 1, "COMMITTED") for epoch in range(4)]

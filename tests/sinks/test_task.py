@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,7 +19,7 @@ from eos.pulsar.roll_call import RollCall
 from eos.transport.security import Security
 from eos.wire.batch import Compression, Hashing
 from sinks import _task as task_module
-from sinks._task import WriteTask, _Run, gathered
+from sinks._task import WriteTask, _PartitionWriter, _Run, gathered
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -40,8 +42,8 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
         client=options(),
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
-        parks=False,
         after=(),
+        parks=False,
         topics=("t",) * partitions,
         creation=None,
         spread=spread,
@@ -90,7 +92,7 @@ def closing(
             raise poison
 
     txn = SimpleNamespace(settle=lambda: seen.append("settled"), check=check, registered=("t",))
-    client = SimpleNamespace(join=lambda _: txn)
+    client = SimpleNamespace(join=lambda _: txn, was_crowded=False)
     monkeypatch.setattr(task_module, "kept_client", lambda _: nullcontext(client))
     writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
@@ -143,3 +145,14 @@ def test_a_topic_that_is_gone_under_a_task_was_deleted_and_no_option_is_named(mo
 def options(port: int = 6650, **others) -> ClientOptions:
     known = {"security": Security(), "timeout_s": 5.0, "max_pending_bytes": 1000}
     return ClientOptions(service_url=f"pulsar://127.0.0.1:{port}", **{**known, **others})
+
+
+def test_an_acknowledgement_that_is_here_and_not_told_yet_is_waited_for():
+    """``flush`` may return between the two: a close used to wait for an answer behind them."""
+    told: Future[MessageId] = Future()
+    heir = SimpleNamespace()
+    producer = SimpleNamespace(topic="t", name="p", hand_on=lambda: heir)
+    writer = _PartitionWriter(producer, SimpleNamespace(), acknowledgements=[told])
+    threading.Timer(0.1, told.set_result, [MessageId(1, 2)]).start()
+    assert writer.close(parks=True).last_id == MessageId(1, 2)
+    assert writer.heir is heir

@@ -1,0 +1,67 @@
+"""Who is told what of a producer, when it is handed on as the broker closes it."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from eos.errors import ConnectionLost
+from eos.transport._listener import Listeners
+from eos.wire import commands
+
+CLOSED = commands.CloseProducer(producer_id=1, request_id=0)
+
+
+class Between:
+    """A lock that runs something once, the first time that it is free again."""
+
+    def __init__(self, run) -> None:
+        self._lock, self._run = threading.Lock(), run
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+        run, self._run = self._run, lambda: None
+        run()
+
+
+def listener() -> tuple[SimpleNamespace, list[Exception]]:
+    told: list[Exception] = []
+    return SimpleNamespace(on_closed=told.append), told
+
+
+def test_a_listener_that_replaces_another_is_told_instead():
+    listeners, (old, told_old), (new, told_new) = Listeners(), listener(), listener()
+    listeners.add_producer(1, old)
+    listeners.replace_producer(1, old, new)
+    listeners.tell(CLOSED)
+    assert (len(told_old), len(told_new)) == (0, 1)
+
+
+def test_one_of_a_producer_that_is_closed_is_not_replaced():
+    listeners, (old, told), (new, _) = Listeners(), listener(), listener()
+    listeners.add_producer(1, old)
+    listeners.tell(CLOSED)
+    with pytest.raises(ConnectionLost):
+        listeners.replace_producer(1, old, new)
+    assert len(told) == 1
+
+
+def test_whoever_comes_between_a_closing_and_its_word_is_not_left_deaf():
+    listeners, (old, _), (new, told_new) = Listeners(), listener(), listener()
+    listeners.add_producer(1, old)
+    refused: list[ConnectionLost] = []
+
+    def replace() -> None:
+        try:
+            listeners.replace_producer(1, old, new)
+        except ConnectionLost as error:
+            refused.append(error)
+
+    listeners._lock = Between(replace)  # type: ignore[assignment]
+    listeners.tell(CLOSED)
+    assert refused or told_new
