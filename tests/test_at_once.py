@@ -41,6 +41,7 @@ def test_behind_an_error_what_was_begun_has_ended_and_nothing_else_begins():
 
 
 def test_behind_an_interrupt_what_was_begun_has_ended_and_nothing_else_begins():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     begun, ended = [], []
 
     def ask(number: int) -> None:
@@ -50,7 +51,10 @@ def test_behind_an_interrupt_what_was_begun_has_ended_and_nothing_else_begins():
         threading.Event().wait(0.05)
         ended.append(number)
 
-    with pytest.raises(KeyboardInterrupt):
-        at_once(ask, MORE_THAN_AT_ONCE)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            at_once(ask, MORE_THAN_AT_ONCE)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert sorted(begun) == sorted(ended)
     assert len(begun) < len(MORE_THAN_AT_ONCE)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Final
 
 from eos._waiting import beside
 from eos.at_once import at_once
@@ -15,8 +17,9 @@ from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.errors import ConfigurationError, ProducerBusy, TopicNotFound
 from eos.ids import TopicName, TxnId
-from eos.retry import attempts
 from eos.wire.commands import SchemaInfo
+
+_CROWDED_PAUSE_S: Final = 0.5
 
 
 class Opening:
@@ -110,15 +113,16 @@ class Opening:
         """
         if after is None:
             return self._open_in(topics, txn, schema, {}, timeout_s)
-        for attempt in attempts(PARKED_FOR_S + timeout_s, retry_on=(ProducerBusy,)):
-            with attempt:
-                try:
-                    parked = self.parked.take(topics, schema, after)
-                    return self._open_in(topics, txn, schema, parked, timeout_s)
-                except ProducerBusy:
-                    self.was_crowded = True
+        deadline = time.monotonic() + PARKED_FOR_S + timeout_s
+        while True:
+            parked = self.parked.take(topics, schema, after)
+            try:
+                return self._open_in(topics, txn, schema, parked, timeout_s)
+            except ProducerBusy:
+                self.was_crowded = True
+                if time.monotonic() > deadline:
                     raise
-        raise AssertionError("the last attempt raises")
+            time.sleep(_CROWDED_PAUSE_S)  # by hand: executors have no tenacity
 
     def _open_in(
         self,
@@ -134,9 +138,9 @@ class Opening:
             if txn is None:
                 opened = self.open_all(missing, schema, timeout_s)
             else:
-                opened = beside(
+                beside(
                     partial(txn.register, topics),
-                    partial(self.open_all, missing, schema, timeout_s),
+                    lambda: opened.extend(self.open_all(missing, schema, timeout_s)),
                 )
         except BaseException:
             for producer in (*opened, *parked.values()):

@@ -7,6 +7,7 @@ call with its answer; the model has to have a way through exactly these calls.
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -168,6 +169,7 @@ class ScriptedPulsar(PulsarParticipant):
     def __init__(self, script: Script) -> None:
         self._script = script
         self._timeout_s = 1.0
+        self._committed = deque[TxnId]()
 
     check = missing = make = attach = newer_commit = ready = _nothing
     suspect = after_end = rest = close = _nothing
