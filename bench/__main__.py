@@ -71,7 +71,6 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
         )
     else:
         found["latency"] = latency.measure(stage, 50, tell)
-    if not quick:
         found["flights"] = flights.measure(stage, 5, tell)
     with page_cache.full(stage.folder):  # again, where the peers were
         tell("phases")

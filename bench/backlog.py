@@ -78,8 +78,9 @@ def run(
         "epochs_ms": epochs_ms,
         "small_epoch_core_ms": small["ms_per_epoch"],
     }
-    publish(results, "\n".join(tables(results)) + "\n", out / "backlog.json", readme)
-    console.print("\n".join(tables(results)))
+    text = "\n".join(tables(results)) + "\n"
+    publish(results, text, out / "backlog.json", readme)
+    console.print(text)
 
 
 @contextmanager

@@ -66,7 +66,9 @@ def table(costs: Costs) -> list[str]:
         for what in by_nodes[0]
     }
     rows |= {
-        "**times the average of 69,400/s**": [f"**{one / ARRIVING_PER_S:.1f}**" for one in lowest],
+        f"**times the average of {ARRIVING_PER_S:,}/s**": [
+            f"**{one / ARRIVING_PER_S:.1f}**" for one in lowest
+        ],
         f"times the peak, {_PEAK} times that": [
             f"{one / ARRIVING_PER_S / _PEAK:.1f}" for one in lowest
         ],
