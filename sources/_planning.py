@@ -238,7 +238,7 @@ class Planner:
         return place[0], 1 if entry is None else max(1, entry.num_messages)
 
     def _next_entry(self, name: str, start: EntryPlace) -> Entry | None:
-        with self._client.entry_reader(name, MessageId(*start)) as reader:
+        with self._client.entry_reader(name, MessageId(*start), permits=1) as reader:
             return next(reader.read(time.monotonic() + self._options.request_timeout_s), None)
 
     def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:

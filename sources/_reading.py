@@ -146,7 +146,7 @@ def _next_entry(
     client: PulsarClient, topic: str, start: MessageId | None, timeout_s: float
 ) -> MessageId | None:
     """Where the next entry is, which need not be one that can be opened."""
-    with client.entry_reader(topic, start) as reader:
+    with client.entry_reader(topic, start, permits=1) as reader:
         entry = next(reader.read(time.monotonic() + timeout_s), None)
     return None if entry is None else MessageId(entry.id.ledger, entry.id.entry)
 

@@ -14,7 +14,7 @@ from typing import Literal, Self
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_producer import EntryProducer
-from eos.client._entry_reader import EntryReader
+from eos.client._entry_reader import PERMITS, EntryReader
 from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
 from eos.client._opening import Opening
@@ -225,8 +225,14 @@ class PulsarClient:
         reader.open()
         return reader
 
-    def entry_reader(self, topic: str, start: MessageId | None = None) -> EntryReader:
+    def entry_reader(
+        self, topic: str, start: MessageId | None = None, *, permits: int = PERMITS
+    ) -> EntryReader:
         """The same, of entries as they are stored.
+
+        Args:
+            permits: how many messages the broker may have under way; 1 when one entry is wanted:
+                the broker reads and sends no other.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -234,7 +240,12 @@ class PulsarClient:
         """
         name, start = str(TopicName.parse(topic)), _checked_start(start)
         reader = EntryReader(
-            self.lookup.broker_of(name), name, self._consumer_ids, start, timeout_s=self._timeout_s
+            self.lookup.broker_of(name),
+            name,
+            self._consumer_ids,
+            start,
+            timeout_s=self._timeout_s,
+            permits=permits,
         )
         reader.open()
         return reader

@@ -43,6 +43,7 @@ class EntryReader:
     Args:
         consumer_ids: numbers that nobody uses again on ``connection``.
         start: the first entry that is wanted; None: the topic's first.
+        permits: how many messages the broker may have under way; for one entry only, 1.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class EntryReader:
         start: MessageId | None,
         *,
         timeout_s: float,
+        permits: int = PERMITS,
     ) -> None:
         self.topic = topic
         self._connection = connection
         self._consumer_ids = consumer_ids
         self._timeout_s = timeout_s
         self._next = None if start is None else MessageId(start.ledger, start.entry)
-        self._permits = PERMITS
+        self._permits = permits
         self._owed = 0
         self._closed = False
         self._changed = Monitor()
@@ -115,7 +117,12 @@ class EntryReader:
             Fatal: the reader is closed.
         """
         while (delivery := self._take(deadline)) is not None:
-            entry = self._open(delivery)
+            try:
+                entry = Entry.of(delivery)
+            except ProtocolError as error:
+                self._end(error)  # going on behind it would lose it without a word
+                raise
+            self._owed += entry.num_messages
             # With a start past its end the broker delivers the whole topic again (measured).
             at = MessageId(entry.id.ledger, entry.id.entry)
             if self._next is None or at >= self._next:
@@ -123,6 +130,9 @@ class EntryReader:
                 yield entry
 
     def _take(self, deadline: float) -> Delivery | None:
+        if self._owed >= self._permits / 2:  # not before more is wanted
+            self._permit(self._owed)
+            self._owed = 0
         while (left_s := deadline - time.monotonic()) > 0:
             with self._changed:
                 if self._queue:
@@ -151,18 +161,6 @@ class EntryReader:
         except BaseException:  # Ctrl-C as well: nothing would ever come, and nobody would say so
             self._end(ConnectionLost(f"The reader on {self.topic} could not go on."))
             raise
-
-    def _open(self, delivery: Delivery) -> Entry:
-        try:
-            entry = Entry.of(delivery)
-        except ProtocolError as error:
-            self._end(error)  # going on behind it would lose it without a word
-            raise
-        self._owed += entry.num_messages
-        if self._owed >= self._permits / 2:
-            self._permit(self._owed)
-            self._owed = 0
-        return entry
 
     def _permit(self, count: int) -> None:
         self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=count))

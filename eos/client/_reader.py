@@ -30,6 +30,10 @@ _CONSUMER: Final = 0
 _PERMITS: Final = 2**30
 """Messages that the broker may send at once: TCP holds it back when we are slower (measured)."""
 
+_FEW_ENTRIES: Final = 100
+"""Of so few, no more than these are asked for: the broker reads as many entries as it has permits,
+and at most 100, or 5 MiB, at once. Else it reads and sends all of that for one entry (measured)."""
+
 _LONGEST_WAIT_S: Final = 3600.0
 
 
@@ -61,7 +65,7 @@ class Reader:
         self._connection: DirectConnection | None = None
         self._last_id: MessageId | None = None
         self._is_terminated = False
-        self._permits_used = 0
+        self._permits = 0
         # Three places: what was given to the caller, what is decoded, what has come.
         self._given = self._position = None if start is None else start.place
         self._ready: deque[DecodedEntries] = deque()
@@ -99,11 +103,10 @@ class Reader:
                 doing=f"Opening a reader on {self.topic}",
             )
             self._last_id = self._ask_for_last_id(connection)
-            connection.send(commands.Flow(consumer_id=_CONSUMER, permits=_PERMITS))
         except BaseException:
             connection.close()
             raise
-        self._permits_used = 0
+        self._permits = 0
         self._connection = connection
         return connection
 
@@ -149,7 +152,7 @@ class Reader:
             wait_s = _LONGEST_WAIT_S if idle_s is None else heard_at + idle_s - time.monotonic()
             if wait_s <= 0:
                 return
-            if self._receive(wait_s):
+            if self._receive(wait_s, None):
                 yield from self._decode(len(self._waiting))
                 heard_at = time.monotonic()
 
@@ -167,7 +170,7 @@ class Reader:
         yield from self._give()
         heard_at = time.monotonic()
         while end is not None and (self._given is None or self._given <= end.place):
-            if self._receive(heard_at + self._timeout_s - time.monotonic()):
+            if self._receive(heard_at + self._timeout_s - time.monotonic(), end):
                 wanted = sum(entry.id.place <= end.place for entry in self._waiting)
                 yield from self._decode(wanted)
                 if self._waiting:  # `end` itself may be no entry that is delivered
@@ -205,12 +208,13 @@ class Reader:
         if self._failure is not None:
             raise copy.copy(self._failure)
 
-    def _receive(self, wait_s: float) -> bool:
-        """Have entries wait, unless some do; whether any do now."""
+    def _receive(self, wait_s: float, end: MessageId | None) -> bool:
+        """Have entries wait, unless some do; whether any do now. None behind ``end`` is wanted."""
         if self._waiting:
             return True
         try:
             connection = self._connection or self._connect()
+            self._permit(connection, end)
             entries, notices = connection.receive(wait_s)
         except ConnectionLost:
             self._disconnect()
@@ -231,18 +235,26 @@ class Reader:
         return bool(self._waiting)
 
     def _acknowledge(self, connection: DirectConnection, entries: Sequence[DeliveredEntry]) -> None:
-        """Tell the broker what has come: without that it never says that a topic has ended; and
-        let it send as many messages more, now and then."""
+        """Tell the broker what has come: without that it never says that a topic has ended."""
         last = MessageIdData.of_entry(entries[-1].id)
         connection.send(
             commands.Ack(
                 consumer_id=_CONSUMER, ack_type=commands.AckType.CUMULATIVE, message_ids=(last,)
             )
         )
-        self._permits_used += sum(max(1, entry.metadata.num_messages_in_batch) for entry in entries)
-        if self._permits_used >= _PERMITS // 2:
-            connection.send(commands.Flow(consumer_id=_CONSUMER, permits=self._permits_used))
-            self._permits_used = 0
+        self._permits -= sum(max(1, entry.metadata.num_messages_in_batch) for entry in entries)
+
+    def _permit(self, connection: DirectConnection, end: MessageId | None) -> None:
+        """Let the broker send more, when it has few permits left: an entry may have taken more than
+        there were, and others of it none (aborted ones, markers)."""
+        low, high = _PERMITS // 2, _PERMITS
+        if self._position is not None and end is not None and end.ledger == self._position[0]:
+            entries = end.entry - self._position[1] + 1
+            if 0 < entries <= _FEW_ENTRIES:
+                low, high = 0, entries
+        if self._permits <= low:
+            connection.send(commands.Flow(consumer_id=_CONSUMER, permits=high - self._permits))
+            self._permits = high
 
     def _connect(self) -> DirectConnection:
         from eos.retry import attempts  # executors that only write have no tenacity

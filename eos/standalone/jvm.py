@@ -56,6 +56,8 @@ _PROPERTIES: Final = (
     "-Dio.netty.leakDetectionLevel=disabled",
     "-Djava.net.preferIPv4Stack=true",
     "-Dlog4j2.is.webapp=false",
+    # With two cores Java's common pool would start a thread for each task.
+    "-Djava.util.concurrent.ForkJoinPool.common.parallelism=2",
     "-Dbookkeeper.metadata.bookie.drivers="
     "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
     "-Dbookkeeper.metadata.client.drivers="

@@ -11,7 +11,7 @@ from eos.errors import ConnectionLost, Fatal, TopicNotFound
 from eos.ids import MessageId
 from eos.standalone import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
-from tests.support.admin import call, create_partitioned
+from tests.support.admin import call, create_partitioned, messages_out
 from tests.transport.scripted import wait_until
 
 
@@ -176,16 +176,39 @@ def test_a_read_ends_at_its_deadline_and_the_next_goes_on(client, name):
         assert len(take(reader, 1)) == 1
 
 
-def test_batches_are_permitted_by_their_messages(client, name, monkeypatch):
+def test_batches_are_permitted_by_their_messages(client, name):
     """The broker counts messages: a batch takes more permits than there are."""
-    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 3)
     producer = client.entry_producer(name, create=True)
     for n in range(60):
         producer.send_many([Message(b"%d" % n)] * (n % 7 + 1))
     producer.flush()
-    with client.entry_reader(name) as reader:
+    with client.entry_reader(name, permits=3) as reader:
         entries = take(reader, 60)
     assert [entry.num_messages for entry in entries] == [n % 7 + 1 for n in range(60)]
+
+
+def test_with_one_permit_the_broker_sends_one_entry(client, name, pulsar_standalone):
+    producer = client.entry_producer(name, create=True)
+    for _ in range(30):
+        producer.send_many([Message(b"v")] * 5)
+    producer.flush()
+    with client.entry_reader(name, permits=1) as reader:
+        (entry,) = take(reader, 1)
+        client.tail(name).bounds()  # on the same connection, behind what was sent
+        assert (entry.num_messages, messages_out(pulsar_standalone.admin_url, name)) == (5, 5)
+        assert len(take(reader, 29)) == 29
+
+
+def test_with_one_permit_the_first_entry_behind_many_aborted_ones_comes(client, name):
+    producer = client.entry_producer(name, create=True)
+    txn = client.transaction()
+    for _ in range(2_000):
+        producer.send(b"aborted", txn=txn)
+    txn.abort()
+    producer.send(b"there").result(timeout=20)
+    with client.entry_reader(name, permits=1) as reader:
+        (entry,) = take(reader, 1)
+    assert [message.value for message in entry.messages()] == [b"there"]
 
 
 def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch):

@@ -78,10 +78,12 @@ class Broker(ScriptedBroker):
 
 
 @contextmanager
-def reading(broker: Broker, start: MessageId | None = None) -> Iterator[EntryReader]:
+def reading(
+    broker: Broker, start: MessageId | None = None, permits: int = 1000
+) -> Iterator[EntryReader]:
     """A reader on ``broker``; other things go on on the connection, whatever it meets."""
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
-        with client.entry_reader(TOPIC, start) as reader:
+        with client.entry_reader(TOPIC, start, permits=permits) as reader:
             yield reader
         client.subscribe_durably(TOPIC, "still works")
         assert broker.connections == 1
@@ -106,9 +108,8 @@ def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
     return list(reader.read(time.monotonic() + wait_s))
 
 
-def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
-    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 10)
-    with reading(Broker(sending(*range(11)))) as reader:
+def test_more_entries_than_were_permitted_end_the_reader_only():
+    with reading(Broker(sending(*range(11))), permits=10) as reader:
         wait_until(lambda: reader._failure)
         assert len(reader._queue) == 10
         entries = reader.read(time.monotonic() + 20)
@@ -117,12 +118,11 @@ def test_more_entries_than_were_permitted_end_the_reader_only(monkeypatch):
             next(entries)
 
 
-def test_permits_are_given_back_in_halves(monkeypatch):
-    monkeypatch.setattr("eos.client._entry_reader.PERMITS", 10)
+def test_permits_are_given_back_in_halves_when_more_is_wanted():
     broker = Broker(sending(*range(10)))
-    with reading(broker) as reader:
+    with reading(broker, permits=10) as reader:
         entries = reader.read(time.monotonic() + 20)
-        for _ in range(4):
+        for _ in range(5):
             next(entries)
         assert [flow.permits for flow in broker.of(commands.Flow)] == [10]
         next(entries)

@@ -30,3 +30,9 @@ def create_partitioned(admin_url: str, topic: str, partitions: int) -> None:
 def delete_topic(admin_url: str, topic: str) -> None:
     """Delete ``tenant/namespace/topic`` with its subscriptions."""
     call(admin_url, "DELETE", f"/v2/persistent/{topic}?force=true")
+
+
+def messages_out(admin_url: str, topic: str) -> int:
+    """How many messages the broker has sent to those who read ``public/default/topic`` now."""
+    stats = call(admin_url, "GET", f"/v2/persistent/public/default/{topic}/stats")
+    return sum(int(one["msgOutCounter"]) for one in stats["subscriptions"].values())
