@@ -272,6 +272,16 @@ def put_between(path: Path, text: str, marker: str) -> None:
     path.write_text(f"{head}{text}{tail}")
 
 
+def between(path: Path, marker: str) -> str:
+    """What stands between the markers.
+
+    Raises:
+        ValueError: they are not there.
+    """
+    head, tail = split_at(path, marker)
+    return path.read_text()[len(head) : -len(tail)]
+
+
 def split_at(path: Path, marker: str) -> tuple[str, str]:
     """What stands before and behind the text between the markers, these included.
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench import page_cache
 from bench.plots import draw
-from bench.results import base_rates, markdown, put_between, summary, targets
+from bench.results import base_rates, between, markdown, put_between, summary, targets
 from bench.rows import RowShape
 from bench.spread import Spread, percentile
 
@@ -138,6 +138,7 @@ def test_the_table_takes_its_place_in_a_file_and_nothing_else_moves(tmp_path):
     path.write_text("before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n")
     put_between(path, "new\n", "bench")
     put_between(path, "newer\n", "bench")
+    assert between(path, "bench") == "newer\n"
     assert path.read_text() == "before\n<!-- bench -->\nnewer\n<!-- /bench -->\nafter\n"
     with pytest.raises(ValueError, match="no <!-- other -->"):
         put_between(path, "new\n", "other")
