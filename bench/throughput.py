@@ -25,7 +25,7 @@ SHAPES: Final = tuple(
     RowShape(value_bytes, columns, partitions)
     for value_bytes in (100, 1024)
     for columns in ("value", "keyed", "properties")
-    for partitions in (1, 16)
+    for partitions in ((1, 4, 16) if columns == "value" else (1, 16))
 )
 ROUNDS: Final = {shape: 7 if shape == BASE else 3 for shape in SHAPES}
 """Shape -> how many rounds."""
