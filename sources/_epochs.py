@@ -163,7 +163,9 @@ class EpochPlanner:
             return
         if self._subscription is None:
             name = self._options.subscription or offset.subscription
-            self._subscription = QuerySubscription(name, self._planner)
+            self._subscription = QuerySubscription(
+                name, self._planner, timeout_s=self._options.request_timeout_s
+            )
         self._subscription.keep(starts)
 
     def commit(self, offset: Offset) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
+from sources._entries import next_entry
 from sources._offsets import behind
 from sources._options import SourceOptions
 from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
@@ -237,10 +237,6 @@ class Planner:
         entry = self._next_entry(*place)
         return place[0], 1 if entry is None else max(1, entry.num_messages)
 
-    def _next_entry(self, name: str, start: EntryPlace) -> Entry | None:
-        with self._client.entry_reader(name, MessageId(*start), permits=1) as reader:
-            return next(reader.read(time.monotonic() + self._options.request_timeout_s), None)
-
     def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:
         """Of the last messages that somebody has: those that are not the last of their entries,
         with the entries' places and how many messages of them are had.
@@ -264,6 +260,9 @@ class Planner:
         if entry is None or entry.id.place != last.place:
             return name, None
         return name, last if entry.num_messages > last.batch_index + 1 else None
+
+    def _next_entry(self, name: str, start: EntryPlace) -> Entry | None:
+        return next_entry(self._client, name, MessageId(*start), self._options.request_timeout_s)
 
     def close(self) -> None:
         """Close all connections."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.wire.batch import key_slices
 from sources._columns import RowFormat
+from sources._entries import next_entry
 from sources._loss import LossGuard
 from sources._offsets import Span, place_text
 from sources._options import SourceOptions
@@ -133,22 +133,13 @@ def _opened(
                         "mode=permissive."
                     )
                     raise
-                odd = _next_entry(client, one.topic, start, timeout_s)
+                odd = next_entry(client, one.topic, start, timeout_s)
                 if odd is None:
                     raise
                 logger.warning("%s: %s It is left out.", one.topic, error.message)
-                start = odd._replace(entry=odd.entry + 1)
+                start = MessageId(odd.id.ledger, odd.id.entry + 1)
                 continue
         return
-
-
-def _next_entry(
-    client: PulsarClient, topic: str, start: MessageId | None, timeout_s: float
-) -> MessageId | None:
-    """Where the next entry is, which need not be one that can be opened."""
-    with client.entry_reader(topic, start, permits=1) as reader:
-        entry = next(reader.read(time.monotonic() + timeout_s), None)
-    return None if entry is None else MessageId(entry.id.ledger, entry.id.entry)
 
 
 def _converted(

@@ -16,6 +16,7 @@ from eos.at_once import at_once
 from eos.client import SubscriptionCursor
 from eos.errors import EosError
 from eos.ids import EntryPlace, MessageId
+from eos.retry import attempts
 from sources._offsets import place_text
 
 logger = logging.getLogger("sources.subscription")
@@ -39,13 +40,15 @@ class Cursors(Protocol):
 class QuerySubscription:
     """The subscription ``name`` on all partitions of a query."""
 
-    def __init__(self, name: str, cursors: Cursors) -> None:
+    def __init__(self, name: str, cursors: Cursors, *, timeout_s: float) -> None:
         self.name = name
         self._cursors = cursors
+        self._timeout_s = timeout_s
         self._kept: dict[str, SubscriptionCursor] = {}
 
     def keep(self, places: Mapping[str, EntryPlace | None]) -> None:
-        """Make it where it is missing, and keep what is at the places and behind them.
+        """Make it where it is missing, and keep what is at the places and behind them. Topics
+        move: who is refused meanwhile asks again.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -54,6 +57,11 @@ class QuerySubscription:
         at_once(lambda one: self._begin(*one), missing)
 
     def _begin(self, name: str, place: EntryPlace | None) -> None:
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                self._begin_once(name, place)
+
+    def _begin_once(self, name: str, place: EntryPlace | None) -> None:
         cursor = self._kept[name] = self._cursors.cursor(name, self.name)
         stands = cursor.place()
         if place is not None and stands > place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -54,10 +55,17 @@ def growth(samples: Sequence[Sample], name: str) -> float | None:
 
 
 def growth_of(values: Sequence[float], level: Callable[[Sequence[float]], float]) -> float | None:
-    """The level of the last quarter over that of the second; None: there was nothing."""
+    """The level of the last quarter over that of the second; None: there was nothing in both."""
     quarter = len(values) // 4
-    before = level(values[quarter : 2 * quarter])
-    return level(values[-quarter:]) / before if before else None
+    return ratio(level(values[-quarter:]), level(values[quarter : 2 * quarter]))
+
+
+def ratio(after: float, before: float) -> float | None:
+    """How often as much ``after`` is; infinite when there was nothing before, None when there is
+    nothing in both."""
+    if not before:
+        return math.inf if after else None
+    return after / before
 
 
 def grown(samples: Sequence[Sample]) -> dict[str, float]:

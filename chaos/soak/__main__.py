@@ -16,6 +16,7 @@ from rich.table import Column, Table
 
 from chaos.observers import resources
 from chaos.soak import _gauges as gauges
+from chaos.soak import _verdict as verdict
 from chaos.soak._picture import draw
 from chaos.soak._plan import SoakPlan
 from chaos.soak._run import SoakFailed, SoakResult, soak
@@ -32,7 +33,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     rows: Annotated[int, typer.Option(min=100_000, help="Of the input topic.")] = 100_000_000,
     minutes: Annotated[
-        float, typer.Option(min=1, help="In so many they are sent; less than ten prove no bound.")
+        float,
+        typer.Option(min=1, help="In so many they are sent; less than thirty prove no bound."),
     ] = 60,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of the faults.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of soak.json and soak.png.")] = Path(
@@ -45,8 +47,9 @@ def main(
     Python workers. Plain readers compare both outputs with what had to come. Memory and open files
     of driver and workers, commit log, checkpoint, receipt topic and input topic must not grow.
 
-    Exit codes: 0 all of that holds; 1 an output is wrong; 3 something has grown, or the driver had
-    more than one life, so that nobody can tell; 4 it could not run to its end.
+    Exit codes: 0 all of that holds; 1 an output is wrong; 3 something has grown, or nobody can tell
+    (no fault hit, the driver had a second life, nobody looked for minutes); 4 it could not run to
+    its end.
     """
     console = Console(highlight=False, soft_wrap=True)
     began = time.monotonic()
@@ -114,10 +117,12 @@ def _conclude(result: SoakResult, console: Console) -> int:
     if result.seconds < gauges.LONG_S:
         console.print("[bold green]Each window once in both outputs.[/] Too short to tell growth.")
         return 0
-    grown = {**resources.grown(result.samples), **gauges.grown(result.readings)}
-    if grown or result.lives != 1:
+    if grown := verdict.grown(result):
         what = ", ".join(f"{name} {ratio:.2f} times" for name, ratio in grown.items())
-        console.print(f"[bold red]Exact, but grown: {what or 'nobody can tell'}.[/]")
+        console.print(f"[bold red]Exact, but grown: {what}.[/]")
+        return _EXIT_GROWN
+    if doubts := verdict.doubts(result):
+        console.print(f"[bold red]Exact, but nobody can tell growth: {'; '.join(doubts)}.[/]")
         return _EXIT_GROWN
     console.print("[bold green]Each window once in both outputs, and nothing has grown.[/]")
     return 0

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chaos.observers.resources import growth_of
+from chaos.observers.resources import growth_of, ratio
 from chaos.observers.ticker import Ticker
 from eos.errors import EosError
 
 EVERY_S: Final = 15.0
 MOST_GROWTH: Final = 1.25
 """The highest of the last quarter against that of the second: what is trimmed goes up and down."""
-LONG_S: Final = 600.0
-"""Shorter runs say nothing about what grows."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,8 @@ _KEPT_FOR_A_TIME: Final = ("log_bytes", "log_files", "receipts_bytes")
 when it has the machine to itself: so they are counted per recent epoch."""
 RECENTLY_S: Final = 600.0
 """As long as the commit log keeps a file that it has replaced."""
+LONG_S: Final = 3 * RECENTLY_S
+"""Shorter runs say nothing about what grows."""
 
 
 def recent_epochs(readings: Sequence[Reading]) -> list[int]:
@@ -56,7 +57,8 @@ def _epochs_at(readings: Sequence[Reading], at_s: float) -> int:
 
 
 def growth(readings: Sequence[Reading], name: str) -> float | None:
-    """How often as much there is of it in the end as before; None: too short a run to tell.
+    """How often as much there is of it in the end as before; None: nobody can tell, as the run was
+    too short or there was never any.
 
     The highest of the last quarter over that of the second. Of what is kept for a time, per recent
     epoch, over that of the second ten minutes: there are few older epochs yet, so what is kept for
@@ -66,15 +68,13 @@ def growth(readings: Sequence[Reading], name: str) -> float | None:
         return None
     if name not in _KEPT_FOR_A_TIME:
         return growth_of([float(getattr(reading, name)) for reading in readings], max)
-    if readings[-1].at_s < 3 * RECENTLY_S:
-        return None
     per_epoch = [
         getattr(reading, name) / max(1, recent)
         for reading, recent in zip(readings, recent_epochs(readings), strict=True)
     ]
     first = [n for n, one in enumerate(readings) if 1 <= one.at_s / RECENTLY_S < 2]
     before = max((per_epoch[n] for n in first), default=0.0)
-    return max(per_epoch[-(len(readings) // 4) :]) / before if before else None
+    return ratio(max(per_epoch[-(len(readings) // 4) :]), before)
 
 
 def grown(readings: Sequence[Reading]) -> dict[str, float]:
@@ -86,10 +86,10 @@ def grown(readings: Sequence[Reading]) -> dict[str, float]:
 def folder_size(folder: Path) -> tuple[int, int]:
     """Bytes and files in a folder, with what is below it."""
     sizes = []
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # files come and go
-            if path.is_file():
-                sizes.append(path.stat().st_size)
+    for parent, _, names in os.walk(folder):  # files and folders come and go
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(Path(parent, name).stat().st_size)
     return sum(sizes), len(sizes)
 
 
@@ -101,7 +101,8 @@ class Gauges(Ticker):
     """
 
     def __init__(self, read: Callable[[float], Reading]) -> None:
-        super().__init__(EVERY_S, self._take, EosError)  # a broker that can't say now says it later
+        # A broker that can't say now says it later.
+        super().__init__(EVERY_S, self._take, EosError, LookupError, OSError)
         self.readings: list[Reading] = []
         self._read = read
         self._began = time.monotonic()

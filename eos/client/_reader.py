@@ -87,12 +87,21 @@ class Reader:
         return self._last_id
 
     def open(self) -> DirectConnection:
-        """Connect, and SUBSCRIBE without a durable cursor.
+        """Connect, and SUBSCRIBE without a durable cursor: again and again for ``timeout_s``, as
+        topics move.
 
         Raises:
             TopicNotFound: there is no such topic.
             EosError: the broker refuses, or does not answer.
         """
+        from eos.retry import attempts  # executors that only write have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                return self._open()
+        raise AssertionError  # the last attempt's error passes
+
+    def _open(self) -> DirectConnection:
         self._disconnect()
         connection = self._lookup.own_connection(self.topic)
         try:
@@ -146,8 +155,9 @@ class Reader:
             ProtocolError: an entry can't be read; batches before it have been given.
             EosError: the topic can't be read any more.
         """
-        heard_at = time.monotonic()
         yield from self._give()
+        yield from self._decode(len(self._waiting))
+        heard_at = time.monotonic()  # the caller's own time is no silence
         while not self._is_terminated:
             wait_s = _LONGEST_WAIT_S if idle_s is None else heard_at + idle_s - time.monotonic()
             if wait_s <= 0:
@@ -167,6 +177,8 @@ class Reader:
             ProtocolError: an entry can't be read; batches before it have been given.
             EosError: the topic can't be read any more.
         """
+        if self._ready and (end is None or self._ready[-1].last_id.place > end.place):
+            self._go_back()  # of a reading that was broken off
         yield from self._give()
         heard_at = time.monotonic()
         while end is not None and (self._given is None or self._given <= end.place):
@@ -179,13 +191,21 @@ class Reader:
             elif time.monotonic() >= heard_at + self._timeout_s:
                 self._explain_silence(end)
 
+    def _go_back(self) -> None:
+        """Read anew what is decoded and was not given."""
+        self._ready.clear()
+        self._waiting.clear()
+        self._failure = None
+        self._position = self._given
+        self._disconnect()
+
     def _explain_silence(self, end: MessageId) -> None:
         # Not earlier: for a while after a broker's restart nothing is readable (measured).
         self.open()
         if self._last_id is None or self._last_id.place < end.place:
             raise DataLost(
                 f"{self.topic} ends at {self._last_id or 'its beginning'}, and was to be read to "
-                f"{end}: its entries have been deleted.",
+                f"{end}: its entries have been deleted, or were never readable.",
                 hint="Look at the topic's retention and time to live; or was it made anew?",
             )
         raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")
@@ -213,7 +233,7 @@ class Reader:
         if self._waiting:
             return True
         try:
-            connection = self._connection or self._connect()
+            connection = self._connection or self.open()
             self._permit(connection, end)
             entries, notices = connection.receive(wait_s)
         except ConnectionLost:
@@ -255,14 +275,6 @@ class Reader:
         if self._permits <= low:
             connection.send(commands.Flow(consumer_id=_CONSUMER, permits=high - self._permits))
             self._permits = high
-
-    def _connect(self) -> DirectConnection:
-        from eos.retry import attempts  # executors that only write have no tenacity
-
-        for attempt in attempts(self._timeout_s):
-            with attempt:
-                return self.open()
-        raise AssertionError  # the last attempt's error passes
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -132,6 +132,9 @@ class DirectConnection:
                 if not isinstance(given, answer):
                     raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
                 return given
+            if any(isinstance(notice, commands.CloseConsumer) for notice in received):
+                # What is asked on the way to a consumer's end gets no answer (measured).
+                raise ConnectionLost(f"{doing}: the broker has closed the reader meanwhile.")
         raise RequestTimeout(f"{doing}: no answer from {self.address}.")
 
     def send(self, command: WireMessage) -> None:

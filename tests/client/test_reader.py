@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -257,6 +258,44 @@ def test_a_short_range_of_large_batches_aborted_entries_and_markers_is_read_whol
     with client.reader(name, start=start) as reader:
         assert len(values(reader.read_to(last))) == 1 + 20 * 300 + 19
         assert values(reader.read(idle_s=0.5)) == [b"committed", b"behind"]
+
+
+def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
+    """Twelve entries, of one message and of three in turn: each is a record batch of its own, as
+    every second one is compressed."""
+    producer = client.entry_producer(topic, create=True)
+    for n in range(12):
+        messages = rows_from_messages([Message(b"%d" % n)] * (1 if n % 2 == 0 else 3))
+        kind = Compression.NONE if n % 2 == 0 else Compression.LZ4
+        (batch,) = encode_batches(messages, compression=kind)
+        producer.send_batch(batch)
+    producer.close()
+    with client.reader(topic, columns=("ledger", "entry")) as reader:
+        found = rows(reader.read_to(reader.last_id))
+    return list(dict.fromkeys(MessageId(row["ledger"], row["entry"]) for row in found))
+
+
+def test_behind_a_reading_that_was_broken_off_a_bounded_one_keeps_to_its_end(client, name):
+    ids = send_kinds(client, name)
+    with client.reader(name) as reader:
+        assert next(reader.read(idle_s=5))["value"].to_pylist() == [b"0"]
+        assert values(reader.read_to(None)) == []
+        assert values(reader.read_to(ids[0])) == []
+        assert values(reader.read_to(ids[2])) == [b"1"] * 3 + [b"2"]
+        assert len(values(reader.read_to(ids[-1]))) == 24 - 5
+
+
+def test_what_has_come_is_given_before_any_silence_is_measured(client, name):
+    ids = send_kinds(client, name)
+    with client.reader(name) as reader:
+        assert next(reader.read(idle_s=5))["value"].to_pylist() == [b"0"]
+        for _ in reader.read(idle_s=0.3):
+            time.sleep(0.1)  # a caller's time is no silence
+        assert reader.next_id == MessageId(ids[-1].ledger, ids[-1].entry + 1)
+    send(client, name, b"more")
+    with client.reader(name) as reader:  # more has come than was asked for
+        assert next(reader.read(idle_s=5))["value"].to_pylist() == [b"0"]
+        assert len(values(reader.read(idle_s=0))) > 0
 
 
 @pytest.mark.parametrize("start", ["earliest", (7, 0)])

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from eos.errors import BrokerNotReady
 from sources._subscription import QuerySubscription
 
 
@@ -71,10 +72,38 @@ def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog)
     client.cursor(name, "mine").acknowledge(ids[3])
     topic = f"persistent://public/default/{name}"
     with caplog.at_level(logging.WARNING, "sources.subscription"):
-        QuerySubscription("mine", client).keep({topic: (ids[0].ledger, 2)})
+        QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 2)})
     (record,) = caplog.records
     assert "Does another query use it?" in record.message
     assert record.topic == topic
     caplog.clear()
-    QuerySubscription("mine", client).keep({topic: (ids[0].ledger, 4)})
+    QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 4)})
     assert not caplog.records
+
+
+def test_a_topic_that_moves_meanwhile_is_asked_again():
+    """Measured at unloads: "Consumer not found", "Subscription is fenced"."""
+
+    class Refused:
+        """A cursor that the broker refuses at first."""
+
+        def __init__(self):
+            self.refusals = 2
+            self.places = []
+
+        def place(self):
+            if self.refusals:
+                self.refusals -= 1
+                raise BrokerNotReady("Consumer not found")
+            return 7, 0
+
+        def acknowledge(self, last):
+            self.places.append(last.place)
+
+    class Cursors:
+        def cursor(self, name, subscription):
+            return refused
+
+    refused = Refused()
+    QuerySubscription("mine", Cursors(), timeout_s=20).keep({"t": (7, 5)})
+    assert refused.places == [(7, 3)]

@@ -56,7 +56,7 @@ def test_a_log_that_keeps_the_last_minutes_has_not_grown_where_epochs_come_faste
 def test_a_short_run_tells_nothing():
     assert growth(readings(20), "log_bytes") is None
     assert growth(readings(100), "log_bytes") is None
-    assert growth(readings(100), "input_bytes") == 1
+    assert growth(readings(), "input_bytes") == 1
     assert growth([], "log_bytes") is None
 
 
