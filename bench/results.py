@@ -52,7 +52,11 @@ def machine() -> dict[str, Any]:
 
 def base_rates(throughput: Iterable[Results]) -> dict[str, Any]:
     """Path -> rows per second (with spread), for values of 100 bytes and nothing else."""
-    return {entry["path"]: entry["rows_per_s"] for entry in throughput if entry["shape"] == _BASE}
+    return _rates_of(throughput, _BASE)
+
+
+def _rates_of(throughput: Iterable[Results], shape: Results) -> dict[str, Any]:
+    return {entry["path"]: entry["rows_per_s"] for entry in throughput if entry["shape"] == shape}
 
 
 def summary(found: Results) -> Results:
@@ -83,11 +87,8 @@ def summary(found: Results) -> Results:
 def _medians(found: Results, value_bytes: int, partitions: int) -> dict[str, float]:
     """Path -> rows per second, for values alone."""
     shape = {**_BASE, "value_bytes": value_bytes, "partitions": partitions}
-    return {
-        entry["path"]: entry["rows_per_s"]["median"]
-        for entry in found["throughput"]
-        if entry["shape"] == shape
-    }
+    rates = _rates_of(found["throughput"], shape)
+    return {path: spread["median"] for path, spread in rates.items()}
 
 
 def _ratio_to(rates: dict[str, float], peer: str) -> float | None:

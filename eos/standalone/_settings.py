@@ -87,7 +87,7 @@ _BOOKIE: Final[Mapping[str, str]] = {
     "dbStorage_writeCacheMaxSizeMb": "64",
     "dbStorage_readAheadCacheMaxSizeMb": "32",
     # By default 100 entries of a ledger are read for one of them, however large they are: of a
-    # backlog in many topics nearly all is read anew in each epoch (measured, 14 ms of a core each).
+    # backlog in many topics nearly all is read anew in each epoch (measured: 14 ms for each topic).
     "dbStorage_readAheadCacheBatchBytesSize": "524288",
     "dbStorage_rocksDB_blockCacheSize": "16777216",
     "serverNumIOThreads": "2",

@@ -150,6 +150,13 @@ def test_what_lies_behind_the_end_is_kept_for_the_next_reading() -> None:
         assert batch["value"].to_pylist() == [b"6", b"7"]
 
 
+def test_what_waits_is_given_however_short_the_silence_may_be() -> None:
+    with reading(Broker(sending(*ALL, 6, 7))) as reader:
+        assert read(reader) == ALL
+        (batch,) = reader.read(idle_s=0)
+        assert batch["value"].to_pylist() == [b"6", b"7"]
+
+
 def test_an_end_that_is_no_entry_ends_at_the_first_one_behind_it() -> None:
     with reading(Broker(sending(0, 1, 7, 8))) as reader:
         assert read(reader) == [0, 1]
