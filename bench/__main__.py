@@ -13,7 +13,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import flights, growth, hot_path, latency, page_cache, pulsar_spark, throughput
+from bench import (
+    cold,
+    flights,
+    growth,
+    hot_path,
+    idle,
+    latency,
+    page_cache,
+    pulsar_spark,
+    throughput,
+)
 from bench.plots import draw
 from bench.results import base_rates, machine, markdown, put_between, split_at, summary, targets
 from bench.rows import RowShape
@@ -91,6 +101,9 @@ def _measure(stage: Setting, tell: Callable[[str], None], *, quick: bool) -> dic
             tell("time to visible")
             found["visible"] = latency.measure_visible(stage, 40)
             found["growth"] = growth.measure(stage, 3, tell)
+            found["empty_tasks_s"] = growth.measure_empty(stage, 3, tell)
+            found["idle"] = idle.measure(stage, 120, tell)
+            found["cold_s"] = cold.measure(stage, 5, tell)
     return found
 
 

@@ -1,4 +1,5 @@
-"""What an epoch costs as there is more of something: partitions, tasks, sinks."""
+"""What an epoch costs as there is more of something: partitions, tasks, sinks; and what tasks cost
+that have no rows."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ TASKS: Final = (2, 20, 100, 200)
 SINKS: Final = (1, 10, 25, 50)
 _ROWS: Final = 50_000
 _SINK_EPOCHS: Final = 50
+_MOSTLY_EMPTY: Final = 2_000
+"""Spark partitions, of which each fortieth has rows."""
 
 Point = dict[str, Any]
 
@@ -47,6 +50,26 @@ def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[
         tell(f"{count} sinks")
         curves["sinks"].append(_point(count, _by_sinks(setting, count, -(-_SINK_EPOCHS // count))))
     return curves
+
+
+def measure_empty(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Seconds for 2,000 Spark partitions of which 1,950 are empty: ``eos``, and ``spark_empty``."""
+    some = setting.spark.range(0, _MOSTLY_EMPTY, 1, _MOSTLY_EMPTY).where("id % 40 = 0")
+    df = some.selectExpr("explode(sequence(1, 1000)) AS number").selectExpr(
+        "format_string('%0100d', number) AS value"
+    )
+    found: dict[str, list[float]] = {"eos": [], "spark_empty": []}
+    with setting.topic(1) as topic:
+        sink = EosSink(setting, topic)
+        try:
+            sink.write(df.limit(10))
+            for number in range(rounds):
+                tell(f"{_MOSTLY_EMPTY:,} tasks, most of them empty: round {number + 1}")
+                found["spark_empty"].append(timed_s(partial(pass_through_python, df)))
+                found["eos"].append(timed_s(partial(sink.write, df)))
+        finally:
+            sink.close()
+    return {name: vars(Spread.of(seconds, 2)) for name, seconds in found.items()}
 
 
 def _point(count: int, seconds: list[float]) -> Point:

@@ -1,8 +1,9 @@
 """How long a micro-batch takes, and how long a row until a reader has it.
 
 A stream from files, a file for each epoch, as Spark times it itself (``triggerExecution``: source,
-offsets, the write and its commit). The same stream into the same sink without transactions, and
-into a Delta table if wanted. Epochs of them come in turn, a few at a time.
+offsets, the write and its commit). The same stream into the same sink without transactions, into
+nothing (a ``collect``), into pulsar-spark's sink, and into a Delta table if wanted. Epochs of them
+come in turn, a few at a time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ from typing import Any, Final
 import numpy as np
 import pulsar
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench import plain
+from bench import plain, pulsar_spark
 from bench.paths import EosSink
 from bench.setting import CORES, Setting
 from bench.spread import Spread, percentile
-from eos.client.kept import ClientOptions
-from eos.ids import TopicName
-from eos.transport.security import Security
 
 ROWS: Final = (10, 1_000, 100_000)
 _AT_A_TIME: Final = 11
@@ -36,7 +35,7 @@ WARM_UP_COLD: Final = 23
 90 of them (measured)."""
 _SHOWN_WITHIN_S: Final = 60.0
 
-WriteEpoch = Callable[[DataFrame, int], None]
+WriteStream = Callable[[DataFrame], DataStreamWriter]
 
 
 def measure(
@@ -58,12 +57,23 @@ def measure(
 
 
 def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) -> dict[str, Any]:
-    with setting.topic(CORES) as topic, setting.topic(CORES) as plain_topic:
+    with ExitStack() as stack:
+        topic, plain_topic, peers_topic = (
+            stack.enter_context(setting.topic(CORES)) for _ in range(3)
+        )
         sink = EosSink(setting, topic)
         streams = {
-            "eos": _Stream(setting, rows, sink.sink),
+            "eos": _Stream(setting, rows, lambda df: df.writeStream.foreachBatch(sink.sink)),
             "no_transaction": _Stream(setting, rows, _plain(setting, plain_topic)),
+            "collect": _Stream(setting, rows, _collect),
         }
+        written = {"eos": topic, "no_transaction": plain_topic}
+        if setting.has_pulsar_spark:
+            url = setting.broker.service_url
+            streams["pulsar_spark"] = _Stream(
+                setting, rows, lambda df: pulsar_spark.stream(df, url, peers_topic)
+            )
+            written["pulsar_spark"] = peers_topic
         if delta:
             streams["delta"] = _Stream(setting, rows, _delta(setting))
         try:
@@ -74,8 +84,8 @@ def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) 
             for _ in range(-(-epochs // (_AT_A_TIME - 1))):
                 for name in order.permutation(list(streams)):
                     streams[name].run(_AT_A_TIME)
-            for name, written in (("eos", topic), ("no_transaction", plain_topic)):
-                setting.await_count(written, streams[name].epochs * rows)
+            for name, where in written.items():
+                setting.await_count(where, streams[name].epochs * rows)
         finally:
             sink.close()
     result: dict[str, Any] = {
@@ -94,7 +104,7 @@ def _with_p99(times_ms: list[float]) -> dict[str, Any]:
 class _Stream:
     """One query over files of ``rows`` lines; started again for each ``run``, on its checkpoint."""
 
-    def __init__(self, setting: Setting, rows: int, write: WriteEpoch) -> None:
+    def __init__(self, setting: Setting, rows: int, write: WriteStream) -> None:
         self.durations_ms: list[float] = []
         self.epochs = 0
         self._setting = setting
@@ -109,12 +119,14 @@ class _Stream:
         for number in range(self.epochs, self.epochs + epochs):
             drop(self._input, f"{number:06}", self._text)
         self.epochs += epochs
-        query = (
+        lines = (
             self._setting.spark.readStream.schema("value string")
             .option("maxFilesPerTrigger", 1)
             .text(str(self._input))
             .repartition(CORES)
-            .writeStream.foreachBatch(self._write)
+        )
+        query = (
+            self._write(lines)
             .option("checkpointLocation", str(self._folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -138,27 +150,31 @@ def drop(folder: Path, name: str, text: str) -> None:
     hidden.rename(folder / name)
 
 
-def _plain(setting: Setting, topic: str) -> WriteEpoch:
-    name = TopicName.parse(topic)
-    task = plain.PlainTask(
-        client=ClientOptions(
-            service_url=setting.broker.service_url,
-            security=Security(),
-            timeout_s=30.0,
-            max_pending_bytes=32 << 20,
-        ),
-        topics=tuple(str(partition) for partition in name.partitions(CORES)),
-    )
+def _plain(setting: Setting, topic: str) -> WriteStream:
+    task = plain.PlainTask.of(setting.broker.service_url, topic, CORES)
 
     def write(df: DataFrame, _: int) -> None:
         plain.write(df, task)
 
-    return write
+    return lambda df: df.writeStream.foreachBatch(write)
 
 
-def _delta(setting: Setting) -> WriteEpoch:
+def _collect(df: DataFrame) -> DataStreamWriter:
+    """An epoch that does nothing but to have its rows."""
+
+    def write(df: DataFrame, _: int) -> None:
+        df.collect()
+
+    return df.writeStream.foreachBatch(write)
+
+
+def _delta(setting: Setting) -> WriteStream:
     path = str(setting.folder / f"delta-{uuid.uuid4().hex[:8]}")
-    return lambda df, _: df.write.format("delta").mode("append").save(path)
+
+    def write(df: DataFrame, _: int) -> None:
+        df.write.format("delta").mode("append").save(path)
+
+    return lambda df: df.writeStream.foreachBatch(write)
 
 
 def measure_visible(setting: Setting, epochs: int) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from eos.client.kept import ClientOptions, kept_client
+from eos.ids import TopicName
+from eos.transport.security import Security
 from eos.wire.batch import Rows, encode_batches
 from sinks.columns import select_columns
 
@@ -24,6 +26,14 @@ class PlainTask:
 
     client: ClientOptions
     topics: tuple[str, ...]
+
+    @classmethod
+    def of(cls, service_url: str, topic: str, partitions: int) -> PlainTask:
+        """To the first ``partitions`` of ``topic``."""
+        client = ClientOptions(
+            service_url=service_url, security=Security(), timeout_s=30.0, max_pending_bytes=32 << 20
+        )
+        return cls(client, tuple(map(str, TopicName.parse(topic).partitions(partitions))))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send everything, wait for the receipts, and yield how many rows it was."""

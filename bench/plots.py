@@ -47,6 +47,7 @@ _NAMES = {
     "pulsar_spark": "pulsar-spark",
     "pulsar_client": "pulsar-client, at-least-once",
     "no_transaction": "eos without transactions",
+    "collect": "a collect alone",
     "delta": "Delta append",
     "partitions_no_key": "rows without keys",
     "partitions_keyed": "rows with keys",

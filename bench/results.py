@@ -26,11 +26,19 @@ TARGETS: Final = {
     "ratio_to_pulsar_spark_1_kib": (1.0, "at least"),
     "ratio_to_pulsar_spark_1_kib_4_partitions": (1.0, "at least"),
     "flights_ratio_to_pulsar_spark": (2.0, "at least"),
+    "ratio_to_no_transaction": (0.93, "at least"),
     "ratio_to_ceiling": (0.7, "at least"),
+    "ratio_to_ceiling_1_kib": (0.95, "at least"),
     "cost_of_keys": (1.5, "at most"),
     "cost_of_keys_16_partitions": (1.5, "at most"),
     "epoch_overhead_ms": (50.0, "at most"),
     "epoch_overhead_ratio": (1.25, "at most"),
+    "epoch_to_collect": (1.15, "at most"),
+    "epoch_to_pulsar_spark": (1.25, "at most"),
+    "keys_into_512_partitions": (2.0, "at most"),
+    "empty_tasks": (1.1, "at most"),
+    "first_epoch": (1.2, "at most"),
+    "idle_cores": (0.15, "at most"),
 }
 """Figure -> what it should be, on two cores; values are of 100 bytes in one partition, unless the
 figure's name says something else."""
@@ -76,11 +84,19 @@ def summary(found: Results) -> Results:
             _medians(found, 1024, 4), "pulsar_spark"
         ),
         "flights_ratio_to_pulsar_spark": _ratio_to(real, "pulsar_spark"),
-        "ratio_to_ceiling": round(rates["eos_from_arrow"] / rates["raw_sockets"], 3),
+        "ratio_to_no_transaction": _ratio_to(rates, "no_transaction"),
+        "ratio_to_ceiling": _ratio_to_ceiling(rates),
+        "ratio_to_ceiling_1_kib": _ratio_to_ceiling(_medians(found, 1024, 1)),
         "cost_of_keys": _cost_of_keys(found["throughput"], 1),
         "cost_of_keys_16_partitions": _cost_of_keys(found["throughput"], 16),
         "epoch_overhead_ms": small.get("overhead_ms"),
         "epoch_overhead_ratio": small.get("overhead_ratio"),
+        "epoch_to_collect": _times(small, "eos", "collect"),
+        "epoch_to_pulsar_spark": _times(small, "eos", "pulsar_spark"),
+        "keys_into_512_partitions": _growth_of(found.get("growth", {}).get("partitions_keyed")),
+        "empty_tasks": _times(found.get("empty_tasks_s", {}), "eos", "spark_empty"),
+        "first_epoch": _times(found.get("cold_s", {}), "eos", "pulsar_client"),
+        "idle_cores": _idle_cores(found.get("idle")),
     }
 
 
@@ -94,6 +110,33 @@ def _medians(found: Results, value_bytes: int, partitions: int) -> dict[str, flo
 def _ratio_to(rates: dict[str, float], peer: str) -> float | None:
     """None when it was left out."""
     return round(rates["eos"] / rates[peer], 2) if peer in rates else None
+
+
+def _ratio_to_ceiling(rates: dict[str, float]) -> float | None:
+    if "raw_sockets" not in rates:
+        return None
+    return round(rates["eos_from_arrow"] / rates["raw_sockets"], 3)
+
+
+def _times(spreads: Results, ours: str, peer: str) -> float | None:
+    """How many times as long ours takes; None when one of them was not measured."""
+    if not {ours, peer} <= spreads.keys():
+        return None
+    times: float = spreads[ours]["median"] / spreads[peer]["median"]
+    return round(times, 2)
+
+
+def _growth_of(curve: list[Results] | None) -> float | None:
+    """How many times as long the most take as the fewest."""
+    return round(curve[-1]["ms"]["median"] / curve[0]["ms"]["median"], 2) if curve else None
+
+
+def _idle_cores(idle: Results | None) -> float | None:
+    """Of the processes that are Python's."""
+    if idle is None:
+        return None
+    cores: float = idle["cores"]["Python driver"] + idle["cores"]["Python workers"]
+    return round(cores, 3)
 
 
 def _cost_of_keys(throughput: Iterable[Results], partitions: int) -> float | None:
@@ -128,6 +171,8 @@ def markdown(results: Results) -> str:
     lines += _latency(results)
     if "growth" in results:
         lines += ["", *_growth(results["growth"])]
+    if "cold_s" in results:
+        lines += ["", *_starts(results)]
     if "memory" in results:
         lines += ["", _in_words(results)]
     return "\n".join(lines) + "\n"
@@ -224,6 +269,23 @@ def _growth(curves: Results) -> list[str]:
     return lines
 
 
+def _starts(results: Results) -> list[str]:
+    """What costs something though there are hardly any rows."""
+    empty, cold, idle = results["empty_tasks_s"], results["cold_s"], results["idle"]
+    cores = ", ".join(f"{who} {share:.2f}" for who, share in idle["cores"].items())
+    return [
+        "| hardly any rows | eos | beside it |",
+        "|---|---:|---:|",
+        f"| 2,000 Spark tasks, 50 of them with rows | {empty['eos']['median']:.1f} s "
+        f"| {empty['spark_empty']['median']:.1f} s, Spark alone |",
+        f"| first epoch of a fresh driver, from `start()` until it is read "
+        f"| {cold['eos']['median']:.1f} s | {cold['pulsar_client']['median']:.1f} s, "
+        "`pulsar-client` |",
+        "",
+        f"A stream of ten rows each second, for {idle['seconds']} s, uses of a core: {cores}.",
+    ]
+
+
 def _in_words(results: Results) -> str:
     visible, memory = results["visible"], results["memory"]
     return (
@@ -240,6 +302,7 @@ _PATHS: Final = {
     "spark_empty": "Spark alone: a `mapInArrow` that does nothing",
     "eos_from_arrow": "eos, rows ready in Arrow, two processes",
     "raw_sockets": "ready-made frames through two raw sockets",
+    "no_transaction": "eos without its transaction and log",
     "java_transaction": "the Java client, one transaction",
     "pulsar_spark": "pulsar-spark, at-least-once, in the JVM",
     "pulsar_client": "`foreachPartition` with `pulsar-client`, at-least-once",
@@ -247,6 +310,8 @@ _PATHS: Final = {
 _STREAMS: Final = {
     "eos": "eos",
     "no_transaction": "no transaction",
+    "collect": "a `collect` alone",
+    "pulsar_spark": "pulsar-spark",
     "delta": "Delta append",
 }
 _COLUMNS: Final = {

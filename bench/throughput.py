@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench import pulsar_spark, writers
+from bench import plain, pulsar_spark, writers
 from bench.java_client import JavaClient
 from bench.paths import EosSink, pass_through_python, write_by_pulsar_client
 from bench.rows import RowShape, frame
@@ -109,6 +109,11 @@ def _paths(
         df = frame(setting.spark, shape, count)
         return count / timed_s(lambda: pulsar_spark.write(df, url, topic))
 
+    def no_transaction(topic: str, count: int) -> float:
+        df = frame(setting.spark, shape, count)
+        task = plain.PlainTask.of(url, topic, shape.partitions)
+        return count / timed_s(lambda: plain.write(df, task))
+
     def spark_empty(_: str, count: int) -> float:
         df = frame(setting.spark, shape, count)
         return count / timed_s(lambda: pass_through_python(df))
@@ -122,7 +127,8 @@ def _paths(
         paths["java_transaction"] = partial(java.rows_per_s, shape)
     if shape.columns == "value" and setting.has_pulsar_spark:
         paths["pulsar_spark"] = by_pulsar_spark
-    if shape == BASE:
+    if shape.columns == "value" and shape.partitions == 1:
+        paths["no_transaction"] = no_transaction
         paths["eos_from_arrow"] = partial(apart.rows_per_s, "arrow", shape)
         paths["raw_sockets"] = partial(apart.rows_per_s, "raw", shape)
     return paths

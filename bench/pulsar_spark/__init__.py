@@ -7,6 +7,6 @@ a patch (``spark-4.2.patch``) that follows what Spark has renamed and leaves its
 from __future__ import annotations
 
 from bench.pulsar_spark._build import SOURCES_VARIABLE, built_jars
-from bench.pulsar_spark._write import write
+from bench.pulsar_spark._write import stream, write
 
-__all__ = ["SOURCES_VARIABLE", "built_jars", "write"]
+__all__ = ["SOURCES_VARIABLE", "built_jars", "stream", "write"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMAT = "org.apache.spark.sql.pulsar.PulsarProvider"
 """Its short name, ``pulsar``, is ours as well."""
@@ -10,6 +11,15 @@ FORMAT = "org.apache.spark.sql.pulsar.PulsarProvider"
 
 def write(df: DataFrame, service_url: str, topic: str) -> None:
     """The column ``value`` of ``df`` as bytes, by the connector's defaults."""
-    values = df.selectExpr("CAST(value AS BINARY) AS value")
-    writer = values.write.format(FORMAT).option("service.url", service_url)
+    writer = _values(df).write.format(FORMAT).option("service.url", service_url)
     writer.option("topic", topic).mode("append").save()
+
+
+def stream(df: DataFrame, service_url: str, topic: str) -> DataStreamWriter:
+    """The same of a stream, by the connector's own sink."""
+    writer = _values(df).writeStream.format(FORMAT).option("service.url", service_url)
+    return writer.option("topic", topic)
+
+
+def _values(df: DataFrame) -> DataFrame:
+    return df.selectExpr("CAST(value AS BINARY) AS value")

@@ -1,0 +1,100 @@
+"""The first epoch of a fresh driver: from ``start()`` until a reader has its rows.
+
+Each time a new process with a new Spark, eos and ``foreachPartition`` with ``pulsar-client`` in
+turn. What a program does before, from its imports to Spark's session, does not count.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pulsar
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.paths import write_by_pulsar_client
+from bench.setting import CORES, Setting
+from bench.spread import Spread
+from sinks import PulsarSink
+
+WAYS: Final = ("eos", "pulsar_client")
+_ROWS: Final = 10
+_SHOWN_WITHIN_S: Final = 120.0
+
+
+def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """``{way: spread of seconds}``."""
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(rounds):
+        tell(f"fresh drivers: round {number + 1}")
+        for way in WAYS if number % 2 else reversed(WAYS):
+            found[way].append(_first_epoch_s(setting, way))
+    return {way: vars(Spread.of(seconds, 2)) for way, seconds in found.items()}
+
+
+def _first_epoch_s(setting: Setting, way: str) -> float:
+    setting.settle()
+    url = setting.broker.service_url
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        with setting.topic(1) as topic:
+            reader = client.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
+            folder = setting.folder / f"cold-{topic.rsplit('-', 1)[1]}"
+            command = [sys.executable, "-m", "bench.cold", way, url, topic, str(folder)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+                try:
+                    for _ in range(_ROWS):
+                        reader.read_next(timeout_millis=int(_SHOWN_WITHIN_S * 1000))
+                    shown_at = time.time()
+                    assert driver.stdout is not None
+                    return shown_at - float(driver.stdout.read())
+                finally:
+                    driver.kill()  # it has ended, or something is wrong
+    finally:
+        client.close()
+
+
+def drive(way: str, service_url: str, topic: str, folder: Path) -> None:
+    """A driver that writes one epoch, and says when it began."""
+    (folder / "input").mkdir(parents=True)
+    (folder / "input" / "rows").write_text("".join(f"row {number}\n" for number in range(_ROWS)))
+    spark = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def by_pulsar_client(df: DataFrame, _: int) -> None:
+        write_by_pulsar_client(df, service_url, topic)
+
+    began = time.time()
+    write: Callable[[DataFrame, int], None] = by_pulsar_client
+    if way == "eos":
+        write = PulsarSink(
+            service_url=service_url,
+            topic=topic,
+            sink_id="cold",
+            commit_log=str(folder / "commit-log"),
+        )
+    query = (
+        spark.readStream.schema("value string")
+        .text(str(folder / "input"))
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    print(began)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    way, service_url, topic, folder = sys.argv[1:]
+    drive(way, service_url, topic, Path(folder))
