@@ -15,6 +15,7 @@ from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
 from eos.standalone import maven
 from eos.standalone._node import (
+    BookieNode,
     BrokerNode,
     ClusterNode,
     Machine,
@@ -70,7 +71,7 @@ class PulsarCluster:
         self._ready_timeout_s = ready_timeout_s
         self._version = maven.pulsar_version(pulsar_version)
         self.brokers: list[BrokerNode] = []
-        self.bookies: list[ClusterNode] = []
+        self.bookies: list[BookieNode] = []
         self._metadata_store: ClusterNode | None = None
 
     @property

@@ -120,6 +120,18 @@ def test_without_one_of_two_bookies_nothing_is_written_and_then_it_is(
     assert read(cluster.service_url, topic, 2) == [b"1", b"2"]
 
 
+def test_a_bookie_that_gives_its_place_up_is_started_again(cluster: PulsarCluster, topic: str):
+    """As one of 4.0.7 does while the session of a process that was killed holds the place."""
+    bookie = cluster.bookies[0]
+    before = bookie.pid
+    with (bookie.data_dir / "bookie.log").open("a") as log:
+        log.write("ERROR Bookie - Couldn't register bookie with zookeeper, shutting down\n")
+    bookie.await_ready()
+    assert bookie.pid not in (None, before)
+    write(cluster.service_url, topic, [b"1"])
+    assert read(cluster.service_url, topic, 1) == [b"1"]
+
+
 def test_a_cluster_needs_a_broker_and_a_bookie():
     with pytest.raises(ConfigurationError, match="at least one"):
         PulsarCluster(brokers=0)
