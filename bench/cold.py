@@ -79,7 +79,7 @@ def drive(way: str, service_url: str, topic: str, folder: Path) -> None:
         write = PulsarSink(
             service_url=service_url,
             topic=topic,
-            sink_id="cold",
+            sink_id=topic.rsplit("/", 1)[1],
             commit_log=str(folder / "commit-log"),
         )
     query = (

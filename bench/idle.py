@@ -15,7 +15,7 @@ _WARM_UP_S: Final = 20
 
 
 def measure(setting: Setting, seconds: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    """``{"cores": {process: share of a core}, "epochs": how many, "seconds": how long}``."""
+    """``{"cores": {process: share of a core}, "seconds": how long}``."""
     tell(f"ten rows each second, for {seconds} s")
     with setting.topic(1) as topic:
         sink = EosSink(setting, topic)
@@ -34,14 +34,13 @@ def measure(setting: Setting, seconds: int, tell: Callable[[str], None]) -> dict
             query.awaitTermination(seconds)
             after, took_s = processor_s(setting), time.monotonic() - began
             written = _rows(setting, topic) - rows
-            epochs = sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
         finally:
             query.stop()
             sink.close()
     if written < _ROWS_PER_S * took_s / 2:
         raise RuntimeError(f"{written} rows in {took_s:.0f} s: the stream does not keep up")
     cores = {who: round((used - before[who]) / took_s, 3) for who, used in after.items()}
-    return {"cores": cores, "epochs": epochs, "seconds": round(took_s)}
+    return {"cores": cores, "seconds": round(took_s)}
 
 
 def _rows(setting: Setting, topic: str) -> int:

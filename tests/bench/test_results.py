@@ -76,7 +76,7 @@ def results() -> dict:
         "empty_tasks_s": {"eos": spread(21.0), "spark_empty": spread(20.0)},
         "cold_s": {"eos": spread(3.0), "pulsar_client": spread(2.5)},
         "idle": {"cores": {"broker": 0.2, "Python driver": 0.08, "Python workers": 0.03},
-                 "epochs": 118, "seconds": 120},
+                 "seconds": 120},
         "visible": {**spread(400), "p99": 900.0},
         "memory": {"driver_grows_mb": 0.3, "worker_mb": 194.2, "rows": 4_000_000,
                    "wire_bytes_per_row": 106.04},
