@@ -66,7 +66,7 @@ compat: setup ## The broker's tests, a short chaos run and the demo on each rele
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
 
-bench: setup ## eos beside what else could be used, in one run: tables, plots; 45 minutes
+bench: setup ## eos beside what else could be used, in one run: tables, plots; about an hour
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench --readme docs/measured.md
 	$(BIN)/python -m bench.schemas --readme docs/measured.md
