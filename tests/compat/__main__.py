@@ -26,6 +26,8 @@ from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 ROOT: Final = Path(__file__).parent.parent.parent
 RELEASES: Final = (DEFAULT_PULSAR_VERSION, "4.0.7", "5.0.0-M1")
 """The default, the newest of the long-term line whose jars all resolve, the next one."""
+WHICH: Final = "broker and not chaos"
+"""Takes the place of the suite's own ``-m``, and so has to leave the long ones out again."""
 BUILD: Final = ROOT / "build/compat"
 DOCS: Final = ROOT / "docs/deployment.md"
 HEAD: Final = (
@@ -78,8 +80,7 @@ def try_release(version: str, console: Console) -> Outcome:
             ).returncode
 
     junit = folder / "junit.xml"
-    # The suite's own deselections come last: "-m" here has to win.
-    run("tests", "pytest", "-n", "2", "--dist", "loadfile", "-m", "broker", f"--junit-xml={junit}")
+    run("tests", "pytest", "-n", "2", "--dist", "loadfile", "-m", WHICH, f"--junit-xml={junit}")
     report = folder / "chaos"
     words = ("--schedules", "2", "--seed", "87", "--epochs", "14", "--report", str(report))
     run("chaos", "chaos", "run", *words)
