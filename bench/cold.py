@@ -1,4 +1,4 @@
-"""The first epoch of a fresh driver: from ``start()`` until a reader has its rows.
+"""The first epoch of a fresh driver: from making the sink until a reader has its rows.
 
 Each time a new process with a new Spark, eos and ``foreachPartition`` with ``pulsar-client`` in
 turn. What a program does before, from its imports to Spark's session, does not count.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.paths import write_by_pulsar_client
 from bench.setting import CORES, Setting
-from bench.spread import Spread
+from bench.turns import seconds_by_turns
 from sinks import PulsarSink
 
 WAYS: Final = ("eos", "pulsar_client")
@@ -28,16 +29,12 @@ _SHOWN_WITHIN_S: Final = 120.0
 
 def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
     """``{way: spread of seconds}``."""
-    found: dict[str, list[float]] = {way: [] for way in WAYS}
-    for number in range(rounds):
-        tell(f"fresh drivers: round {number + 1}")
-        for way in WAYS if number % 2 else reversed(WAYS):
-            found[way].append(_first_epoch_s(setting, way))
-    return {way: vars(Spread.of(seconds, 2)) for way, seconds in found.items()}
+    tell("fresh drivers")
+    ways = {way: partial(_first_epoch_s, setting, way) for way in WAYS}
+    return seconds_by_turns(setting, ways, rounds, tell)
 
 
 def _first_epoch_s(setting: Setting, way: str) -> float:
-    setting.settle()
     url = setting.broker.service_url
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:

@@ -12,6 +12,7 @@ from bench.paths import EosSink, pass_through_python
 from bench.rows import RowShape, frame
 from bench.setting import Setting, timed_s
 from bench.spread import Spread
+from bench.turns import seconds_by_turns
 
 PARTITIONS: Final = (1, 16, 64, 128, 512)
 TASKS: Final = (2, 20, 100, 200)
@@ -58,18 +59,18 @@ def measure_empty(setting: Setting, rounds: int, tell: Callable[[str], None]) ->
     df = some.selectExpr("explode(sequence(1, 1000)) AS number").selectExpr(
         "format_string('%0100d', number) AS value"
     )
-    found: dict[str, list[float]] = {"eos": [], "spark_empty": []}
+    tell(f"{_MOSTLY_EMPTY:,} tasks, most of them empty")
     with setting.topic(1) as topic:
         sink = EosSink(setting, topic)
         try:
-            sink.write(df.limit(10))
-            for number in range(rounds):
-                tell(f"{_MOSTLY_EMPTY:,} tasks, most of them empty: round {number + 1}")
-                found["spark_empty"].append(timed_s(partial(pass_through_python, df)))
-                found["eos"].append(timed_s(partial(sink.write, df)))
+            sink.write(df.limit(10))  # the claim
+            ways = {
+                "eos": partial(timed_s, partial(sink.write, df)),
+                "spark_empty": partial(timed_s, partial(pass_through_python, df)),
+            }
+            return seconds_by_turns(setting, ways, rounds, tell)
         finally:
             sink.close()
-    return {name: vars(Spread.of(seconds, 2)) for name, seconds in found.items()}
 
 
 def _point(count: int, seconds: list[float]) -> Point:
