@@ -66,14 +66,14 @@ compat: setup ## The broker's tests, a short chaos run and the demo on each rele
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
 
-bench: setup ## eos beside what else could be used, in one run: tables, plots; about an hour
+bench: setup ## eos beside what else could be used, in one run: tables, plots; takes long
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench --readme docs/measured.md
 	$(BIN)/python -m bench.schemas --readme docs/measured.md
 	$(BIN)/python -m bench.reading --readme docs/measured.md
 	$(BIN)/python -m bench.sending --readme docs/measured.md
 
-bench-quick: setup ## The main figures of it, in 3 minutes
+bench-quick: setup ## The main figures of it, in some minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench --quick --out build/bench-quick
 

@@ -36,7 +36,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def run(
-    quick: Annotated[bool, typer.Option(help="The main figures only, in three minutes.")] = False,
+    quick: Annotated[bool, typer.Option(help="The main figures only, in some minutes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
     readme: Annotated[
         Path | None, typer.Option(help="Put the tables between the marks in this file.")
