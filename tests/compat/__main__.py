@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -67,7 +68,8 @@ class Outcome:
 def try_release(version: str, console: Console) -> Outcome:
     """Run everything on one release; takes half an hour."""
     folder = BUILD / version
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # What an earlier run left is not this one's.
+    folder.mkdir(parents=True)
     env = {**os.environ, PULSAR_VERSION_VARIABLE: version}
     began = time.monotonic()
 
