@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from chaos.cluster import spark_rehearsal
+from chaos.cluster.spark_env import jvm_options
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
 
@@ -38,6 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Every JVM of Spark's that the tests start, drivers and executors, is told to start quickly.
+
+    Measured, for a few small jobs: a ``local[2]`` takes 23 s of processor time instead of 36, and a
+    ``local-cluster`` of two executors 33 s instead of 90.
+    """
+    if any(item.get_closest_marker("broker") for item in session.items):
+        spark_rehearsal.create()
+        options = jvm_options()
+        executors = f'"-Dspark.executor.extraJavaOptions={options}"'
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{options} {executors}")
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,12 @@ while query.status["isTriggerActive"] or not sum(e["numInputRows"] for e in quer
 is stopped within an epoch is owed, and ``verify`` says so."""
 
 
+@pytest.fixture(autouse=True)
+def nothing_of_this_checkout(monkeypatch):
+    """Not even where the tests themselves were found by it."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """The built wheel."""

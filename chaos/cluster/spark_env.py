@@ -49,6 +49,12 @@ def _spark_home(scratch: Path) -> Path:
     return home
 
 
+def jvm_options() -> str:
+    """For a JVM of Spark's that lives for minutes on two cores: it is better off without the second
+    compiler, and with the archive of Spark's classes."""
+    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {spark_archive.options()}".strip()
+
+
 def local_cluster(app_name: str, scratch: str, *, rows_per_step: int) -> SparkSession.Builder:
     """A session with two executors of one core each; to be called in the driver itself.
 
@@ -59,11 +65,7 @@ def local_cluster(app_name: str, scratch: str, *, rows_per_step: int) -> SparkSe
     """
     from pyspark.sql import SparkSession
 
-    # A JVM that lives for half a minute on two cores is better off without the second compiler.
-    options = (
-        f"-Djava.io.tmpdir={scratch} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-        f"{spark_archive.options()}"
-    )
+    options = f"-Djava.io.tmpdir={scratch} {jvm_options()}"
     return (
         SparkSession.Builder()
         .master("local-cluster[2,1,1024]")

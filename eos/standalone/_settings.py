@@ -75,8 +75,10 @@ _BROKER: Final[Mapping[str, str]] = {
     # nothing can be written as long (measured on 4.0.7).
     "bookkeeperClientHealthCheckEnabled": "false",
     "managedLedgerCacheSizeMB": "128",
-    # What nobody has subscribed to stays: else a topic is deleted a minute after its last producer.
+    # What nobody has subscribed to stays: else a topic is deleted a minute after its last producer,
+    # and its closed ledgers at the next look at retention, by default every two minutes.
     "brokerDeleteInactiveTopicsEnabled": "false",
+    "retentionCheckIntervalInSeconds": "86400",
 }
 _BOOKIE: Final[Mapping[str, str]] = {
     # Unless ephemeral ports are allowed, a standalone's bookie ignores its port.
