@@ -2,8 +2,9 @@
 
 A stream from files, a file for each epoch, as Spark times it itself (``triggerExecution``: source,
 offsets, the write and its commit). The same stream into the same sink without transactions, into
-nothing (a ``collect``), into pulsar-spark's sink, and into a Delta table if wanted. Epochs of them
-come in turn, a few at a time.
+nothing (a ``collect``), through Spark's Python into nothing (a ``mapInArrow``, the least for a sink
+in Python), into pulsar-spark's sink, and into a Delta table if wanted. Epochs of them come in turn,
+a few at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench import plain, pulsar_spark
-from bench.paths import EosSink
+from bench.paths import EosSink, pass_through_python
 from bench.setting import CORES, Setting
 from bench.spread import Spread, percentile
 
@@ -65,7 +66,8 @@ def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) 
         streams = {
             "eos": _Stream(setting, rows, lambda df: df.writeStream.foreachBatch(sink.sink)),
             "no_transaction": _Stream(setting, rows, _plain(setting, plain_topic)),
-            "collect": _Stream(setting, rows, _collect),
+            "collect": _Stream(setting, rows, _doing(DataFrame.collect)),
+            "spark_python": _Stream(setting, rows, _doing(pass_through_python)),
         }
         written = {"eos": topic, "no_transaction": plain_topic}
         if setting.has_pulsar_spark:
@@ -159,13 +161,13 @@ def _plain(setting: Setting, topic: str) -> WriteStream:
     return lambda df: df.writeStream.foreachBatch(write)
 
 
-def _collect(df: DataFrame) -> DataStreamWriter:
-    """An epoch that does nothing but to have its rows."""
+def _doing(action: Callable[[DataFrame], object]) -> WriteStream:
+    """Epochs that do nothing else with their rows."""
 
     def write(df: DataFrame, _: int) -> None:
-        df.collect()
+        action(df)
 
-    return df.writeStream.foreachBatch(write)
+    return lambda df: df.writeStream.foreachBatch(write)
 
 
 def _delta(setting: Setting) -> WriteStream:

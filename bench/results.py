@@ -311,6 +311,7 @@ _STREAMS: Final = {
     "eos": "eos",
     "no_transaction": "no transaction",
     "collect": "a `collect` alone",
+    "spark_python": "a `mapInArrow` that does nothing",
     "pulsar_spark": "pulsar-spark",
     "delta": "Delta append",
 }

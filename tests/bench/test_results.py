@@ -34,6 +34,7 @@ def results() -> dict:
         "eos": 240.0,
         "no_transaction": 200.0,
         "collect": 220.0,
+        "spark_python": 230.0,
         "pulsar_spark": 192.0,
         "delta": 900.0,
     }
@@ -124,7 +125,7 @@ def test_the_table_holds_what_was_measured(results):
     assert "| 100 B, value, key, event time, 1 (5) | 1.00 M | 50 k | 20.0 | | |" in text
     assert "| flights as JSON, 673,552 of 400 bytes, each by its defaults |" in text
     assert "| pulsar-spark, at-least-once, in the JVM | 200 k | 180 k to 220 k |" in text
-    assert "| 10 rows | 240, 480 | 200, 400 | 220, 440 | 192, 384 | 900, 1800 |" in text
+    assert "| 10 rows | 240, 480 | 200, 400 | 220, 440 | 230, 460 | 192, 384 | 900, 1800 |" in text
     assert "| topic partitions, rows with keys, 1 to 50 | 10 | 12 |" in text
     assert "| 2,000 Spark tasks, 50 of them with rows | 21.0 s | 20.0 s, Spark alone |" in text
     assert "until it is read | 3.0 s | 2.5 s, `pulsar-client` |" in text
@@ -137,7 +138,7 @@ def test_the_table_holds_what_was_measured(results):
 def test_a_quick_run_has_tables_and_pictures_of_what_it_measured(results, tmp_path):
     for part in ("flights", "growth", "empty_tasks_s", "cold_s", "idle", "visible", "memory"):
         del results[part]
-    for peer in ("collect", "pulsar_spark", "delta"):
+    for peer in ("collect", "spark_python", "pulsar_spark", "delta"):
         del results["latency"]["10"][peer]
     text = markdown(results)
     assert "| 5 micro-batches, ms (p50, p99) | eos | no transaction |\n|---|---:|---:|" in text
