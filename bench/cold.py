@@ -44,8 +44,7 @@ def _first_epoch_s(setting: Setting, way: str) -> float:
             command = [sys.executable, "-m", "bench.cold", way, url, topic, str(folder)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
                 try:
-                    for _ in range(_ROWS):
-                        reader.read_next(timeout_millis=int(_SHOWN_WITHIN_S * 1000))
+                    _await_rows(reader, driver)
                     shown_at = time.time()
                     assert driver.stdout is not None
                     return shown_at - float(driver.stdout.read())
@@ -53,6 +52,20 @@ def _first_epoch_s(setting: Setting, way: str) -> float:
                     driver.kill()  # it has ended, or something is wrong
     finally:
         client.close()
+
+
+def _await_rows(reader: pulsar.Reader, driver: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + _SHOWN_WITHIN_S
+    rows = 0
+    while rows < _ROWS:
+        try:
+            reader.read_next(timeout_millis=1000)
+            rows += 1
+        except pulsar.Timeout:
+            if driver.poll() or time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{rows} rows of {_ROWS} came; the driver's exit code: {driver.poll()}"
+                ) from None
 
 
 def drive(way: str, service_url: str, topic: str, folder: Path) -> None:
