@@ -7,7 +7,6 @@ a key of its own, under the query id ``batch``: such keys only compare as equal 
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final
 
 BATCH: Final = "batch"
@@ -15,6 +14,8 @@ BATCH: Final = "batch"
 
 MAX_KEY_CHARS: Final = 1024
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+# Unicode's categories Cc and Cs, which no later version of it changes.
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def is_streaming(query_id: str) -> bool:
@@ -24,7 +25,7 @@ def is_streaming(query_id: str) -> bool:
 
 def has_control_characters(text: str) -> bool:
     """Whether ``text`` holds control characters, or halves of surrogate pairs (not storable)."""
-    return any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
+    return _CONTROL.search(text) is not None
 
 
 def check_key(text: str, *, what: str = "epoch") -> str:
