@@ -25,6 +25,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from eos import _disk as disk
+from eos.commit_log._own_commit import STAGED
 from eos.commit_log._reading import read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
 from eos.commit_log._table import LogTable
@@ -40,6 +41,9 @@ KEEP_EPOCHS = 100
 
 _DOUBTFUL_S: Final = 60.0
 """Half the time after which another compaction cleans commits away."""
+
+_TRIES: Final = 200
+"""Of the commit, beside a driver whose appends take a few ms each: Delta's 15 are too few."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,8 @@ def _rewrite(
                 app_transactions=[
                     Transaction(name, number)
                     for name, number in zip(table.compaction_ids, (round_, *kept), strict=True)
-                ]
+                ],
+                max_commit_retries=_TRIES,
             ),
             post_commithook_properties=NO_HOOKS,
         )
@@ -169,7 +174,8 @@ def _clean_up(table: LogTable, start: int) -> LogTable:
     old = table.delta.vacuum(dry_run=True, full=True)
     fresh = _open(table.location, table.sink_id)
     for name in set(old) - set(fresh.files):
-        if name.endswith(".parquet") and not _may_be_appended(fresh, name):
+        is_data = name.endswith(".parquet") and not _may_be_appended(fresh, name)
+        if is_data or name.endswith(STAGED):
             fresh.location.delete(name)
     fresh.delta.create_checkpoint()
     _sync(fresh, start)

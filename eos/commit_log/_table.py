@@ -3,7 +3,9 @@
 The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
 a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
 the others conflict, whoever they belong to. Compaction carries identifiers of its own and
-conflicts with itself only. Three facts of ``deltalake`` 1.6 shape the code:
+conflicts with itself only. In a file system a handle that stood at the newest version a moment ago
+commits the next one by itself (``_own_commit``): a version's name is given once. Three facts of
+``deltalake`` 1.6 shape the code:
 
 - An identifier that was used before is accepted from a fresh handle: the check is ours.
 - An empty file of the newest commit is read as a commit that did nothing, so that the record in
@@ -24,8 +26,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from eos import _disk as disk
 from eos import failpoints
+from eos.commit_log import _own_commit as own_commit
 from eos.commit_log import damage, delta_table
 from eos.commit_log._probe import require_exclusive
+from eos.commit_log._stopwatch import Stopwatch
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import SCHEMA, once, to_table
@@ -34,7 +38,11 @@ from eos.protocol import LogRecord
 from eos.steps import LogStep
 
 CHECKPOINT_INTERVAL: Final = 12
-"""Appends between two checkpoints: those of four epochs."""
+"""Appends by Delta between two checkpoints; compaction writes one at each round."""
+
+_FRESH_S: Final = 5.0
+"""So long a handle may rely on what it has seen. Even with ``_DOUBTFUL_APPEND_S`` on top it is much
+less than the time for which commits are kept: the name of one that was cleaned away is free."""
 
 
 class LostRace(Exception):
@@ -49,8 +57,12 @@ class LogTable:
         self.sink_id = sink_id
         self._table = table
         self._app_id = f"eos/{sink_id}"
-        self._appended = 0
+        self._slow_appends = 0
         self._is_current = False
+        self._since_seen: Stopwatch | None = None
+        """Since the table stood as this handle believes; None: nobody has taken the time."""
+        self._own = (-1, 0)
+        """Version and ``seq`` of the newest append that ``_table`` may not have seen yet."""
         self.compaction_ids = tuple(
             f"{self._app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
         )
@@ -118,13 +130,25 @@ class LogTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """The handle itself, for compaction."""
+        """Delta's own handle, as new as this one."""
+        if self._is_ahead:
+            self._table.update_incremental()
         return self._table
+
+    @property
+    def version(self) -> int:
+        """Of the table, the newest one that is known."""
+        seen: int = self._table.version()
+        return max(self._own[0], seen)
+
+    @property
+    def _is_ahead(self) -> bool:
+        return bool(self.version > self._table.version())
 
     @property
     def position(self) -> int:
         """``seq`` of the newest append."""
-        return self._committed(self._app_id)
+        return self._own[1] if self._is_ahead else self._committed(self._app_id)
 
     @property
     def rounds(self) -> int:
@@ -144,7 +168,7 @@ class LogTable:
     @property
     def files(self) -> dict[str, int]:
         """The data files that a read opens, with their sizes in bytes; each append adds one."""
-        return dict(damage.active_files(self._table))
+        return dict(damage.active_files(self.delta))
 
     def read(self) -> list[dict[str, Any]]:
         """All rows in the order of ``seq``, as this handle sees them; equal rows once.
@@ -161,7 +185,7 @@ class LogTable:
             raise self.broken(str(error)) from None
         try:
             with panics_as_errors():
-                query = QueryBuilder().register("log", self._table)
+                query = QueryBuilder().register("log", self.delta)
                 rows: list[dict[str, Any]] = pa.table(
                     query.execute("select * from log").read_all()
                 ).to_pylist()
@@ -197,7 +221,7 @@ class LogTable:
         """The number last committed under an identifier; 0: none."""
         try:
             with panics_as_errors():
-                return self._table.transaction_version(app_id) or 0
+                return self.delta.transaction_version(app_id) or 0
         except Exception as error:
             raise self._unreadable(error) from self.location.cause(error)
 
@@ -213,22 +237,58 @@ class LogTable:
                 table or not. Only reading it again tells.
         """
         with panics_as_errors():
-            self._table.update_incremental()
-            if self.position != record.seq - 1:
-                raise LostRace(f"the log stands at seq {self.position}")
-            write_deltalake(
-                self._table,
-                to_table(record),
-                mode="append",
-                schema_mode=self.schema_mode(),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(self._app_id, record.seq)]
-                ),
-                post_commithook_properties=delta_table.NO_HOOKS,
-            )
-        self._appended += 1
+            if not self._commit_alone(record):
+                self._commit_by_delta(record)
         self.make_durable()
         failpoints.reached(LogStep.APPEND)
+
+    def _commit_alone(self, record: LogRecord) -> bool:
+        """Commit on top of the version that was the newest one a moment ago.
+
+        Returns:
+            False: that is too long ago, or it was not ``record``'s predecessor, or it is not the
+            newest one any more; or the log is in no file system.
+
+        Raises:
+            LostRace: it is there, and nobody may see it.
+        """
+        folder, since, newest = self.location.folder, self._since_seen, self.version
+        if folder is None or since is None or since.elapsed_s > _FRESH_S:
+            return False
+        if self.position != record.seq - 1 or self.schema_mode() is not None:
+            return False
+        if not (folder / damage.commit_name(newest)).exists() or self._is_past(newest):
+            return False
+        since, row = Stopwatch(), to_table(record)
+        if not own_commit.commit(folder, newest + 1, row, app_id=self._app_id, seq=record.seq):
+            return False
+        if self._is_past(newest):
+            raise LostRace(f"version {newest + 1} may have been cleaned away before")
+        self._own, self._since_seen = (newest + 1, record.seq), since
+        return True
+
+    def _is_past(self, version: int) -> bool:
+        """Whether a later version has a checkpoint: before that no name of one becomes free."""
+        return damage.last_checkpoint(self.location) > version
+
+    def _commit_by_delta(self, record: LogRecord) -> None:
+        since, self._since_seen = Stopwatch(), None
+        self._table.update_incremental()
+        # What was appended without Delta has to be there, too: else the table was rolled back.
+        if self._is_ahead or self.position != record.seq - 1:
+            raise LostRace(f"the log does not stand at seq {record.seq - 1}")
+        write_deltalake(
+            self._table,
+            to_table(record),
+            mode="append",
+            schema_mode=self.schema_mode(),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(self._app_id, record.seq)]
+            ),
+            post_commithook_properties=delta_table.NO_HOOKS,
+        )
+        self._since_seen = since
+        self._slow_appends += 1
 
     def schema_mode(self) -> Literal["merge"] | None:
         """A log of version 1 gets the columns that came later, with the first append."""
@@ -240,19 +300,19 @@ class LogTable:
     def checkpoint_when_due(self) -> None:
         """Now and then, write a Delta checkpoint and open the table anew from it.
 
-        To ``deltalake`` each commit that a handle has seen since costs time in each later one
-        (measured: an append takes 8 ms after a checkpoint, and 30 ms 120 appends later).
+        To ``deltalake`` each commit that a handle has seen since costs time in each later one of
+        Delta's (measured: an append takes 8 ms after a checkpoint, and 30 ms 120 appends later).
 
         Raises:
             Exception: it did not work; the table is as good as before.
         """
-        if self._appended < CHECKPOINT_INTERVAL:
+        if self._slow_appends < CHECKPOINT_INTERVAL:
             return
-        self._appended = 0
+        self._slow_appends = 0
         with panics_as_errors():
-            self._table.create_checkpoint()
+            self.delta.create_checkpoint()
             if self.location.folder is not None:
-                name = damage.checkpoint_name(self._table.version())
+                name = damage.checkpoint_name(self.version)
                 disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
             self._table = delta_table.open_table(self.location)
 
@@ -273,7 +333,7 @@ class LogTable:
 
     def file_of(self, seq: int) -> str | None:
         """The data file that holds ``seq``, by the statistics in the Delta log."""
-        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        actions = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
         for action in actions:
             low, high = action.get("min.seq"), action.get("max.seq")
             if low is not None and high is not None and low <= seq <= high:
@@ -291,7 +351,7 @@ class LogTable:
         Raises:
             ValueError: a commit on the way is broken.
         """
-        for version in range(self._table.version(), -1, -1):
+        for version in range(self.version, -1, -1):
             actions = damage.commit_actions(self.location, version)
             if actions is None:
                 return None

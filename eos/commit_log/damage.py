@@ -118,15 +118,22 @@ def _unreadable_parquet(location: Location, path: str, size: int | None = None) 
             yield f"{path} can't be read ({location.clean(error)})"
 
 
+def last_checkpoint(location: Location) -> int:
+    """The version of the checkpoint that the pointer names; -1: none, or the pointer is broken."""
+    try:
+        return int(json.loads(location.read(POINTER) or b"")["version"])
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
 def lost_checkpoint(location: Location) -> str | None:
     """The checkpoint that the pointer names, when it is not there: Delta opens nothing then.
 
     A power failure between the two writes leaves this. The commits are whole all the same, unless
     ``find`` finds something.
     """
-    try:
-        version = int(json.loads(location.read(POINTER) or b"")["version"])
-    except (ValueError, KeyError, TypeError):
+    version = last_checkpoint(location)
+    if version < 0:
         return None  # a broken pointer is passed by
     names = location.names(LOG_FOLDER)
     if any(name.startswith(f"{version:020}.checkpoint.") for name in names):

@@ -19,10 +19,11 @@ from eos.commit_log import _table as table_module
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from tests.commit_log import rivals
+from tests.commit_log.conftest import replace_commit
 from tests.protocol.epochs import FAILED, claim, opened, step
 
+pytestmark = pytest.mark.usefixtures("way")
 DECISIONS, DRIVERS = 60, 4
-write_deltalake = table_module.write_deltalake
 
 
 @pytest.mark.slow
@@ -101,18 +102,18 @@ def test_a_stale_handle_conflicts_even_when_it_was_checked_before_the_other_appe
 ):
     claimed = log.history.last_claim
 
-    def overtaken(*args, **kwargs):
-        monkeypatch.setattr(table_module, "write_deltalake", write_deltalake)
+    def overtaken(commit):
+        replace_commit(monkeypatch, None)
         CommitLog.open(root, "orders").append(claim("run-2"))
-        return write_deltalake(*args, **kwargs)
+        return commit()
 
-    monkeypatch.setattr(table_module, "write_deltalake", overtaken)
+    replace_commit(monkeypatch, overtaken)
     with pytest.raises(Fenced, match="run-2"):
         log.append(opened(claimed, "2"))
     assert len(log.records()) == 8
 
 
-def test_a_driver_that_was_overtaken_does_not_even_try_to_commit(root, log, monkeypatch):
+def test_a_driver_that_was_overtaken_does_not_even_try_to_commit_by_delta(root, log, monkeypatch):
     claimed, tried = log.history.last_claim, []
     CommitLog.open(root, "orders").append(claim("run-2"))
     monkeypatch.setattr(table_module, "write_deltalake", lambda *a, **k: tried.append(a))
@@ -124,15 +125,15 @@ def test_a_driver_that_was_overtaken_does_not_even_try_to_commit(root, log, monk
 def failing(monkeypatch, *, commits, error=RuntimeError, also=None):
     """Let the next write fail: after its commit took effect, or before."""
 
-    def write(*args, **kwargs):
-        monkeypatch.setattr(table_module, "write_deltalake", write_deltalake)
+    def write(commit):
+        replace_commit(monkeypatch, None)
         if commits:
-            write_deltalake(*args, **kwargs)
+            commit()
         if also:
             also()
         raise error("connection reset")
 
-    monkeypatch.setattr(table_module, "write_deltalake", write)
+    replace_commit(monkeypatch, write)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, OSError, table_module.LostRace])
@@ -185,10 +186,10 @@ def test_a_conflict_that_is_not_ours_is_tried_again(log, monkeypatch):
 
 
 def test_conflicts_without_end_are_reported_as_retriable(log, monkeypatch):
-    def write(*args, **kwargs):
+    def write(commit):
         raise head_module.CommitFailedError("protocol changed")
 
-    monkeypatch.setattr(table_module, "write_deltalake", write)
+    replace_commit(monkeypatch, write)
     with pytest.raises(Retriable, match="protocol changed"):
         log.append(opened(log.history.last_claim, "2"))
 
@@ -247,7 +248,7 @@ def test_a_success_after_a_long_stop_is_believed_only_when_it_is_in_the_log(log,
     first = log.append(opened(log.history.last_claim, "2"))
     assert first.seq == 8
     # A commit to a version whose successors were cleaned away leaves no trace in the table.
-    monkeypatch.setattr(table_module, "write_deltalake", lambda *args, **kwargs: None)
+    replace_commit(monkeypatch, lambda commit: None)
     with pytest.raises(CommitLogError, match="not written"):
         log.append(step(first, State.PREPARED, log.history.last_claim))
 

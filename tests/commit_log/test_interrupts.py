@@ -14,13 +14,13 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.commit_log import _head as head_module
 from eos.commit_log import _log as log_module
-from eos.commit_log import _table as table_module
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from eos.steps import LogStep
+from tests.commit_log.conftest import replace_commit
 from tests.protocol.epochs import claim, committed_epoch, opened, step
 
-write_deltalake = table_module.write_deltalake
+pytestmark = pytest.mark.usefixtures("way")
 fsync = os.fsync
 
 
@@ -32,20 +32,20 @@ def at_the_failpoint(monkeypatch, log):
     return failpoints.armed(LogStep.APPEND, interrupt)
 
 
-def in_delta(monkeypatch, log, *, commits=True):
-    def write(*args, **options):
+def in_the_commit(monkeypatch, log, *, commits=True):
+    def write(commit):
         if commits:
-            write_deltalake(*args, **options)
+            commit()
         raise KeyboardInterrupt
 
     context = monkeypatch.context()
     patch = context.__enter__()
-    patch.setattr(table_module, "write_deltalake", write)
+    replace_commit(patch, write)
     return _Closing(context)
 
 
-def before_delta(monkeypatch, log):
-    return in_delta(monkeypatch, log, commits=False)
+def before_the_commit(monkeypatch, log):
+    return in_the_commit(monkeypatch, log, commits=False)
 
 
 def in_the_fsync(monkeypatch, log):
@@ -73,7 +73,7 @@ class _Closing:
         return self._context.__exit__(None, None, None)
 
 
-PLACES = [at_the_failpoint, in_delta, before_delta, in_the_fsync, in_the_history]
+PLACES = [at_the_failpoint, in_the_commit, before_the_commit, in_the_fsync, in_the_history]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_settle_tells_whether_the_record_was_appended(interrupted, request):
     log.settle()
     there = draft.says_the_same
     landed = [record for record in log.records() if there(replace(record, seq=draft.seq))]
-    expected = 0 if "before_delta" in request.node.name else 1
+    expected = 0 if "before_the_commit" in request.node.name else 1
     assert len(landed) == expected
     assert log.history.last_seq == 7 + expected
     assert bool(log.history.unfinished) == bool(expected)
@@ -113,7 +113,7 @@ def test_the_same_record_again_is_appended_once(interrupted):
 def test_another_decision_follows_what_the_log_says(interrupted, request):
     log, draft = interrupted
     prepared = step(draft, State.PREPARED, log.history.last_claim)
-    if "before_delta" in request.node.name:
+    if "before_the_commit" in request.node.name:
         with pytest.raises(CommitLogError, match="after no record comes FAILED, OPEN"):
             log.append(prepared)
     else:
@@ -122,7 +122,7 @@ def test_another_decision_follows_what_the_log_says(interrupted, request):
 
 def test_a_claim_that_was_interrupted_is_ones_own(root, monkeypatch):
     log = CommitLog.open(root, "orders")
-    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+    with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(claim())
     claimed = log.append(claim("run-2"))
     assert (claimed.seq, log.is_fenced) == (2, False)
@@ -130,7 +130,7 @@ def test_a_claim_that_was_interrupted_is_ones_own(root, monkeypatch):
 
 
 def test_a_successor_fences_the_one_that_was_interrupted(root, log, monkeypatch):
-    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+    with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(opened(log.history.last_claim, "2"))
     CommitLog.open(root, "orders").append(claim("run-2"))
     with pytest.raises(Fenced, match="run-2"):
@@ -139,7 +139,7 @@ def test_a_successor_fences_the_one_that_was_interrupted(root, log, monkeypatch)
 
 def test_the_look_itself_may_be_interrupted(root, log, monkeypatch):
     draft = opened(log.history.last_claim, "2")
-    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+    with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(draft)
     with monkeypatch.context() as patch:
         patch.setattr(head_module, "read_again", interrupt)
@@ -174,17 +174,16 @@ def test_a_commit_that_lands_after_it_was_looked_for_fences_nobody(log, monkeypa
     """Nothing of it was there, and it was given up; it went on by itself, and came first."""
     late = []
 
-    def go_on_later(*args, **options):
-        late.append((args, options))
+    def go_on_later(commit):
+        late.append(commit)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_module, "write_deltalake", go_on_later)
+        replace_commit(patch, go_on_later)
         with pytest.raises(KeyboardInterrupt):
             log.append(opened(log.history.last_claim, "2"))
     log.settle()
-    (args, options) = late[0]
-    write_deltalake(*args, **options)
+    late[0]()
     with pytest.raises(Retriable, match="took its place"):
         log.append(opened(log.history.last_claim, "3"))
     assert not log.is_fenced
@@ -195,7 +194,7 @@ def test_a_commit_that_lands_after_it_was_looked_for_fences_nobody(log, monkeypa
 def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
     """The main thread is interrupted in its append; before it looks, another one appends."""
     draft = opened(log.history.last_claim, "2")
-    with in_delta(monkeypatch, log), pytest.raises(KeyboardInterrupt):
+    with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(draft)
     other = opened(log.history.last_claim, "key", query_id="batch")
     thread = threading.Thread(target=log.append, args=(other,))

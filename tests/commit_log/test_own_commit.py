@@ -1,0 +1,216 @@
+"""Commits by our own hand: the same to every reader, and never in the place of another one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import time
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from eos.commit_log import CommitLog
+from eos.commit_log import _own_commit as own_commit
+from eos.commit_log import _table as table_module
+from eos.commit_log._compaction import compact
+from eos.commit_log._own_commit import STAGED
+from eos.commit_log.location import Location
+from eos.errors import CommitLogError, Fenced
+from eos.protocol import State
+from tests.protocol.epochs import FIGURES, claim, committed_epoch, opened, step
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """Notes for each commit whether it was Delta's."""
+    seen: list[str] = []
+
+    def noting(name, commit):
+        def call(*args, **options):
+            result = commit(*args, **options)
+            seen.append(name if result is not False else "taken")
+            return result
+
+        return call
+
+    by_delta = noting("delta", table_module.write_deltalake)
+    monkeypatch.setattr(table_module, "write_deltalake", by_delta)
+    monkeypatch.setattr(own_commit, "commit", noting("own", own_commit.commit))
+    return seen
+
+
+def prepared_by(root, drafts):
+    """What the third of ``drafts`` has left: its commit's actions, its file's schema, itself."""
+    log = CommitLog.open(root, "orders")
+    for draft in drafts:
+        log.append(draft)
+    table = root / "orders"
+    text = (table / "_delta_log" / f"{3:020}.json").read_text()
+    found = {
+        kind: action for line in text.splitlines() for kind, action in json.loads(line).items()
+    }
+    return found, pq.read_schema(table / found["add"]["path"]), log.records()[-1]
+
+
+def test_it_says_what_deltas_own_would_say(root, monkeypatch):
+    claimed = claim()
+    first = opened(claimed)
+    drafts = [claimed, first, step(first, State.PREPARED, claimed, partitions=FIGURES)]
+    own, schema, record = prepared_by(root / "own", drafts)
+    monkeypatch.setattr(table_module, "_FRESH_S", -1.0)
+    its, its_schema, its_record = prepared_by(root / "delta's", drafts)
+    assert own["commitInfo"]["engineInfo"] == "eos"
+    assert its["commitInfo"]["engineInfo"].startswith("delta-rs")
+    assert schema == its_schema
+    assert record.says_the_same(its_record)
+    assert own["txn"] == its["txn"] == {"appId": "eos/orders", "version": 3}
+    for name in ("operation", "operationParameters"):
+        assert own["commitInfo"][name] == its["commitInfo"][name]
+    assert json.loads(own["add"].pop("stats")) == json.loads(its["add"].pop("stats"))
+    for name, value in own["add"].items():
+        assert type(value) is type(its["add"][name])
+        if name not in ("path", "size", "modificationTime"):
+            assert value == its["add"][name]
+    assert all(its["add"][name] is None for name in its["add"].keys() - own["add"].keys())
+
+
+def test_the_first_append_of_a_handle_and_one_after_a_pause_look_at_the_table(
+    root, ways, monkeypatch
+):
+    log = CommitLog.open(root, "orders")
+    claimed = log.append(claim())
+    first = log.append(opened(claimed))
+    assert ways == ["delta", "own"]
+    monkeypatch.setattr(table_module, "_FRESH_S", 0.05)
+    time.sleep(0.1)
+    log.append(step(first, State.PREPARED, claimed))
+    assert ways == ["delta", "own", "delta"]
+
+
+def set_a_property(root):
+    properties = {"delta.logRetentionDuration": "interval 3 minutes"}
+    DeltaTable(root / "orders").alter.set_table_properties(properties)
+
+
+def compacted(root):
+    compact(Location(root, "orders"), "orders")
+
+
+@pytest.mark.parametrize(
+    ("other", "tried"), [(set_a_property, ["taken", "delta"]), (compacted, ["delta"])]
+)
+def test_where_somebody_else_has_committed_delta_decides(root, log, ways, other, tried):
+    other(root)
+    first = log.append(opened(log.history.last_claim, "2"))
+    assert ways == tried
+    assert log.append(step(first, State.PREPARED, log.history.last_claim)).seq == 9
+    assert ways == [*tried, "own"]
+    assert len(log.records()) == 9
+
+
+def clean_up(root):
+    """All commits behind the checkpoint are old, whatever the clock says, and compaction comes."""
+    for path in (root / "orders" / "_delta_log").glob("*.json"):
+        os.utime(path, (time.time() - 3600,) * 2)
+    compact(Location(root, "orders"), "orders")
+
+
+def test_a_name_that_was_given_and_cleaned_away_is_not_taken_for_a_free_one(
+    root, log, ways, monkeypatch
+):
+    link = os.link
+
+    def overtaken(source, target):
+        """Just before: somebody claims the sink, and the commit that says so is cleaned away."""
+        monkeypatch.setattr(os, "link", link)
+        CommitLog.open(root, "orders").append(claim("run-2"))
+        clean_up(root)
+        assert not target.exists()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(log.history.last_claim, "2"))
+    states = [record.state for record in CommitLog.open(root, "orders").records()]
+    assert states[-1] is State.CLAIMED
+    assert len(states) == 8
+
+
+def test_a_checkpoint_behind_our_own_commit_is_no_loss(root, log, monkeypatch):
+    link = os.link
+
+    def followed(source, target):
+        """Just behind: it is committed, and compaction comes before anybody looks."""
+        monkeypatch.setattr(os, "link", link)
+        link(source, target)
+        clean_up(root)
+
+    monkeypatch.setattr(os, "link", followed)
+    first = log.append(opened(log.history.last_claim, "2"))
+    assert first.seq == 8
+    assert log.append(step(first, State.PREPARED, log.history.last_claim)).seq == 9
+    assert len(log.records()) == 9
+
+
+@pytest.mark.parametrize("problem", [errno.EPERM, errno.EIO])
+def test_without_a_link_delta_commits_or_says_why_not(root, log, ways, monkeypatch, problem):
+    def refused(source, target):
+        raise OSError(problem, os.strerror(problem))
+
+    monkeypatch.setattr(os, "link", refused)
+    assert log.append(opened(log.history.last_claim, "2")).seq == 8
+    assert ways == ["taken", "delta"]
+
+
+def test_a_link_whose_reply_was_lost_is_found(root, log, ways, monkeypatch):
+    link = os.link
+
+    def lost(source, target):
+        monkeypatch.setattr(os, "link", link)
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", lost)
+    assert log.append(opened(log.history.last_claim, "2")).seq == 8
+    assert ways == ["taken"]
+    assert len(log.records()) == 8
+
+
+def test_a_disk_without_room_is_a_clear_error_and_the_log_goes_on(log, ways):
+    draft = opened(log.history.last_claim, "2")
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, unlimited[1]))
+    try:
+        with pytest.raises(CommitLogError, match=r"not written: .*File too large"):
+            log.append(draft)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert ways == []
+    assert log.append(draft).seq == 8
+
+
+def test_what_a_killed_process_has_staged_is_deleted_in_the_end_and_not_before(root, log):
+    folder = root / "orders"
+    (folder / f"commit-old{STAGED}").touch()
+    os.utime(folder / f"commit-old{STAGED}", (time.time() - 3600,) * 2)
+    (folder / f"commit-new{STAGED}").touch()
+    compact(Location(root, "orders"), "orders")
+    assert [path.name for path in folder.glob(f"*{STAGED}")] == [f"commit-new{STAGED}"]
+    assert len(log.records()) == 7
+    assert len(DeltaTable(folder).file_uris()) == 1
+
+
+def test_nothing_stays_beside_a_commit(root, log):
+    log.append(opened(log.history.last_claim, "2"))
+    assert list((root / "orders").glob(f"*{STAGED}")) == []
+
+
+def test_many_appends_need_no_checkpoint_and_a_new_handle_sees_them_all(root, log):
+    for number in range(2, 22):
+        for record in committed_epoch(log.history.last_claim, str(number)):
+            log.append(record)
+    assert list((root / "orders" / "_delta_log").glob("*.checkpoint.parquet")) == []
+    assert CommitLog.open(root, "orders").records() == log.records()
