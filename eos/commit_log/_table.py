@@ -44,6 +44,9 @@ _FRESH_S: Final = 5.0
 """So long a handle may rely on what it has seen. Even with ``_DOUBTFUL_APPEND_S`` on top it is much
 less than the time for which commits are kept: the name of one that was cleaned away is free."""
 
+_PLAIN_WRITER: Final = 2
+"""The protocol of tables that we make. What somebody turns on in one may need more in a commit."""
+
 
 class LostRace(Exception):
     """The table does not stand where this handle's owner believes."""
@@ -287,8 +290,9 @@ class LogTable:
             ),
             post_commithook_properties=delta_table.NO_HOOKS,
         )
-        self._since_seen = since
         self._slow_appends += 1
+        if self._table.protocol().min_writer_version <= _PLAIN_WRITER:
+            self._since_seen = since
 
     def schema_mode(self) -> Literal["merge"] | None:
         """A log of version 1 gets the columns that came later, with the first append."""

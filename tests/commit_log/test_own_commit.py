@@ -10,7 +10,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 
 from eos.commit_log import CommitLog
 from eos.commit_log import _own_commit as own_commit
@@ -109,6 +109,14 @@ def test_where_somebody_else_has_committed_delta_decides(root, log, ways, other,
     assert log.append(step(first, State.PREPARED, log.history.last_claim)).seq == 9
     assert ways == [*tried, "own"]
     assert len(log.records()) == 9
+
+
+def test_a_table_that_needs_more_than_we_know_of_is_left_to_delta(root, log, ways):
+    feature = TableFeatures.AppendOnly
+    DeltaTable(root / "orders").alter.add_feature(feature, allow_protocol_versions_increase=True)
+    for record in committed_epoch(log.history.last_claim, "2"):
+        log.append(record)
+    assert ways == ["taken", "delta", "delta", "delta"]
 
 
 def clean_up(root):
