@@ -80,14 +80,18 @@ def test_retention_beside_appends_loses_nothing_and_fences_nobody(root, log):
     thread = threading.Thread(target=keep_on)
     thread.start()
     try:
-        commit_epochs(log, range(2, 32))
+        for number in range(2, 500):
+            commit_epochs(log, [number])
+            if number > 30 and any(done.rows_after < done.rows_before for done in rounds):
+                break
     finally:
         stop.set()
         thread.join()
     assert any(done.rows_after < done.rows_before for done in rounds)
     assert failures == []
     house(root)
-    assert seqs(root) == [1, 91, 92, 93, 94, 95, 96, 97]
+    last = log.history.last_seq
+    assert seqs(root) == [1, *range(last - 6, last + 1)]
 
 
 def test_two_compactions_at_once_do_no_harm(root, log):
