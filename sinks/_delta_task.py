@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructType
 
 from eos import failpoints
 from eos.delta.files import StagedFile
@@ -17,7 +18,7 @@ from eos.errors import EosError
 from eos.steps import TaskStep
 from eos.worker import spare_imports
 
-REPORT_SCHEMA: Final = "files string, error string"
+REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """What a task returns to Spark: one row, JSON."""
 
 

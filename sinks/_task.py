@@ -12,10 +12,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructType
 
 from eos import failpoints
 from eos.at_once import at_once
@@ -46,8 +48,9 @@ from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
 
-SUMMARY_SCHEMA = "summary string"
-"""What a task gives back to Spark: one row, ``TaskSummary`` as JSON."""
+SUMMARY_SCHEMA: Final = StructType().add("summary", StringType())
+"""What a task gives back to Spark: one row, ``TaskSummary`` as JSON. Not as text,
+which Spark's JVM would be asked about in each epoch."""
 
 MAX_GATHERED_BATCHES = 16
 """At most so many entries' worth of rows are held back to be cut up by key."""

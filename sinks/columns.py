@@ -182,11 +182,13 @@ def select_columns(
         InputError: see ``layout_of``.
     """
     layout = layout_of(df.schema, names_topics=names_topics, schema=schema)
-    fields = ", ".join(_quoted(name) for name in layout.record)
-    named = df.selectExpr(
-        *([f"struct({fields}) AS value"] if layout.record else []),
-        *(f"{_quoted(name)} AS `{ours}`" for ours, name in layout.names.items()),
-    )
+    named = df
+    if layout.record or any(ours != name for ours, name in layout.names.items()):
+        fields = ", ".join(_quoted(name) for name in layout.record)
+        named = df.selectExpr(
+            *([f"struct({fields}) AS value"] if layout.record else []),
+            *(f"{_quoted(name)} AS `{ours}`" for ours, name in layout.names.items()),
+        )
     encoded = {} if schema is None else {name: name for name in schema.columns}
     encoded |= {name: f"{_TO_JSON.format(column=name)} AS {name}" for name in layout.json}
     rows = named.selectExpr(
