@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from eos._waiting import beside
 from eos.errors import ProtocolError, RequestTimeout, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
 from eos.summary import Answer
 
 if TYPE_CHECKING:
-    from eos.client import Entry, EntryProducer, PulsarClient
+    from eos.client import Entry, EntryProducer, EntryReader, PulsarClient
 
 KIND: Final = "eos"
 """The property that says what a message of a receipt topic is: mark, answer, closed, ..."""
@@ -71,15 +72,17 @@ class RollCall:
         run_id = str(uuid.uuid4())
         (producer,) = client.entry_producers([self.topic], after=(None,))
         properties = {_RUN: run_id, _PARTITION: str(spark_partition)}
-        sent = self._send(producer, _ANSWER, properties)
-        if parks:
-            client.park([producer.hand_on()], None)
-        else:
-            producer.abandon()
         progress = _progress_of(self)
         with progress.lock:
-            if progress.place < sent.place:
-                self._catch_up(client, progress, sent.place, timeout_s)
+            start = progress.place  # where this process' last run stopped
+            sent, reader = self._send_and_open(client, producer, start, _ANSWER, properties)
+            with reader:
+                if parks:
+                    client.park([producer.hand_on()], None)
+                else:
+                    producer.abandon()
+                for place, found in self._messages(reader, start, sent.place, timeout_s):
+                    progress.take(place, found)
         if progress.first_run.get(spark_partition) != run_id:
             raise AnsweredBefore(
                 "another run of the task has answered: its rows may be in the transaction"
@@ -97,37 +100,53 @@ class RollCall:
             TransactionPoisoned: the mark is not where it was.
             EosError: it is not known who has answered.
         """
-        closed = self._send(producer, _CLOSED, {}).place
-        answers = []
-        for place, properties in self._messages(client, self.mark_id.place, closed, timeout_s):
-            if place < closed and properties.get(KIND) == _ANSWER:
-                answers.append(_answer_of(properties))
+        start, answers = self.mark_id.place, []
+        sent, reader = self._send_and_open(client, producer, start, _CLOSED, {})
+        with reader:
+            for place, properties in self._messages(reader, start, sent.place, timeout_s):
+                if place < sent.place and properties.get(KIND) == _ANSWER:
+                    answers.append(_answer_of(properties))
         return tuple(answers)
 
-    def _catch_up(
-        self, client: PulsarClient, progress: _Progress, end: EntryPlace, timeout_s: float
-    ) -> None:
-        """Read on from where this process' last run stopped, to ``end`` inclusive."""
-        for place, properties in self._messages(client, progress.place, end, timeout_s):
-            progress.take(place, properties)
+    def _send_and_open(
+        self,
+        client: PulsarClient,
+        producer: EntryProducer,
+        start: EntryPlace,
+        kind: str,
+        properties: dict[str, str],
+    ) -> tuple[MessageId, EntryReader]:
+        """Send a message, and open the reader from ``start`` that will meet it: both at once, for
+        both take a while, and neither needs the other."""
+        opened: list[EntryReader] = []
+
+        def open_reader() -> None:
+            opened.append(client.entry_reader(self.topic, MessageId(*start)))
+
+        try:
+            sent = beside(open_reader, lambda: self._send(producer, kind, properties))
+        except BaseException:
+            for reader in opened:
+                reader.close()
+            raise
+        return sent, opened[0]
 
     def _messages(
-        self, client: PulsarClient, start: EntryPlace, end: EntryPlace, timeout_s: float
+        self, reader: EntryReader, start: EntryPlace, end: EntryPlace, timeout_s: float
     ) -> Iterator[tuple[EntryPlace, dict[str, str]]]:
         """The topic from ``start`` to ``end``, both inclusive; {} for what is not of this call."""
         is_first = True
-        with client.entry_reader(self.topic, MessageId(*start)) as reader:
-            # From here on: the first answer of a cold process may have taken all of it (measured).
-            for entry in reader.read(time.monotonic() + timeout_s):
-                place = entry.id.place
-                properties = properties_of(entry)
-                is_ours = properties.get(CALL) == self.mark_uuid
-                if is_first and (place != start or (place == self.mark_id.place and not is_ours)):
-                    raise TransactionPoisoned(f"{self.topic} has lost the roll call's beginning.")
-                is_first = False
-                yield place, properties if is_ours else {}
-                if place >= end:
-                    return
+        # From here on: the first answer of a cold process may have taken all of it (measured).
+        for entry in reader.read(time.monotonic() + timeout_s):
+            place = entry.id.place
+            properties = properties_of(entry)
+            is_ours = properties.get(CALL) == self.mark_uuid
+            if is_first and (place != start or (place == self.mark_id.place and not is_ours)):
+                raise TransactionPoisoned(f"{self.topic} has lost the roll call's beginning.")
+            is_first = False
+            yield place, properties if is_ours else {}
+            if place >= end:
+                return
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
 
     def _send(self, producer: EntryProducer, kind: str, properties: dict[str, str]) -> MessageId:

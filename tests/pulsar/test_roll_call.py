@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eos.client import EntryProducer, PulsarClient
-from eos.errors import EosError, TransactionPoisoned
+from eos.errors import EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.ids import MessageId
 from eos.pulsar import roll_call
 from eos.pulsar.roll_call import CALL, KIND, MARK, AnsweredBefore, RollCall
@@ -102,6 +102,31 @@ def test_messages_of_others_change_nothing(client, begin, answer, topic):
     ):
         producer.send(b"\xff", properties=properties)
     producer.close()
+    run = answer(call, 0)
+    assert close(client, call) == (Answer(0, run),)
+
+
+def test_a_message_in_doubt_leaves_no_reader_behind(client, begin, answer, monkeypatch):
+    call, opened, open_reader = begin(), [], client.entry_reader
+
+    def noted(*args):
+        opened.append(open_reader(*args))
+        return opened[-1]
+
+    def in_doubt(*_):
+        time.sleep(0.5)  # until the reader is there
+        raise RequestTimeout("no receipt")
+
+    monkeypatch.setattr(client, "entry_reader", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(RollCall, "_send", in_doubt)
+        for give in (lambda: answer(call, 0), lambda: close(client, call)):
+            with pytest.raises(RequestTimeout, match="no receipt"):
+                give()
+    assert len(opened) == 2
+    for reader in opened:
+        with pytest.raises(Fatal, match="closed"):
+            next(reader.read(time.monotonic() + 5))
     run = answer(call, 0)
     assert close(client, call) == (Answer(0, run),)
 
