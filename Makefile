@@ -59,7 +59,7 @@ soak: setup ## An hour, 100 million rows from a topic to a topic and a table: ex
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants
 
-compat: setup ## The broker's tests, a short chaos run and the demo on each release of Pulsar; 75 minutes
+compat: setup ## The broker's tests, a short chaos run and the demo on each release of Pulsar; 85 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m tests.compat
 
