@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pulsar": {
         "admin", "client", "errors", "failpoints", "ids", "participant", "protocol", "retry",
-        "steps", "summary", "transport", "wire",
+        "steps", "summary", "transport", "_waiting", "wire",
     },
     "testing": {"commit_log", "committer", "failpoints", "participant", "protocol", "steps"},
     "standalone": {"admin", "entry", "errors", "transport"},
