@@ -146,7 +146,7 @@ class LogTable:
 
     @property
     def _is_ahead(self) -> bool:
-        return bool(self.version > self._table.version())
+        return bool(self._own[0] > self._table.version())
 
     @property
     def position(self) -> int:
