@@ -3,7 +3,7 @@ that have no rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
@@ -12,12 +12,14 @@ from bench.paths import EosSink, pass_through_python
 from bench.rows import RowShape, frame
 from bench.setting import Setting, timed_s
 from bench.spread import Spread
+from bench.streams import FileStream
 from bench.turns import seconds_by_turns
 
 PARTITIONS: Final = (1, 16, 64, 128, 512)
 TASKS: Final = (2, 20, 100, 200)
 SINKS: Final = (1, 10, 25, 50)
 _ROWS: Final = 50_000
+_KEYED: Final = ("concat('user-', right(value, 9)) AS key", "1700000000000 AS event_time")
 _SINK_EPOCHS: Final = 50
 _MOSTLY_EMPTY: Final = 2_000
 """Spark partitions, of which each fortieth has rows."""
@@ -30,26 +32,32 @@ def measure(setting: Setting, rounds: int, tell: Callable[[str], None]) -> dict[
     curves: dict[str, list[Point]] = {
         "partitions_no_key": [],
         "partitions_keyed": [],
+        "partitions_keyed_batch": [],
         "tasks": [],
         "tasks_spark_empty": [],
         "sinks": [],
     }
     for count in PARTITIONS:
         tell(f"{count} partitions")
-        for curve, columns in (("partitions_no_key", "value"), ("partitions_keyed", "keyed")):
-            shape = RowShape(100, columns, count)
-            curves[curve].append(_point(count, _epochs(setting, shape, rounds, tasks=None)))
+        for curve, columns in (("partitions_no_key", ()), ("partitions_keyed", _KEYED)):
+            curves[curve].append(_point(count, _stream_ms(setting, count, columns, rounds)))
+        keyed = RowShape(100, "keyed", count)
+        curves["partitions_keyed_batch"].append(
+            _point(count, _epochs_ms(setting, keyed, rounds, tasks=None))
+        )
     for count in TASKS:
         tell(f"{count} tasks")
         shape = RowShape(100, "value", 64)
-        curves["tasks"].append(_point(count, _epochs(setting, shape, rounds, tasks=count)))
+        curves["tasks"].append(_point(count, _epochs_ms(setting, shape, rounds, tasks=count)))
         df = frame(setting.spark, shape, _ROWS).repartition(count)
         pass_through_python(df)  # Spark makes its plan
-        empty = [timed_s(partial(pass_through_python, df)) for _ in range(rounds)]
+        empty = [_timed_ms(partial(pass_through_python, df)) for _ in range(rounds)]
         curves["tasks_spark_empty"].append(_point(count, empty))
     for count in SINKS:
         tell(f"{count} sinks")
-        curves["sinks"].append(_point(count, _by_sinks(setting, count, -(-_SINK_EPOCHS // count))))
+        curves["sinks"].append(
+            _point(count, _by_sinks_ms(setting, count, -(-_SINK_EPOCHS // count)))
+        )
     return curves
 
 
@@ -73,11 +81,36 @@ def measure_empty(setting: Setting, rounds: int, tell: Callable[[str], None]) ->
             sink.close()
 
 
-def _point(count: int, seconds: list[float]) -> Point:
-    return {"x": count, "ms": vars(Spread.of([1000 * second for second in seconds]))}
+def _point(count: int, took_ms: list[float]) -> Point:
+    return {"x": count, "ms": vars(Spread.of(took_ms))}
 
 
-def _epochs(setting: Setting, shape: RowShape, rounds: int, *, tasks: int | None) -> list[float]:
+def _timed_ms(action: Callable[[], object]) -> float:
+    return 1000 * timed_s(action)
+
+
+def _stream_ms(
+    setting: Setting, partitions: int, columns: Sequence[str], rounds: int
+) -> list[float]:
+    """Of each epoch of a stream, which opens what the next ones use again."""
+    text = "".join(f"{row:0100}\n" for row in range(_ROWS))
+    with setting.topic(partitions) as topic:
+        sink = EosSink(setting, topic)
+        try:
+            stream = FileStream(
+                setting,
+                text,
+                lambda df: df.selectExpr("value", *columns).writeStream.foreachBatch(sink.sink),
+            )
+            took_ms = stream.run(rounds)
+            setting.await_count(topic, stream.epochs * _ROWS)
+            return took_ms
+        finally:
+            sink.close()
+
+
+def _epochs_ms(setting: Setting, shape: RowShape, rounds: int, *, tasks: int | None) -> list[float]:
+    """Of each epoch of a batch job."""
     df = frame(setting.spark, shape, _ROWS)
     if tasks is not None:
         df = df.repartition(tasks)
@@ -85,14 +118,13 @@ def _epochs(setting: Setting, shape: RowShape, rounds: int, *, tasks: int | None
         sink = EosSink(setting, topic)
         try:
             sink.write(df)  # the claim, and the topics' first transaction
-            return [timed_s(lambda: sink.write(df)) for _ in range(rounds)]
+            return [_timed_ms(lambda: sink.write(df)) for _ in range(rounds)]
         finally:
             sink.close()
 
 
-def _by_sinks(setting: Setting, count: int, rounds: int) -> list[float]:
-    """Seconds of each epoch of ten rows, when so many sinks of one driver write in turn, so many
-    times."""
+def _by_sinks_ms(setting: Setting, count: int, rounds: int) -> list[float]:
+    """Of each epoch of ten rows, when so many sinks of one driver write in turn, so many times."""
     df = setting.spark.range(10).selectExpr("string(id) AS value")
     with ExitStack() as stack:
         sinks = []
@@ -102,4 +134,4 @@ def _by_sinks(setting: Setting, count: int, rounds: int) -> list[float]:
             sink.write(df)
             sinks.append(sink)
 
-        return [timed_s(partial(sink.write, df)) for _ in range(rounds) for sink in sinks]
+        return [_timed_ms(partial(sink.write, df)) for _ in range(rounds) for sink in sinks]

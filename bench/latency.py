@@ -1,10 +1,9 @@
 """How long a micro-batch takes, and how long a row until a reader has it.
 
-A stream from files, a file for each epoch, as Spark times it itself (``triggerExecution``: source,
-offsets, the write and its commit). The same stream into the same sink without transactions, into
-nothing (a ``collect``), through Spark's Python into nothing (a ``mapInArrow``, the least for a sink
-in Python), into pulsar-spark's sink, and into a Delta table if wanted. Epochs of them come in turn,
-a few at a time.
+A stream from files, as Spark times it itself (``bench/streams.py``). The same stream into the same
+sink without transactions, into nothing (a ``collect``), through Spark's Python into nothing (a
+``mapInArrow``, the least for a sink in Python), into pulsar-spark's sink, and into a Delta table if
+wanted. Epochs of them come in turn, a few at a time.
 """
 
 from __future__ import annotations
@@ -13,30 +12,27 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pulsar
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench import plain, pulsar_spark
 from bench.paths import EosSink, pass_through_python
 from bench.setting import CORES, Setting
 from bench.spread import Spread, percentile
+from bench.streams import FileStream, WriteStream, drop
 
 ROWS: Final = (10, 1_000, 100_000)
-_AT_A_TIME: Final = 11
-"""Epochs of a start, of which the first is not counted. Not ten: Delta writes a checkpoint at each
-tenth commit, which could always be the one that is not counted."""
-_WARM_UP: Final = 12
-WARM_UP_COLD: Final = 23
+_AT_A_TIME: Final = 10
+"""Epochs of a start; one more is not counted. Not nine: Delta writes a checkpoint at each tenth
+commit, which could always be the one that is not counted."""
+_WARM_UP: Final = 11
+WARM_UP_COLD: Final = 22
 """Where few epochs were written before: what a transaction costs fell from 75 ms to 30 after some
 90 of them (measured)."""
 _SHOWN_WITHIN_S: Final = 60.0
-
-WriteStream = Callable[[DataFrame], DataStreamWriter]
 
 
 def measure(
@@ -58,41 +54,40 @@ def measure(
 
 
 def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) -> dict[str, Any]:
+    text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
     with ExitStack() as stack:
         topic, plain_topic, peers_topic = (
             stack.enter_context(setting.topic(CORES)) for _ in range(3)
         )
         sink = EosSink(setting, topic)
         streams = {
-            "eos": _Stream(setting, rows, lambda df: df.writeStream.foreachBatch(sink.sink)),
-            "no_transaction": _Stream(setting, rows, _plain(setting, plain_topic)),
-            "collect": _Stream(setting, rows, _doing(DataFrame.collect)),
-            "spark_python": _Stream(setting, rows, _doing(pass_through_python)),
+            "eos": FileStream(setting, text, lambda df: df.writeStream.foreachBatch(sink.sink)),
+            "no_transaction": FileStream(setting, text, _plain(setting, plain_topic)),
+            "collect": FileStream(setting, text, _doing(DataFrame.collect)),
+            "spark_python": FileStream(setting, text, _doing(pass_through_python)),
         }
         written = {"eos": topic, "no_transaction": plain_topic}
         if setting.has_pulsar_spark:
             url = setting.broker.service_url
-            streams["pulsar_spark"] = _Stream(
-                setting, rows, lambda df: pulsar_spark.stream(df, url, peers_topic)
+            streams["pulsar_spark"] = FileStream(
+                setting, text, lambda df: pulsar_spark.stream(df, url, peers_topic)
             )
             written["pulsar_spark"] = peers_topic
         if delta:
-            streams["delta"] = _Stream(setting, rows, _delta(setting))
+            streams["delta"] = FileStream(setting, text, _delta(setting))
         try:
             for stream in streams.values():
                 stream.run(warm_up)
-                stream.durations_ms.clear()
+            took_ms: dict[str, list[float]] = {name: [] for name in streams}
             order = np.random.default_rng(0)
-            for _ in range(-(-epochs // (_AT_A_TIME - 1))):
+            for _ in range(-(-epochs // _AT_A_TIME)):
                 for name in order.permutation(list(streams)):
-                    streams[name].run(_AT_A_TIME)
+                    took_ms[name] += streams[name].run(_AT_A_TIME)
             for name, where in written.items():
                 setting.await_count(where, streams[name].epochs * rows)
         finally:
             sink.close()
-    result: dict[str, Any] = {
-        name: _with_p99(stream.durations_ms) for name, stream in streams.items()
-    }
+    result: dict[str, Any] = {name: _with_p99(times_ms) for name, times_ms in took_ms.items()}
     with_it, without = result["eos"]["median"], result["no_transaction"]["median"]
     result["overhead_ms"] = round(with_it - without, 1)
     result["overhead_ratio"] = round(with_it / without, 3)
@@ -101,55 +96,6 @@ def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) 
 
 def _with_p99(times_ms: list[float]) -> dict[str, Any]:
     return {**vars(Spread.of(times_ms)), "p99": round(percentile(times_ms, 0.99), 1)}
-
-
-class _Stream:
-    """One query over files of ``rows`` lines; started again for each ``run``, on its checkpoint."""
-
-    def __init__(self, setting: Setting, rows: int, write: WriteStream) -> None:
-        self.durations_ms: list[float] = []
-        self.epochs = 0
-        self._setting = setting
-        self._write = write
-        self._folder = setting.folder / f"stream-{uuid.uuid4().hex[:8]}"
-        self._input = self._folder / "input"
-        self._input.mkdir(parents=True)
-        self._text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
-
-    def run(self, epochs: int) -> None:
-        """So many files, an epoch each."""
-        for number in range(self.epochs, self.epochs + epochs):
-            drop(self._input, f"{number:06}", self._text)
-        self.epochs += epochs
-        lines = (
-            self._setting.spark.readStream.schema("value string")
-            .option("maxFilesPerTrigger", 1)
-            .text(str(self._input))
-            .repartition(CORES)
-        )
-        query = (
-            self._write(lines)
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        took = [
-            progress["durationMs"]["triggerExecution"]
-            for progress in query.recentProgress
-            if progress["numInputRows"]
-        ]
-        if len(took) != epochs:
-            raise RuntimeError(f"Spark tells of {len(took)} epochs of {epochs}")
-        # The first epoch of a start also makes plans and claims.
-        self.durations_ms += took[1:]
-
-
-def drop(folder: Path, name: str, text: str) -> None:
-    """A file that is there whole or not at all."""
-    hidden = folder / f".{name}"
-    hidden.write_text(text)
-    hidden.rename(folder / name)
 
 
 def _plain(setting: Setting, topic: str) -> WriteStream:

@@ -52,6 +52,7 @@ _NAMES = {
     "delta": "Delta append",
     "partitions_no_key": "rows without keys",
     "partitions_keyed": "rows with keys",
+    "partitions_keyed_batch": "rows with keys, batch jobs",
     "tasks": "eos",
     "tasks_spark_empty": "Spark alone",
     "sinks": "eos",
@@ -109,7 +110,7 @@ def _latency(results: Results, path: Path) -> Path:
 def _growth(results: Results, path: Path) -> Path:
     figure, every = _axes(12, 3.6, 3)
     groups = {
-        "topic partitions": ("partitions_no_key", "partitions_keyed"),
+        "topic partitions": ("partitions_no_key", "partitions_keyed", "partitions_keyed_batch"),
         "Spark tasks": ("tasks", "tasks_spark_empty"),
         "sinks in one driver": ("sinks",),
     }

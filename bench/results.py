@@ -323,8 +323,9 @@ _COLUMNS: Final = {
 
 
 _CURVES: Final = {
-    "partitions_no_key": "topic partitions, rows without keys",
-    "partitions_keyed": "topic partitions, rows with keys",
+    "partitions_no_key": "topic partitions, a stream without keys",
+    "partitions_keyed": "topic partitions, a stream with keys",
+    "partitions_keyed_batch": "topic partitions, batch jobs with keys",
     "tasks": "Spark tasks",
     "tasks_spark_empty": "Spark tasks, Spark alone",
     "sinks": "sinks in one driver, ten rows each",

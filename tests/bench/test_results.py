@@ -72,7 +72,14 @@ def results() -> dict:
         "growth": {
             curve: [{"x": 1, "ms": spread(10)}, {"x": 50, "ms": spread(12)}]
             for curve in
-            ("partitions_no_key", "partitions_keyed", "tasks", "tasks_spark_empty", "sinks")
+            (
+                "partitions_no_key",
+                "partitions_keyed",
+                "partitions_keyed_batch",
+                "tasks",
+                "tasks_spark_empty",
+                "sinks",
+            )
         },
         "empty_tasks_s": {"eos": spread(21.0), "spark_empty": spread(20.0)},
         "cold_s": {"eos": spread(3.0), "pulsar_client": spread(2.5)},
