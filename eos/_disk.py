@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,16 +24,24 @@ def sync(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         path = folder / name
         folders.add(path.parent)
-        _sync_one(path)
+        _sync_if_there(path)
     for parent in sorted(folders):
-        _sync_one(parent)
+        _sync_if_there(parent)
 
 
-def _sync_one(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
+def _sync_if_there(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        sync_file(path)
+
+
+def sync_file(path: Path) -> None:
+    """Flush one file, or folder.
+
+    Raises:
+        NotDurable: the disk did not confirm.
+        FileNotFoundError: it is gone.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -64,14 +64,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"events", "protocol"},
     "tracing": {"events"},
     "_disk": set(),
+    "_local_paths": set(),
     "_credentials": set(),
     "commit_log": {
-        "_credentials", "_disk", "errors", "events", "failpoints", "ids", "participant", "protocol",
-        "steps", "summary",
+        "_credentials", "_disk", "errors", "events", "failpoints", "ids", "_local_paths",
+        "participant", "protocol", "steps", "summary",
     },
     "delta": {
-        "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "participant",
-        "protocol", "retry", "steps",
+        "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "_local_paths",
+        "participant", "protocol", "retry", "steps",
     },
     "committer": {
         "commit_log", "errors", "events", "failpoints", "participant", "protocol", "retry",

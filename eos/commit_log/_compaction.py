@@ -10,12 +10,15 @@ A process may be stopped for days between any two lines. Therefore
 - nothing is committed on what was read long ago: the commits that it would conflict with may have
   been cleaned away meanwhile;
 - after the commit the table is read again by a fresh handle, and only what that one sees counts;
-- a file is deleted only when a handle that was opened *after* the file was listed does not need it.
+- a file is deleted only when a handle that was opened *after* the file was listed does not need it;
+- and only behind a commit of this round's that came after the listing: a round that sleeps with
+  its file written conflicts with it when it wakes.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +32,7 @@ from eos.commit_log._own_commit import STAGED
 from eos.commit_log._reading import read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
 from eos.commit_log._table import LogTable
-from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.damage import CHANGED_HINT, is_refusal, panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import to_table
@@ -41,6 +44,8 @@ KEEP_EPOCHS = 100
 
 _DOUBTFUL_S: Final = 60.0
 """Half the time after which another compaction cleans commits away."""
+
+_DATA: Final = ".parquet"
 
 _TRIES: Final = 200
 """Of the commit, beside a driver whose appends take a few ms each: Delta's 15 are too few."""
@@ -87,11 +92,17 @@ def compact(
     files, start = table.files, table.delta.version()
     thinning = thin(records, keep_epochs=keep_epochs, horizon=table.horizon)
     with panics_as_errors():
-        if thinning is None and len(files) < 2 and not table.doubled:
-            fresh, left = table, records
-        else:
+        # By the folder's listing: checkpoints forget the files that were replaced long ago.
+        old = table.delta.vacuum(dry_run=True, full=True)
+        # Among these may be the file of a round that sleeps before its commit: ours comes first.
+        has_old_data = any(name.endswith(_DATA) for name in old)
+        if thinning is not None or len(files) > 1 or table.doubled:
             fresh, left = _rewrite(table, records, thinning, since_read)
-        fresh = _clean_up(fresh, start)
+        elif has_old_data:
+            fresh, left = _pass(table, records, since_read)
+        else:
+            fresh, left = table, records
+        fresh = _clean_up(fresh, start, old)
     return CompactionReport(
         rows_before=len(records) + table.doubled,
         rows_after=len(left),
@@ -118,26 +129,66 @@ def _rewrite(
     what it reads.
     """
     staying = list(thinning.records) if thinning else records
-    round_ = table.rounds + 1
     kept = (thinning.horizon, thinning.kept) if thinning else (table.horizon, table.kept)
-    _check_time(table, since_read)
-    try:
+
+    def write(properties: CommitProperties) -> None:
         write_deltalake(
             table.delta,
             to_table(*staying),
             mode="overwrite",
             schema_mode=table.schema_mode(),
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(name, number)
-                    for name, number in zip(table.compaction_ids, (round_, *kept), strict=True)
-                ],
-                max_commit_retries=_TRIES,
-            ),
+            commit_properties=properties,
             post_commithook_properties=NO_HOOKS,
+        )
+
+    return _commit(table, records, staying, kept, since_read, write)
+
+
+def _pass(
+    table: LogTable, records: list[LogRecord], since_read: Stopwatch
+) -> tuple[LogTable, list[LogRecord]]:
+    """A round that writes nothing anew: whoever sleeps in the same round conflicts with it."""
+
+    def write(properties: CommitProperties) -> None:
+        table.delta.create_write_transaction(
+            [],
+            mode="append",
+            schema=table.delta.schema(),
+            commit_properties=properties,
+            post_commithook_properties=NO_HOOKS,
+        )
+
+    return _commit(table, records, records, (table.horizon, table.kept), since_read, write)
+
+
+def _commit(
+    table: LogTable,
+    records: list[LogRecord],
+    staying: list[LogRecord],
+    kept: tuple[int, int],
+    since_read: Stopwatch,
+    write: Callable[[CommitProperties], None],
+) -> tuple[LogTable, list[LogRecord]]:
+    """The commit of the next round: by it ``staying`` is what is left of ``records``. Returns a
+    fresh handle, and what it reads."""
+    round_ = table.rounds + 1
+    numbers = zip(table.compaction_ids, (round_, *kept), strict=True)
+    _check_time(table, since_read)
+    try:
+        write(
+            CommitProperties(
+                app_transactions=[Transaction(name, number) for name, number in numbers],
+                max_commit_retries=_TRIES,
+            )
         )
     except Exception as error:
         fresh, _, _ = read_again(table, records[-1] if records else None)
+        if is_refusal(error):
+            raise CommitLogError(
+                f"commit log {table.location.uri}: no compaction: {table.location.clean(error)}.",
+                hint=f"The log holds what it held, and grows. {CHANGED_HINT}",
+                sink_id=table.sink_id,
+            ) from None
         # A commit that it met may be cleaned away already: Delta has other words for that.
         if isinstance(error, CommitFailedError) or fresh.rounds >= round_:
             text = table.location.clean(error).rstrip(".")
@@ -166,15 +217,14 @@ def _not_now(table: LogTable, why: str) -> Retriable:
     )
 
 
-def _clean_up(table: LogTable, start: int) -> LogTable:
-    """Make what was committed since version ``start`` durable, delete files that were replaced
-    long ago, write a checkpoint, and forget the commits long before it. Returns a fresh handle."""
+def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
+    """Make what was committed since version ``start`` durable, delete those of the ``old`` files
+    that nobody needs, write a checkpoint, and forget the commits long before it. Returns a fresh
+    handle."""
     _sync(table, start)
-    # By the folder's listing: checkpoints forget the names of files that were replaced long ago.
-    old = table.delta.vacuum(dry_run=True, full=True)
     fresh = _open(table.location, table.sink_id)
     for name in set(old) - set(fresh.files):
-        is_data = name.endswith(".parquet") and not _may_be_appended(fresh, name)
+        is_data = name.endswith(_DATA) and not _may_be_appended(fresh, name)
         if is_data or name.endswith(STAGED):
             fresh.location.delete(name)
     fresh.delta.create_checkpoint()

@@ -10,7 +10,7 @@ from eos._disk import NotDurable
 from eos.commit_log import damage
 from eos.commit_log._reading import at, read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
-from eos.commit_log._table import LogTable
+from eos.commit_log._table import LogTable, LostRace
 from eos.errors import CommitLogError, Fenced
 from eos.protocol import LogRecord, State
 
@@ -33,6 +33,8 @@ class Head:
         self.table = table
         self.history, _ = read_history(table)
         """What the table said when it was last looked at."""
+        if is_writable:
+            _make_durable(table)  # whoever appended last may have been killed before
         self.files = len(table.files)
         """How many data files a read opens."""
         self._is_writable = is_writable
@@ -123,7 +125,7 @@ class Head:
             found = self._look_for(record)
             if found is not None:
                 return found
-            if not isinstance(cause, CommitFailedError):
+            if not isinstance(cause, CommitFailedError | LostRace) or damage.is_refusal(cause):
                 break
         where = self.table.location
         shown = where.cause(cause) if cause else None

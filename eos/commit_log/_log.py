@@ -263,6 +263,9 @@ class CommitLog:
         except Exception as error:
             text = location.clean(error)
             _log.warning("compaction of commit log %s failed: %s", self.uri, text)
+            if isinstance(error, CommitLogError):
+                # Is it broken? Nobody after us could read what we would go on to write.
+                self._head.catch_up()
 
     def _error(self, what: str, *, hint: str = "") -> CommitLogError:
         return CommitLogError(f"commit log {self.uri}: {what}.", hint=hint, sink_id=self.sink_id)

@@ -5,6 +5,9 @@ core for a row, 9 when a thousand commits lie there (measured). Here a data file
 written, and the commit gets its name by a hard link, which fails when the name is taken: the way in
 which Delta's own library does it. Nothing else is looked at, so it is for who knows that the table
 stands at ``version - 1``, and the commit says what Delta's would say.
+
+A name is given to what is on the disk already: where it came first, a power failure between the two
+left a commit with nothing in it, and a log that nobody could open (seen on ext4).
 """
 
 from __future__ import annotations
@@ -14,21 +17,29 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eos import _disk as disk
 from eos.commit_log.damage import commit_name
+from eos.commit_log.location import LOG_FOLDER
 
 STAGED: Final = ".staged"
-"""How the file of a commit ends that has no version's name yet. Compaction deletes what a killed
-process has left of them."""
+"""How a file ends that has no name of its own yet. What killed processes leave of them goes with a
+compaction."""
+
+
+class NotWritten(Exception):
+    """Nothing was committed; says why."""
 
 
 def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) -> bool:
-    """Commit the one row of ``row`` as ``version`` of the table in ``folder``.
+    """Commit the one row of ``row`` as ``version`` of the table in ``folder``, durably.
 
     Args:
         app_id, seq: the transaction identifier that the commit carries.
@@ -38,22 +49,41 @@ def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) 
         can be our own commit that has it: look.
 
     Raises:
-        OSError: a file could not be written; nothing was committed.
+        NotWritten: a file could not be written for good; nothing was committed.
+        NotDurable: it is committed, and the disk does not confirm that it will stay.
     """
     data = _parquet(row)
     # Without its commit it belongs to nobody, and goes with the next compaction.
     path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    (folder / path).write_bytes(data)
-    staged = folder / f"commit-{uuid.uuid4()}{STAGED}"
     try:
-        staged.write_text("".join(map(_line, _actions(path, len(data), app_id, seq))))
-        try:
-            os.link(staged, folder / commit_name(version))
-        except OSError:
-            return False
-    finally:
-        staged.unlink(missing_ok=True)
+        with _staged(folder, data) as file:
+            try:
+                file.rename(folder / path)
+            except FileNotFoundError:
+                return False  # this process has slept, and compaction took it for a dead one's
+        disk.sync(folder, [])
+        actions = "".join(map(_line, _actions(path, len(data), app_id, seq)))
+        with _staged(folder, actions.encode()) as file:
+            try:
+                os.link(file, folder / commit_name(version))
+            except OSError:
+                return False
+    except (OSError, disk.NotDurable) as error:
+        raise NotWritten(str(error)) from error
+    disk.sync(folder / LOG_FOLDER, [])
     return True
+
+
+@contextmanager
+def _staged(folder: Path, content: bytes) -> Iterator[Path]:
+    """A file that is whole, and on the disk, before it has a name that means anything."""
+    file = folder / f"{uuid.uuid4()}{STAGED}"
+    try:
+        file.write_bytes(content)
+        disk.sync_file(file)
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _parquet(row: pa.Table) -> bytes:

@@ -30,7 +30,7 @@ def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
                 hint="Use the release of eos that wrote it, or a later one.",
                 sink_id=table.sink_id,
             ) from None
-        except ValueError as error:
+        except (ValueError, TypeError, AttributeError) as error:  # null where nothing can be
             raise table.broken(f"seq {seq} in {table.file_of(seq)}: {error}") from None
         except CommitLogError as error:
             text = f"{error.message.rstrip('.')}; the record is in {table.file_of(seq)}"

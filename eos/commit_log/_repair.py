@@ -1,15 +1,16 @@
 """Mending what is provably the same: nothing is guessed, and nothing but Delta's own files change.
 
 Records that stand in the table twice, each pair equal in every column: two compactions at once left
-them, before compaction had a fence. And a ``_last_checkpoint`` that names a file that is not
-there, while every commit since the last checkpoint is whole: a power failure leaves it.
+them, before compaction had a fence. A checkpoint that is not there, though ``_last_checkpoint``
+names it, or that can't be read, while every commit since the one before is whole; and a newest
+commit with nothing in it, of which nobody has been told: a power failure leaves either.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eos import _disk as disk
@@ -24,11 +25,12 @@ from eos.errors import ConfigurationError
 @dataclass(frozen=True)
 class Mendable:
     """What is wrong with a log, and can be mended. ``doubled``: rows that stand in the table a
-    second time. ``lost_checkpoint``: the file that the pointer names, and that is not there; what
-    else there is to mend is seen only without that pointer."""
+    second time. ``lost_checkpoint``: a file that is not there, or broken; ``unwritten``: the newest
+    commit's, with nothing in it. What else there is to mend is seen only without these."""
 
     doubled: int = 0
     lost_checkpoint: str | None = None
+    unwritten: str | None = None
 
 
 def examine(
@@ -53,25 +55,33 @@ def mend(
         Retriable: somebody else compacts it.
     """
     location = Location(root, sink_id, storage_options)
-    found = _examine(location, sink_id)
-    doubled = found.doubled
-    if found.lost_checkpoint is not None:
-        location.delete(damage.POINTER)
+    found, mended = _examine(location, sink_id), Mendable()
+    while found.lost_checkpoint or found.unwritten:
+        mended = replace(
+            mended,
+            lost_checkpoint=mended.lost_checkpoint or found.lost_checkpoint,
+            unwritten=mended.unwritten or found.unwritten,
+        )
+        # The pointer too: it may name what goes, and Delta finds its checkpoints without it.
+        for name in filter(None, (damage.POINTER, found.lost_checkpoint, found.unwritten)):
+            location.delete(name)
         if location.folder is not None:
             disk.sync(location.folder / LOG_FOLDER, [])
-        doubled = _examine(location, sink_id).doubled
-    if doubled:
+        if mended.unwritten == damage.commit_name(0):
+            return mended  # there is no log yet
+        found = _examine(location, sink_id)
+    if found.doubled:
         compact(location, sink_id, keep_epochs=sys.maxsize)
-    return Mendable(doubled, found.lost_checkpoint)
+    return replace(mended, doubled=found.doubled)
 
 
 def _examine(location: Location, sink_id: str) -> Mendable:
-    lost = damage.lost_checkpoint(location)
-    if lost is not None:
-        finding = damage.find(location, None)
-        if finding is not None:
+    lost, unwritten = damage.lost_checkpoint(location), damage.unwritten_commit(location)
+    if lost is not None or unwritten is not None:
+        finding = damage.find(location, None, without=lost or unwritten)
+        if finding is not None and unwritten != damage.commit_name(0):
             raise damage.broken(location, sink_id, finding, None)
-        return Mendable(lost_checkpoint=lost)
+        return Mendable(lost_checkpoint=lost, unwritten=None if lost else unwritten)
     table = LogTable.maybe_open(location, sink_id)
     if table is None:
         raise ConfigurationError(f"there is no commit log {location.uri}.", sink_id=sink_id)

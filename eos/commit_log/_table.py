@@ -4,8 +4,9 @@ The fence is Delta's transaction identifier. Each append carries ``(app id, seq)
 a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
 the others conflict, whoever they belong to. Compaction carries identifiers of its own and
 conflicts with itself only. In a file system a handle that stood at the newest version a moment ago
-commits the next one by itself (``_own_commit``): a version's name is given once. Three facts of
-``deltalake`` 1.6 shape the code:
+commits the next one by itself (``_own_commit``): a version's name is given once. ``deltalake``
+commits where there is no file system, and where somebody has changed the table's protocol. Three
+facts of ``deltalake`` 1.6 shape the code:
 
 - An identifier that was used before is accepted from a fresh handle: the check is ours.
 - An empty file of the newest commit is read as a commit that did nothing, so that the record in
@@ -18,6 +19,7 @@ commits the next one by itself (``_own_commit``): a version's name is given once
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -38,7 +40,8 @@ from eos.protocol import LogRecord
 from eos.steps import LogStep
 
 CHECKPOINT_INTERVAL: Final = 12
-"""Appends by Delta between two checkpoints; compaction writes one at each round."""
+"""Appends between two checkpoints for which Delta was asked where the table stands; compaction
+writes one at each round."""
 
 _FRESH_S: Final = 5.0
 """So long a handle may rely on what it has seen. Even with ``_DOUBTFUL_APPEND_S`` on top it is much
@@ -241,45 +244,75 @@ class LogTable:
         """
         with panics_as_errors():
             if not self._commit_alone(record):
-                self._commit_by_delta(record)
-        self.make_durable()
+                self._look(record)
+                if not self._commit_alone(record):
+                    self._commit_by_delta(record)
+                    self.make_durable()
         failpoints.reached(LogStep.APPEND)
 
     def _commit_alone(self, record: LogRecord) -> bool:
-        """Commit on top of the version that was the newest one a moment ago.
+        """Commit on top of the version that was the newest one a moment ago, durably.
 
         Returns:
             False: that is too long ago, or it was not ``record``'s predecessor, or it is not the
-            newest one any more; or the log is in no file system.
+            newest one any more; or the table is none that we write to.
 
         Raises:
             LostRace: it is there, and nobody may see it.
+            NotWritten, NotDurable: as ``own_commit.commit``.
         """
         folder, since, newest = self.location.folder, self._since_seen, self.version
         if folder is None or since is None or since.elapsed_s > _FRESH_S:
             return False
-        if self.position != record.seq - 1 or self.schema_mode() is not None:
+        if self._is_past(folder, newest) or self.position != record.seq - 1:
             return False
-        if not (folder / damage.commit_name(newest)).exists() or self._is_past(newest):
+        if self._table.protocol().min_writer_version > _PLAIN_WRITER:
+            return False
+        if not self._has_all_columns():
             return False
         since, row = Stopwatch(), to_table(record)
         if not own_commit.commit(folder, newest + 1, row, app_id=self._app_id, seq=record.seq):
             return False
-        if self._is_past(newest):
+        if self._is_past(folder, newest):
             raise LostRace(f"version {newest + 1} may have been cleaned away before")
         self._own, self._since_seen = (newest + 1, record.seq), since
         return True
 
-    def _is_past(self, version: int) -> bool:
-        """Whether a later version has a checkpoint: before that no name of one becomes free."""
-        return damage.last_checkpoint(self.location) > version
+    def _is_past(self, folder: Path, version: int) -> bool:
+        """Whether a later version has a checkpoint, and may have been cleaned away: before that no
+        name of one becomes free. Of the two signs the pointer may be lost, or be repaired away."""
+        commit = folder / damage.commit_name(version)
+        return damage.last_checkpoint(self.location) > version or not commit.exists()
 
-    def _commit_by_delta(self, record: LogRecord) -> None:
-        since, self._since_seen = Stopwatch(), None
+    def _look(self, record: LogRecord) -> None:
+        """Ask Delta where the table stands.
+
+        Raises:
+            LostRace: not before ``record``; or others have been at work than appends and
+                compaction: what is left of the records is to be read.
+            CommitLogError: one of the commits since is empty, or garbage.
+        """
+        seen, since, self._since_seen = self.version, Stopwatch(), None
         self._table.update_incremental()
+        self._slow_appends += 1
         # What was appended without Delta has to be there, too: else the table was rolled back.
         if self._is_ahead or self.position != record.seq - 1:
             raise LostRace(f"the log does not stand at seq {record.seq - 1}")
+        try:
+            strangers = [n for n in range(seen + 1, self.version + 1) if not self._is_ours(n)]
+        except ValueError as error:
+            raise self.broken(str(error)) from None
+        if strangers:
+            raise LostRace(f"somebody else has written version {strangers[0]}")
+        self._since_seen = since
+
+    def _is_ours(self, version: int) -> bool:
+        """Whether a commit is compaction's; of one that was cleaned away nobody can tell."""
+        actions = damage.commit_actions(self.location, version) or {}
+        writers = {txn["appId"] for txn in actions.get("txn", [])}
+        return bool(writers.intersection(self.compaction_ids))
+
+    def _commit_by_delta(self, record: LogRecord) -> None:
         write_deltalake(
             self._table,
             to_table(record),
@@ -290,16 +323,18 @@ class LogTable:
             ),
             post_commithook_properties=delta_table.NO_HOOKS,
         )
-        self._slow_appends += 1
-        if self._table.protocol().min_writer_version <= _PLAIN_WRITER:
-            self._since_seen = since
 
     def schema_mode(self) -> Literal["merge"] | None:
-        """A log of version 1 gets the columns that came later, with the first append."""
-        if not self._is_current:
-            known = {field.name for field in self._table.schema().fields}
-            self._is_current = known.issuperset(SCHEMA.names)
-        return None if self._is_current else "merge"
+        """How a log of version 1 gets the columns that came later, with its first append; and how
+        one keeps those that somebody has added."""
+        return None if self._columns() == set(SCHEMA.names) else "merge"
+
+    def _has_all_columns(self) -> bool:
+        self._is_current = self._is_current or self._columns().issuperset(SCHEMA.names)
+        return self._is_current
+
+    def _columns(self) -> set[str]:
+        return {field.name for field in self._table.schema().fields}
 
     def checkpoint_when_due(self) -> None:
         """Now and then, write a Delta checkpoint and open the table anew from it.
@@ -321,7 +356,7 @@ class LogTable:
             self._table = delta_table.open_table(self.location)
 
     def make_durable(self) -> None:
-        """Make the newest append survive a power failure. Object stores do that by themselves.
+        """Make the newest append of whoever survive a power failure. Object stores do it anyway.
 
         Raises:
             NotDurable: the disk did not confirm it.

@@ -8,14 +8,14 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogError, EosError, Retriable
@@ -24,6 +24,21 @@ from eos.protocol import LogRecord
 BROKEN_HINT: Final = (
     "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
     "it from a copy that holds everything up to the last driver's stop, then start again."
+)
+
+CHANGED_HINT: Final = (
+    "Somebody has changed the properties, features, constraints or columns of the log's table: "
+    "take the change back, by the tool that made it."
+)
+
+_REFUSALS: Final = (
+    "Unsupported table features", "append-only", "Cannot cast schema", "failed validation check",
+)  # fmt: skip
+"""In Delta's own words (deltalake 1.6)."""
+
+_UNWRITTEN_HINT: Final = (
+    "A power failure leaves this, before anybody is told of the commit: `eos-recovery log repair "
+    "{}` mends it."
 )
 
 POINTER: Final = f"{LOG_FOLDER}/_last_checkpoint"
@@ -70,13 +85,14 @@ def active_files(table: DeltaTable) -> list[tuple[str, int]]:
     return [(action["path"], action["size_bytes"]) for action in actions]
 
 
-def find(location: Location, table: DeltaTable | None) -> str | None:
+def find(location: Location, table: DeltaTable | None, *, without: str | None = None) -> str | None:
     """What is broken, with the file's name; None when every file can be read.
 
     Args:
         table: the table, when its Delta log could be opened: then its data files are read too.
+        without: a file of the Delta log that is not looked at, as if it were not there.
     """
-    for finding in _broken_commits(location):
+    for finding in _broken_commits(location, without):
         return finding
     for path, size in active_files(table) if table is not None else []:
         for finding in _unreadable_parquet(location, path, size):
@@ -84,8 +100,8 @@ def find(location: Location, table: DeltaTable | None) -> str | None:
     return None
 
 
-def _broken_commits(location: Location) -> Iterator[str]:
-    names = location.names(LOG_FOLDER)
+def _broken_commits(location: Location, without: str | None) -> Iterator[str]:
+    names = [name for name in location.names(LOG_FOLDER) if f"{LOG_FOLDER}/{name}" != without]
     checkpoints = [match for name in names if (match := _CHECKPOINT.fullmatch(name))]
     newest = max((int(match[1]) for match in checkpoints), default=-1)
     for match in checkpoints:
@@ -127,21 +143,41 @@ def last_checkpoint(location: Location) -> int:
 
 
 def lost_checkpoint(location: Location) -> str | None:
-    """The checkpoint that the pointer names, when it is not there: Delta opens nothing then.
+    """The checkpoint that the pointer names, when it is not there; or the newest one, when it can't
+    be read: Delta opens nothing then.
 
-    A power failure between the two writes leaves this. The commits are whole all the same, unless
-    ``find`` finds something.
+    A power failure leaves this. The commits are whole all the same, unless ``find`` finds
+    something without it.
     """
-    version = last_checkpoint(location)
-    if version < 0:
-        return None  # a broken pointer is passed by
     names = location.names(LOG_FOLDER)
-    if any(name.startswith(f"{version:020}.checkpoint.") for name in names):
+    newest = max(_versions(names, _COMMIT), default=-1)
+    version = last_checkpoint(location)
+    if version >= 0 and version not in _versions(names, _CHECKPOINT):
+        # Where the commits end before, more than the checkpoint is gone.
+        return checkpoint_name(version) if newest >= version else None
+    name = checkpoint_name(max(_versions(names, _CHECKPOINT), default=-1))
+    if name.removeprefix(f"{LOG_FOLDER}/") not in names:
+        return None  # none at all, or in several files
+    is_broken = any(_unreadable_parquet(location, name))
+    return name if is_broken and find(location, None, without=name) is None else None
+
+
+def unwritten_commit(location: Location) -> str | None:
+    """The newest commit's file, when nothing is in it.
+
+    A power failure leaves this where ``deltalake`` has committed, which flushes nothing. Whoever
+    appends is told only when the file is on the disk: nobody has been told of this one.
+    """
+    names = location.names(LOG_FOLDER)
+    newest = max(_versions(names, _COMMIT), default=-1)
+    if newest < 0 or newest <= max(_versions(names, _CHECKPOINT), default=-1):
         return None
-    newest = max((int(match[1]) for n in names if (match := _COMMIT.fullmatch(n))), default=-1)
-    if newest < version:
-        return None  # more than the checkpoint is gone
-    return checkpoint_name(version)
+    content = location.read(commit_name(newest))
+    return commit_name(newest) if content is not None and not content.strip(b"\0") else None
+
+
+def _versions(names: Iterable[str], kind: re.Pattern[str]) -> list[int]:
+    return [int(match[1]) for name in names if (match := kind.fullmatch(name))]
 
 
 def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None) -> CommitLogError:
@@ -149,8 +185,11 @@ def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None
     finding, obstacle = _search(location, table)
     about = finding or obstacle
     blame = f" ({about})" if about and about not in what else ""
+    is_mendable = obstacle is None and unwritten_commit(location) is not None
     return CommitLogError(
-        f"commit log {location.uri} is broken: {what}{blame}.", hint=BROKEN_HINT, sink_id=sink_id
+        f"commit log {location.uri} is broken: {what}{blame}.",
+        hint=_UNWRITTEN_HINT.format(sink_id) if is_mendable else BROKEN_HINT,
+        sink_id=sink_id,
     )
 
 
@@ -160,10 +199,10 @@ def unreadable(
     """For an error of the store: only a file that is found broken makes the log a broken one."""
     finding, obstacle = _search(location, table)
     text = location.clean(error)
-    if finding:
-        return broken(location, sink_id, finding if finding in text else text, table)
     lost = None if obstacle else lost_checkpoint(location)
-    about = f" ({obstacle})" if obstacle else f" ({lost} is missing)" if lost else ""
+    if finding and not lost:
+        return broken(location, sink_id, finding if finding in text else text, table)
+    about = f" ({obstacle})" if obstacle else f" ({lost} is missing or broken)" if lost else ""
     return CommitLogError(
         f"commit log {location.uri} can't be read: {text}{about}.",
         hint=f"Every commit is there: `eos-recovery log repair {sink_id}` mends it."
@@ -180,9 +219,12 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
     object store and for commits that only met other commits too often.
     """
     text = location.clean(cause) if cause else "it took too long"
-    may_pass = location.folder is None or isinstance(cause, CommitFailedError)
+    is_refused = cause is not None and is_refusal(cause)
+    may_pass = not is_refused and (location.folder is None or isinstance(cause, CommitFailedError))
     advice = (
-        "Check that the store can be reached, and try again."
+        CHANGED_HINT
+        if is_refused
+        else "Check that the store can be reached, and try again."
         if may_pass
         else "Check the folder's free space, quota and permissions."
     )
@@ -195,6 +237,13 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
         epoch=record.epoch,
         txn_id=record.txn_id,
     )
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether Delta refuses what the table, as somebody has changed it, does not take; trying again
+    does not help. A lost race is no refusal, though of the same class."""
+    text = str(error)
+    return isinstance(error, DeltaError) and any(sign in text for sign in _REFUSALS)
 
 
 def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriable:

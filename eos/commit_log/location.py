@@ -18,6 +18,7 @@ import pyarrow.fs
 from deltalake.fs import DeltaStorageHandler
 
 from eos import _credentials as credentials
+from eos._local_paths import misread_by_delta
 from eos.errors import ConfigurationError
 from eos.ids import check_sink_id
 
@@ -206,8 +207,13 @@ def _checked_folder(text: str) -> str:
             shown = f"/{rest}" if lower == "file" else f"{lower}://{rest}, as text"
             raise _refused(text, f"Write {shown}.")
         raise _refused(text, f"Write the absolute path: {os.path.abspath(text)}.")
-    if "\0" in text:
-        raise ConfigurationError("commit_log: a path has no zero bytes in it.")
+    misread = misread_by_delta(text)
+    if misread is not None:
+        raise ConfigurationError(
+            f"commit_log {text[:200]!r}: a path with {misread!r} in it, which Delta takes for "
+            "something else.",
+            hint="Use another name.",
+        )
     longest = max(len(os.fsencode(part)) for part in text.split("/"))
     if longest > _MAX_PART_BYTES or len(os.fsencode(text)) > _MAX_PATH_BYTES:
         raise ConfigurationError(

@@ -17,6 +17,7 @@ import pyarrow.fs
 
 from eos import _credentials as credentials
 from eos import _disk as disk
+from eos._local_paths import misread_by_delta
 from eos.errors import ConfigurationError, Retriable
 
 _PASSWORD: Final = re.compile(r"://[^/?#]*@|[?#]")
@@ -161,9 +162,11 @@ def _checked(uri: str) -> str:
                 f"Delta table {uri[:200]!r}: not an absolute path.",
                 hint="Write /data/table or s3://bucket/table: every machine has to find the same.",
             )
-        if "%" in uri:
+        misread = "%" if "%" in uri else misread_by_delta(uri)
+        if misread is not None:
             raise ConfigurationError(
-                f"Delta table {uri[:200]!r}: a path with %, which Delta takes for an escape.",
+                f"Delta table {uri[:200]!r}: a path with {misread!r} in it, which Delta takes for "
+                "something else.",
                 hint="Use another name.",
             )
         # By whatever links it is reached: two names of one table are one table.

@@ -24,8 +24,9 @@ def repair(
 
     Mended is what is provably the same afterwards: records that stand in the table twice, equal
     in every column (two compactions at once, by an older release or by hand), are written once;
-    a `_last_checkpoint` that names a missing file is deleted when every commit is whole. Anything
-    else is refused with the finding, and nothing is changed: restore the folder from a copy that
+    a checkpoint that is missing or broken is forgotten when every commit is whole; a newest commit
+    with nothing in it is deleted: a power failure leaves it before anybody is told. Anything else
+    is refused with the finding, and nothing is changed: restore the folder from a copy that
     holds everything up to the last driver's stop. Takes no claim: a driver that is alive goes on.
 
         eos-recovery log repair orders --commit-log /data/eos            # what is wrong
@@ -58,9 +59,17 @@ def _steps(sink: str, found: Mendable) -> list[PlanStep]:
     if found.lost_checkpoint is not None:
         steps.append(
             PlanStep(
-                what=f"{sink}: delete _last_checkpoint, which names {found.lost_checkpoint}.",
-                why="That file is not there, and every commit is: Delta reads the log without it. "
-                "Then look for records that stand there twice.",
+                what=f"{sink}: delete _last_checkpoint and {found.lost_checkpoint}.",
+                why="That file is missing or broken, and every commit is there: Delta reads the "
+                "log without it. Then look what else there is to mend.",
+            )
+        )
+    if found.unwritten is not None:
+        steps.append(
+            PlanStep(
+                what=f"{sink}: delete {found.unwritten}, which is empty.",
+                why="A power failure came before it was on the disk. Whoever appends goes on only "
+                "then, so nobody has acted on it. Then look what else there is to mend.",
             )
         )
     if found.doubled:

@@ -107,6 +107,7 @@ def test_a_broken_checkpoint_is_named(root, log):
     DeltaTable(root / "orders").create_checkpoint()
     (path,) = (root / "orders" / "_delta_log").glob("*.checkpoint.parquet")
     garbage(path)
+    commit_file(root, 3).unlink()
     refused(root, path.name)
 
 
@@ -171,6 +172,7 @@ def test_a_row_written_twice_is_noticed(root, log):
         ("attempt", 2, "the first attempt is number 1"),
         ("run_id", "run-0", "claimed by run run-1"),
         ("opened_at", None, "opened_at is missing"),
+        ("service_url", None, "seq 8"),
     ],
 )
 def test_a_row_that_breaks_a_rule_is_named_with_its_file(root, log, column, value, why):

@@ -7,26 +7,37 @@ import json
 import os
 import resource
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, TableFeatures
+from deltalake import DeltaTable, Field, TableFeatures
+from deltalake.schema import PrimitiveType
 
 from eos.commit_log import CommitLog
 from eos.commit_log import _own_commit as own_commit
 from eos.commit_log import _table as table_module
 from eos.commit_log._compaction import compact
 from eos.commit_log._own_commit import STAGED
-from eos.commit_log.location import Location
-from eos.errors import CommitLogError, Fenced
+from eos.commit_log._table import LogTable
+from eos.commit_log.damage import POINTER
+from eos.commit_log.location import LOG_FOLDER, Location
+from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from tests.protocol.epochs import FIGURES, claim, committed_epoch, opened, step
 
 
 @pytest.fixture
 def ways(monkeypatch):
-    """Notes for each commit whether it was Delta's."""
+    """Notes for each commit whether it was Delta's, and when Delta was asked for the version."""
     seen: list[str] = []
+    look = LogTable._look
+
+    def looking(table, record):
+        seen.append("look")
+        look(table, record)
+
+    monkeypatch.setattr(LogTable, "_look", looking)
 
     def noting(name, commit):
         def call(*args, **options):
@@ -83,11 +94,11 @@ def test_the_first_append_of_a_handle_and_one_after_a_pause_look_at_the_table(
     log = CommitLog.open(root, "orders")
     claimed = log.append(claim())
     first = log.append(opened(claimed))
-    assert ways == ["delta", "own"]
-    monkeypatch.setattr(table_module, "_FRESH_S", 0.05)
-    time.sleep(0.1)
+    assert ways == ["look", "own", "own"]
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 6)
     log.append(step(first, State.PREPARED, claimed))
-    assert ways == ["delta", "own", "delta"]
+    assert ways == ["look", "own", "own", "look", "own"]
 
 
 def set_a_property(root):
@@ -99,15 +110,27 @@ def compacted(root):
     compact(Location(root, "orders"), "orders")
 
 
+def add_a_column(root):
+    field = Field("note", PrimitiveType("string"), nullable=True)
+    DeltaTable(root / "orders").alter.add_columns([field])
+
+
 @pytest.mark.parametrize(
-    ("other", "tried"), [(set_a_property, ["taken", "delta"]), (compacted, ["delta"])]
+    ("other", "tried"),
+    [
+        (set_a_property, ["taken", "look", "look"]),
+        (add_a_column, ["taken", "look", "look"]),
+        (compacted, ["look"]),
+    ],
 )
-def test_where_somebody_else_has_committed_delta_decides(root, log, ways, other, tried):
+def test_where_somebody_else_has_committed_it_is_looked_at(root, log, ways, other, tried):
     other(root)
     first = log.append(opened(log.history.last_claim, "2"))
-    assert ways == tried
-    assert log.append(step(first, State.PREPARED, log.history.last_claim)).seq == 9
     assert ways == [*tried, "own"]
+    assert log.append(step(first, State.PREPARED, log.history.last_claim)).seq == 9
+    assert ways == [*tried, "own", "own"]
+    assert len(log.records()) == 9
+    compacted(root)
     assert len(log.records()) == 9
 
 
@@ -116,7 +139,7 @@ def test_a_table_that_needs_more_than_we_know_of_is_left_to_delta(root, log, way
     DeltaTable(root / "orders").alter.add_feature(feature, allow_protocol_versions_increase=True)
     for record in committed_epoch(log.history.last_claim, "2"):
         log.append(record)
-    assert ways == ["taken", "delta", "delta", "delta"]
+    assert ways == ["taken", "look", "look", *["delta", "look"] * 2, "delta"]
 
 
 def clean_up(root):
@@ -126,8 +149,13 @@ def clean_up(root):
     compact(Location(root, "orders"), "orders")
 
 
+def lose_the_pointer(root):
+    (root / "orders" / POINTER).unlink()
+
+
+@pytest.mark.parametrize("lose", [lambda root: None, lose_the_pointer], ids=["", "no pointer"])
 def test_a_name_that_was_given_and_cleaned_away_is_not_taken_for_a_free_one(
-    root, log, ways, monkeypatch
+    root, log, monkeypatch, lose
 ):
     link = os.link
 
@@ -136,6 +164,7 @@ def test_a_name_that_was_given_and_cleaned_away_is_not_taken_for_a_free_one(
         monkeypatch.setattr(os, "link", link)
         CommitLog.open(root, "orders").append(claim("run-2"))
         clean_up(root)
+        lose(root)
         assert not target.exists()
         link(source, target)
 
@@ -170,7 +199,7 @@ def test_without_a_link_delta_commits_or_says_why_not(root, log, ways, monkeypat
 
     monkeypatch.setattr(os, "link", refused)
     assert log.append(opened(log.history.last_claim, "2")).seq == 8
-    assert ways == ["taken", "delta"]
+    assert ways == ["taken", "look", "taken", "delta"]
 
 
 def test_a_link_whose_reply_was_lost_is_found(root, log, ways, monkeypatch):
@@ -183,7 +212,7 @@ def test_a_link_whose_reply_was_lost_is_found(root, log, ways, monkeypatch):
 
     monkeypatch.setattr(os, "link", lost)
     assert log.append(opened(log.history.last_claim, "2")).seq == 8
-    assert ways == ["taken"]
+    assert ways == ["taken", "look"]
     assert len(log.records()) == 8
 
 
@@ -202,11 +231,11 @@ def test_a_disk_without_room_is_a_clear_error_and_the_log_goes_on(log, ways):
 
 def test_what_a_killed_process_has_staged_is_deleted_in_the_end_and_not_before(root, log):
     folder = root / "orders"
-    (folder / f"commit-old{STAGED}").touch()
-    os.utime(folder / f"commit-old{STAGED}", (time.time() - 3600,) * 2)
-    (folder / f"commit-new{STAGED}").touch()
+    (folder / f"old{STAGED}").touch()
+    os.utime(folder / f"old{STAGED}", (time.time() - 3600,) * 2)
+    (folder / f"new{STAGED}").touch()
     compact(Location(root, "orders"), "orders")
-    assert [path.name for path in folder.glob(f"*{STAGED}")] == [f"commit-new{STAGED}"]
+    assert [path.name for path in folder.glob(f"*{STAGED}")] == [f"new{STAGED}"]
     assert len(log.records()) == 7
     assert len(DeltaTable(folder).file_uris()) == 1
 
@@ -222,3 +251,108 @@ def test_many_appends_need_no_checkpoint_and_a_new_handle_sees_them_all(root, lo
             log.append(record)
     assert list((root / "orders" / "_delta_log").glob("*.checkpoint.parquet")) == []
     assert CommitLog.open(root, "orders").records() == log.records()
+
+
+@pytest.fixture
+def flushed(monkeypatch):
+    """Inodes of the files and folders that were flushed, in order."""
+    seen: list[int] = []
+    fsync = os.fsync
+
+    def noting(descriptor):
+        fsync(descriptor)
+        seen.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    return seen
+
+
+def test_a_commit_gets_its_name_when_all_of_it_is_on_the_disk(root, log, flushed, monkeypatch):
+    folder, link, before = root / "orders", os.link, []
+
+    def named(source, target):
+        before.extend([os.stat(source).st_ino, *flushed])
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", named)
+    log.append(opened(log.history.last_claim, "2"))
+    commit = folder / LOG_FOLDER / f"{8:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    (data,) = [action["add"]["path"] for action in actions if "add" in action]
+    source, *before_the_link = before
+    needed = [(folder / data).stat().st_ino, folder.stat().st_ino, source]
+    assert before_the_link == needed
+    assert flushed == [*needed, (folder / LOG_FOLDER).stat().st_ino]
+
+
+def test_what_the_disk_does_not_take_gets_no_name(root, log, monkeypatch):
+    fsync = os.fsync
+
+    def refused(descriptor):
+        monkeypatch.setattr(os, "fsync", fsync)  # Linux tells of such an error once
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    draft = opened(log.history.last_claim, "2")
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(CommitLogError, match=r"not written: .*Input/output error"):
+        log.append(draft)
+    assert not (root / "orders" / LOG_FOLDER / f"{8:020}.json").exists()
+    assert log.append(draft).seq == 8
+
+
+def test_a_process_that_slept_over_its_file_looks_again(root, log, ways, monkeypatch):
+    rename = Path.rename
+
+    def slept(path, target):
+        monkeypatch.setattr(Path, "rename", rename)
+        path.unlink()  # compaction took it for a dead one's
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", slept)
+    assert log.append(opened(log.history.last_claim, "2")).seq == 8
+    assert ways == ["taken", "look", "own"]
+
+
+def test_whoever_goes_on_from_anothers_record_flushes_it_before(root, log, monkeypatch, flushed):
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "fsync", lambda descriptor: None)
+        log.append(opened(log.history.last_claim, "2"))
+    newest = (root / "orders" / LOG_FOLDER / f"{8:020}.json").stat().st_ino
+    CommitLog.open_read_only(root, "orders")
+    assert flushed == []
+    CommitLog.open(root, "orders")
+    assert newest in flushed
+    assert {(root / "orders").stat().st_ino, (root / "orders" / LOG_FOLDER).stat().st_ino} <= set(
+        flushed
+    )
+
+
+def test_rows_that_another_tool_takes_away_stop_a_running_driver(root, log, way):
+    log.append(opened(log.history.last_claim, "2"))
+    DeltaTable(root / "orders").restore(4)
+    with pytest.raises(CommitLogError, match="rolled back or deleted"):
+        log.append(opened(log.history.last_claim, "key", query_id="batch"))
+
+
+def test_a_commit_that_a_power_failure_has_emptied_is_not_written_over(root, log, way):
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    (root / "orders" / LOG_FOLDER / f"{8:020}.json").write_bytes(b"")
+    with pytest.raises(CommitLogError, match=r"00008\.json is empty"):
+        log.append(opened(log.history.last_claim, "2"))
+
+
+def test_what_the_table_refuses_is_not_called_passing(root, log):
+    (root / "orders" / LOG_FOLDER / f"{8:020}.json").write_text(
+        json.dumps(
+            {
+                "protocol": {
+                    "minReaderVersion": 1,
+                    "minWriterVersion": 7,
+                    "writerFeatures": ["rowTracking", "domainMetadata"],
+                }
+            }
+        )
+    )
+    with pytest.raises(CommitLogError, match="take the change back") as caught:
+        log.append(opened(log.history.last_claim, "2"))
+    assert not isinstance(caught.value, Retriable)

@@ -12,7 +12,9 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
 from eos.commit_log import CommitLog
 from eos.commit_log import _compaction as compaction
@@ -222,6 +224,52 @@ def test_a_file_that_came_into_use_after_it_was_listed_is_not_deleted(root, log,
     monkeypatch.setattr(DeltaTable, "vacuum", late)
     house(root)
     assert seqs(root) == list(range(1, 9))
+
+
+def test_one_that_slept_with_its_file_written_can_not_commit_it(root, log):
+    """Longer than files are kept that belong to nobody, while there was nothing to write anew."""
+    house(root)
+    slept = LogTable.maybe_open(Location(root, "orders"), "orders")
+    round_, path = slept.rounds + 1, root / "orders" / "part-00000-slept.parquet"
+    pq.write_table(to_table(*read_history(slept)[1]), path)
+    size, modified = path.stat().st_size, int(path.stat().st_mtime * 1000)
+    os.utime(path, (time.time() - 7200,) * 2)
+    house(root)
+    assert not path.exists()
+    stats = '{"numRecords": 7, "minValues": {"seq": 1}, "maxValues": {"seq": 7}}'
+    with pytest.raises(CommitFailedError, match="oncurrent transaction"):
+        slept.delta.create_write_transaction(
+            [AddAction(path.name, size, {}, modified, data_change=True, stats=stats)],
+            mode="overwrite",
+            schema=slept.delta.schema(),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(slept.compaction_ids[0], round_)]
+            ),
+        )
+    assert seqs(root) == list(range(1, 8))
+
+
+def test_a_table_that_nothing_may_be_taken_from_is_not_somebody_elses_compaction(root, log, caplog):
+    DeltaTable(root / "orders").alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(CommitLogError, match=r"append-only.*take the change back") as caught:
+        house(root)
+    assert not isinstance(caught.value, Retriable)
+    for record in committed_epoch(log.history.last_claim, "2"):
+        log.append(record)  # goes on, and says it
+        log._head.files = log_module.COMPACTION_INTERVAL
+    assert "append-only" in caplog.text
+
+
+def test_a_driver_whose_compaction_finds_the_log_broken_stops(root, log):
+    claimed = log.history.last_claim
+    *before, committed = committed_epoch(claimed, "2")
+    for record in before:
+        log.append(record)
+    next((root / "orders").glob("*.parquet")).unlink()
+    log._head.files = log_module.COMPACTION_INTERVAL
+    for draft in (committed, opened(claimed, "3")):
+        with pytest.raises(CommitLogError, match=r"is broken: .* is missing"):
+            log.append(draft)
 
 
 def test_files_of_others_in_the_folder_are_left_alone(root, log):

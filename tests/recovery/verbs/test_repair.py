@@ -11,6 +11,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.commit_log import SCHEMA, CommitLog, to_row
 from eos.commit_log import _compaction as compaction_module
+from eos.commit_log._compaction import compact
+from eos.commit_log.location import Location
 from eos.errors import CommitLogError
 from tests.protocol.epochs import at, claim, opened
 from tests.support.logs import compact_twice, small_log
@@ -38,6 +40,10 @@ def lose_checkpoint(root, *, ahead=0):
         pointer = json.loads((folder / "_last_checkpoint").read_text())
         pointer["version"] += ahead
         (folder / "_last_checkpoint").write_text(json.dumps(pointer))
+
+
+def compacted(root, log):
+    compact(Location(root, "orders"), "orders", keep_epochs=100)
 
 
 def rows_in(root):
@@ -82,6 +88,55 @@ def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, 
 
     assert recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes").code == 0
     assert CommitLog.open(root, "orders").records() == records
+
+
+@pytest.mark.parametrize("content", [b"", bytes(900), b"PAR1"], ids=["empty", "zeroes", "cut"])
+def test_a_checkpoint_that_can_not_be_read_is_done_without(recovery, root, log, content):
+    records = log.records()
+    DeltaTable(root / "orders").create_checkpoint()
+    (checkpoint,) = (root / "orders" / "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(content)
+    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+        CommitLog.open(root, "orders")
+    assert recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes").code == 0
+    assert CommitLog.open(root, "orders").records() == records
+
+
+@pytest.mark.parametrize("content", [b"", bytes(900)], ids=["empty", "zeroes"])
+@pytest.mark.parametrize(
+    "commit", [lambda root, log: log.append(opened(log.history.last_claim, "2")), compacted]
+)
+def test_a_newest_commit_that_never_reached_the_disk_is_taken_away(
+    recovery, root, log, commit, content
+):
+    records = log.records()
+    commit(root, log)
+    newest = max((root / "orders" / "_delta_log").glob("*.json"))
+    for checkpoint in (root / "orders" / "_delta_log").glob("*checkpoint*"):
+        checkpoint.unlink()
+    newest.write_bytes(content)
+    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+        CommitLog.open(root, "orders")
+    before = state_of(root)
+    planned = recovery("log", "repair", "orders", "--commit-log", root)
+    assert planned.code == 1
+    assert newest.name in planned.out
+    assert state_of(root) == before
+
+    done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
+    assert (done.code, len(done.json["done"])) == (0, 1)
+    log = CommitLog.open(root, "orders")
+    assert log.records() == records
+    assert log.append(opened(log.history.last_claim, "2")).seq == 8
+
+
+def test_a_log_of_which_nothing_reached_the_disk_is_made_anew(recovery, root, log):
+    CommitLog.open(root, "other")
+    (root / "other" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
+    with pytest.raises(CommitLogError, match="eos-recovery log repair other"):
+        CommitLog.open(root, "other")
+    assert recovery("log", "repair", "other", "--commit-log", root, "--apply", "--yes").code == 0
+    assert CommitLog.open(root, "other").append(claim(sink_id="other")).seq == 1
 
 
 def test_both_at_once_are_mended_by_one_command(recovery, root, log):
