@@ -299,18 +299,14 @@ class LogTable:
         if self._is_ahead or self.position != record.seq - 1:
             raise LostRace(f"the log does not stand at seq {record.seq - 1}")
         try:
-            strangers = [n for n in range(seen + 1, self.version + 1) if not self._is_ours(n)]
+            for version in range(seen + 1, self.version + 1):
+                # Of one that was cleaned away nobody can tell.
+                actions = damage.commit_actions(self.location, version) or {}
+                if not _writers(actions).intersection(self.compaction_ids):
+                    raise LostRace(f"somebody else has written version {version}")
         except ValueError as error:
             raise self.broken(str(error)) from None
-        if strangers:
-            raise LostRace(f"somebody else has written version {strangers[0]}")
         self._since_seen = since
-
-    def _is_ours(self, version: int) -> bool:
-        """Whether a commit is compaction's; of one that was cleaned away nobody can tell."""
-        actions = damage.commit_actions(self.location, version) or {}
-        writers = {txn["appId"] for txn in actions.get("txn", [])}
-        return bool(writers.intersection(self.compaction_ids))
 
     def _commit_by_delta(self, record: LogRecord) -> None:
         write_deltalake(
@@ -372,12 +368,7 @@ class LogTable:
 
     def file_of(self, seq: int) -> str | None:
         """The data file that holds ``seq``, by the statistics in the Delta log."""
-        actions = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
-        for action in actions:
-            low, high = action.get("min.seq"), action.get("max.seq")
-            if low is not None and high is not None and low <= seq <= high:
-                return str(action["path"])
-        return None
+        return damage.file_of(self.delta, seq)
 
     def broken(self, what: str) -> CommitLogError:
         """The error for a log that can't be relied on; looks for the file that is to blame."""
@@ -394,7 +385,7 @@ class LogTable:
             actions = damage.commit_actions(self.location, version)
             if actions is None:
                 return None
-            writers = {txn["appId"] for txn in actions.get("txn", [])}
+            writers = _writers(actions)
             if self._app_id in writers:
                 return version, actions
             if writers.intersection(self.compaction_ids):
@@ -403,3 +394,7 @@ class LogTable:
                 name = damage.commit_name(version)
                 raise ValueError(f"{name} is truncated, or a write of somebody else")
         return None
+
+
+def _writers(actions: dict[str, list[Any]]) -> set[str]:
+    return {txn["appId"] for txn in actions.get("txn", [])}

@@ -85,6 +85,15 @@ def active_files(table: DeltaTable) -> list[tuple[str, int]]:
     return [(action["path"], action["size_bytes"]) for action in actions]
 
 
+def file_of(table: DeltaTable, seq: int) -> str | None:
+    """The data file that holds ``seq``, by the statistics in the Delta log."""
+    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        low, high = action.get("min.seq"), action.get("max.seq")
+        if low is not None and high is not None and low <= seq <= high:
+            return str(action["path"])
+    return None
+
+
 def find(location: Location, table: DeltaTable | None, *, without: str | None = None) -> str | None:
     """What is broken, with the file's name; None when every file can be read.
 
