@@ -175,7 +175,18 @@ def markdown(results: Results) -> str:
         lines += ["", *_starts(results)]
     if "memory" in results:
         lines += ["", _in_words(results)]
+    lines += ["", *_goals(results)]
     return "\n".join(lines) + "\n"
+
+
+def _goals(results: Results) -> list[str]:
+    """What of ``TARGETS`` was measured."""
+    lines = ["| target | is | should be | reached |", "|---|---:|---|---|"]
+    for name, value, wanted, reached in targets(results):
+        if reached is not None:
+            mark = "yes" if reached else "**no**"
+            lines.append(f"| {name.replace('_', ' ')} | {value:g} | {wanted} | {mark} |")
+    return lines
 
 
 def _throughput(results: Results) -> list[str]:

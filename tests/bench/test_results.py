@@ -133,13 +133,16 @@ def test_the_table_holds_what_was_measured(results):
     assert "| flights as JSON, 673,552 of 400 bytes, each by its defaults |" in text
     assert "| pulsar-spark, at-least-once, in the JVM | 200 k | 180 k to 220 k |" in text
     assert "| 10 rows | 240, 480 | 200, 400 | 220, 440 | 230, 460 | 192, 384 | 900, 1800 |" in text
-    assert "| topic partitions, rows with keys, 1 to 50 | 10 | 12 |" in text
+    assert "| topic partitions, a stream with keys, 1 to 50 | 10 | 12 |" in text
     assert "| 2,000 Spark tasks, 50 of them with rows | 21.0 s | 20.0 s, Spark alone |" in text
     assert "until it is read | 3.0 s | 2.5 s, `pulsar-client` |" in text
     assert "uses of a core: broker 0.20, Python driver 0.08, Python workers 0.03." in text
     assert "until a reader has it: p50 400 ms, p99 900 ms." in text
     assert "In an epoch of 4,000,000 rows" in text
     assert "106 bytes for each row." in text
+    assert "| ratio to pulsar spark | 2 | at least 1.5 | yes |" in text
+    assert "| first epoch | 1.2 | at most 1.2 | yes |" in text
+    assert "| idle cores | 0.11 | at most 0.15 | yes |" in text
 
 
 def test_a_quick_run_has_tables_and_pictures_of_what_it_measured(results, tmp_path):
