@@ -289,7 +289,7 @@ def _starts(results: Results) -> list[str]:
         "|---|---:|---:|",
         f"| 2,000 Spark tasks, 50 of them with rows | {empty['eos']['median']:.1f} s "
         f"| {empty['spark_empty']['median']:.1f} s, Spark alone |",
-        f"| first epoch of a fresh driver, from `start()` until it is read "
+        f"| first epoch of a fresh driver, from the sink until it is read "
         f"| {cold['eos']['median']:.1f} s | {cold['pulsar_client']['median']:.1f} s, "
         "`pulsar-client` |",
         "",
