@@ -78,10 +78,10 @@ def mend(
 def _examine(location: Location, sink_id: str) -> Mendable:
     lost, unwritten = damage.lost_checkpoint(location), damage.unwritten_commit(location)
     if lost is not None or unwritten is not None:
-        finding = damage.find(location, None, without=lost or unwritten)
+        finding = damage.find(location, None, without=(lost, unwritten))
         if finding is not None and unwritten != damage.commit_name(0):
             raise damage.broken(location, sink_id, finding, None)
-        return Mendable(lost_checkpoint=lost, unwritten=None if lost else unwritten)
+        return Mendable(lost_checkpoint=lost, unwritten=unwritten)
     table = LogTable.maybe_open(location, sink_id)
     if table is None:
         raise ConfigurationError(f"there is no commit log {location.uri}.", sink_id=sink_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -94,12 +94,14 @@ def file_of(table: DeltaTable, seq: int) -> str | None:
     return None
 
 
-def find(location: Location, table: DeltaTable | None, *, without: str | None = None) -> str | None:
+def find(
+    location: Location, table: DeltaTable | None, *, without: Collection[str | None] = ()
+) -> str | None:
     """What is broken, with the file's name; None when every file can be read.
 
     Args:
         table: the table, when its Delta log could be opened: then its data files are read too.
-        without: a file of the Delta log that is not looked at, as if it were not there.
+        without: files of the Delta log that are not looked at, as if they were not there.
     """
     for finding in _broken_commits(location, without):
         return finding
@@ -109,8 +111,8 @@ def find(location: Location, table: DeltaTable | None, *, without: str | None = 
     return None
 
 
-def _broken_commits(location: Location, without: str | None) -> Iterator[str]:
-    names = [name for name in location.names(LOG_FOLDER) if f"{LOG_FOLDER}/{name}" != without]
+def _broken_commits(location: Location, without: Collection[str | None]) -> Iterator[str]:
+    names = [name for name in location.names(LOG_FOLDER) if f"{LOG_FOLDER}/{name}" not in without]
     checkpoints = [match for name in names if (match := _CHECKPOINT.fullmatch(name))]
     newest = max((int(match[1]) for match in checkpoints), default=-1)
     for match in checkpoints:
@@ -168,7 +170,8 @@ def lost_checkpoint(location: Location) -> str | None:
     if name.removeprefix(f"{LOG_FOLDER}/") not in names:
         return None  # none at all, or in several files
     is_broken = any(_unreadable_parquet(location, name))
-    return name if is_broken and find(location, None, without=name) is None else None
+    without = name, unwritten_commit(location)
+    return name if is_broken and find(location, None, without=without) is None else None
 
 
 def unwritten_commit(location: Location) -> str | None:

@@ -46,6 +46,12 @@ def compacted(root, log):
     compact(Location(root, "orders"), "orders", keep_epochs=100)
 
 
+def cut_checkpoint(root, content=b"PAR1"):
+    DeltaTable(root / "orders").create_checkpoint()
+    (checkpoint,) = (root / "orders" / "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(content)
+
+
 def rows_in(root):
     actions = pa.table(DeltaTable(root / "orders").get_add_actions())
     return sum(actions["num_records"].to_pylist())
@@ -93,9 +99,7 @@ def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, 
 @pytest.mark.parametrize("content", [b"", bytes(900), b"PAR1"], ids=["empty", "zeroes", "cut"])
 def test_a_checkpoint_that_can_not_be_read_is_done_without(recovery, root, log, content):
     records = log.records()
-    DeltaTable(root / "orders").create_checkpoint()
-    (checkpoint,) = (root / "orders" / "_delta_log").glob("*.checkpoint.parquet")
-    checkpoint.write_bytes(content)
+    cut_checkpoint(root, content)
     with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
         CommitLog.open(root, "orders")
     assert recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes").code == 0
@@ -128,6 +132,16 @@ def test_a_newest_commit_that_never_reached_the_disk_is_taken_away(
     log = CommitLog.open(root, "orders")
     assert log.records() == records
     assert log.append(opened(log.history.last_claim, "2")).seq == 8
+
+
+@pytest.mark.parametrize("lose", [lose_checkpoint, cut_checkpoint])
+def test_a_lost_checkpoint_and_an_empty_commit_are_mended_together(recovery, root, log, lose):
+    records = log.records()
+    lose(root)
+    (root / "orders" / "_delta_log" / f"{8:020}.json").write_bytes(b"")
+    done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
+    assert (done.code, len(done.json["done"])) == (0, 2)
+    assert CommitLog.open(root, "orders").records() == records
 
 
 def test_a_log_of_which_nothing_reached_the_disk_is_made_anew(recovery, root, log):
