@@ -57,10 +57,7 @@ def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) 
     path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     try:
         with _staged(folder, data) as file:
-            try:
-                file.rename(folder / path)
-            except FileNotFoundError:
-                return False  # this process has slept, and compaction took it for a dead one's
+            file.rename(folder / path)
         disk.sync(folder, [])
         actions = "".join(map(_line, _actions(path, len(data), app_id, seq)))
         with _staged(folder, actions.encode()) as file:
@@ -68,6 +65,8 @@ def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) 
                 os.link(file, folder / commit_name(version))
             except OSError:
                 return False
+    except FileNotFoundError:
+        return False  # this process has slept, and compaction took its files for a dead one's
     except (OSError, disk.NotDurable) as error:
         raise NotWritten(str(error)) from error
     disk.sync(folder / LOG_FOLDER, [])

@@ -300,15 +300,27 @@ def test_what_the_disk_does_not_take_gets_no_name(root, log, monkeypatch):
     assert log.append(draft).seq == 8
 
 
-def test_a_process_that_slept_over_its_file_looks_again(root, log, ways, monkeypatch):
-    rename = Path.rename
+@pytest.mark.parametrize("when", ["written", "flushed"])
+def test_a_process_that_slept_over_its_file_looks_again(log, ways, monkeypatch, when):
+    rename, write = Path.rename, Path.write_bytes
 
-    def slept(path, target):
+    def taken_for_a_dead_ones(path):
         monkeypatch.setattr(Path, "rename", rename)
-        path.unlink()  # compaction took it for a dead one's
+        monkeypatch.setattr(Path, "write_bytes", write)
+        path.unlink()
+
+    def slept_before_the_flush(path, content):
+        write(path, content)
+        taken_for_a_dead_ones(path)
+
+    def slept_before_the_name(path, target):
+        taken_for_a_dead_ones(path)
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", slept)
+    if when == "written":
+        monkeypatch.setattr(Path, "write_bytes", slept_before_the_flush)
+    else:
+        monkeypatch.setattr(Path, "rename", slept_before_the_name)
     assert log.append(opened(log.history.last_claim, "2")).seq == 8
     assert ways == ["taken", "look", "own"]
 
