@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from deltalake.exceptions import CommitFailedError
-
 from eos._disk import NotDurable
 from eos.commit_log import damage
 from eos.commit_log._reading import at, read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
-from eos.commit_log._table import LogTable, LostRace
+from eos.commit_log._table import LogTable
 from eos.errors import CommitLogError, Fenced
 from eos.protocol import LogRecord, State
 
@@ -125,7 +123,7 @@ class Head:
             found = self._look_for(record)
             if found is not None:
                 return found
-            if not isinstance(cause, CommitFailedError | LostRace) or damage.is_refusal(cause):
+            if cause is None or not damage.is_lost_race(cause):
                 break
         where = self.table.location
         shown = where.cause(cause) if cause else None

@@ -32,7 +32,7 @@ from eos.commit_log import _own_commit as own_commit
 from eos.commit_log import damage, delta_table
 from eos.commit_log._probe import require_exclusive
 from eos.commit_log._stopwatch import Stopwatch
-from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.damage import LostRace, panics_as_errors
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import SCHEMA, once, to_table
 from eos.errors import CommitLogError, ConfigurationError
@@ -49,10 +49,6 @@ less than the time for which commits are kept: the name of one that was cleaned 
 
 _PLAIN_WRITER: Final = 2
 """The protocol of tables that we make. What somebody turns on in one may need more in a commit."""
-
-
-class LostRace(Exception):
-    """The table does not stand where this handle's owner believes."""
 
 
 class LogTable:

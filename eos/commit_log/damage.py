@@ -232,7 +232,8 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
     """
     text = location.clean(cause) if cause else "it took too long"
     is_refused = cause is not None and is_refusal(cause)
-    may_pass = not is_refused and (location.folder is None or isinstance(cause, CommitFailedError))
+    is_race = cause is not None and is_lost_race(cause)
+    may_pass = is_race or (location.folder is None and not is_refused)
     advice = (
         CHANGED_HINT
         if is_refused
@@ -251,9 +252,17 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
     )
 
 
+class LostRace(Exception):
+    """The table does not stand where an append believed, or others have written to it."""
+
+
+def is_lost_race(error: Exception) -> bool:
+    """Whether trying again may help. Delta has one class for this and for refusals."""
+    return isinstance(error, CommitFailedError | LostRace) and not is_refusal(error)
+
+
 def is_refusal(error: Exception) -> bool:
-    """Whether Delta refuses what the table, as somebody has changed it, does not take; trying again
-    does not help. A lost race is no refusal, though of the same class."""
+    """Whether Delta refuses what the table, as somebody has changed it, does not take."""
     text = str(error)
     return isinstance(error, DeltaError) and any(sign in text for sign in _REFUSALS)
 

@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log import CommitLog
 from eos.commit_log import _head as head_module
 from eos.commit_log import _table as table_module
+from eos.commit_log.damage import LostRace
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from tests.commit_log import rivals
@@ -136,7 +138,7 @@ def failing(monkeypatch, *, commits, error=RuntimeError, also=None):
     replace_commit(monkeypatch, write)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, OSError, table_module.LostRace])
+@pytest.mark.parametrize("error", [RuntimeError, OSError, LostRace])
 def test_an_append_whose_reply_was_lost_is_found_in_the_log(root, log, monkeypatch, error):
     failing(monkeypatch, commits=True, error=error)
     record = log.append(opened(log.history.last_claim, "2"))
@@ -181,13 +183,13 @@ def test_an_append_that_wrote_nothing_names_the_folder_and_can_be_repeated(log, 
 
 
 def test_a_conflict_that_is_not_ours_is_tried_again(log, monkeypatch):
-    failing(monkeypatch, commits=False, error=head_module.CommitFailedError)
+    failing(monkeypatch, commits=False, error=CommitFailedError)
     assert log.append(opened(log.history.last_claim, "2")).seq == 8
 
 
 def test_conflicts_without_end_are_reported_as_retriable(log, monkeypatch):
     def write(commit):
-        raise head_module.CommitFailedError("protocol changed")
+        raise CommitFailedError("protocol changed")
 
     replace_commit(monkeypatch, write)
     with pytest.raises(Retriable, match="protocol changed"):

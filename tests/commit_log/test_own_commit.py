@@ -346,6 +346,24 @@ def test_rows_that_another_tool_takes_away_stop_a_running_driver(root, log, way)
         log.append(opened(log.history.last_claim, "key", query_id="batch"))
 
 
+def test_somebody_who_never_stops_writing_to_the_table_is_a_reason_to_try_again(
+    root, log, way, monkeypatch
+):
+    look = LogTable._look
+
+    def disturbed(table, record):
+        set_a_property(root)
+        look(table, record)
+
+    draft = opened(log.history.last_claim, "2")
+    with monkeypatch.context() as patched:
+        patched.setattr(LogTable, "_look", disturbed)
+        set_a_property(root)
+        with pytest.raises(Retriable, match="somebody else has written version"):
+            log.append(draft)
+    assert log.append(draft).seq == 8
+
+
 def test_a_commit_that_a_power_failure_has_emptied_is_not_written_over(root, log, way):
     CommitLog.open(root, "orders").append(claim("run-2"))
     (root / "orders" / LOG_FOLDER / f"{8:020}.json").write_bytes(b"")
