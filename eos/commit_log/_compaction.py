@@ -18,7 +18,7 @@ A process may be stopped for days between any two lines. Therefore
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,11 +28,18 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from eos import _disk as disk
-from eos.commit_log._own_commit import STAGED
+from eos.commit_log import _own_commit as own_commit
 from eos.commit_log._reading import read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
 from eos.commit_log._table import LogTable
-from eos.commit_log.damage import CHANGED_HINT, is_refusal, panics_as_errors
+from eos.commit_log.damage import (
+    CHANGED_HINT,
+    LostRace,
+    commit_actions,
+    is_refusal,
+    panics_as_errors,
+    writers,
+)
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import to_table
@@ -131,17 +138,57 @@ def _rewrite(
     staying = list(thinning.records) if thinning else records
     kept = (thinning.horizon, thinning.kept) if thinning else (table.horizon, table.kept)
 
-    def write(properties: CommitProperties) -> None:
+    def write(numbers: Mapping[str, int]) -> None:
+        if _rewrite_alone(table, staying, numbers):
+            return
         write_deltalake(
             table.delta,
             to_table(*staying),
             mode="overwrite",
             schema_mode=table.schema_mode(),
-            commit_properties=properties,
+            commit_properties=_properties(numbers),
             post_commithook_properties=NO_HOOKS,
         )
 
     return _commit(table, records, staying, kept, since_read, write)
+
+
+def _rewrite_alone(
+    table: LogTable, staying: Sequence[LogRecord], numbers: Mapping[str, int]
+) -> bool:
+    """Commit the round by our own hand, behind nothing but appends: to Delta, what ``optimize`` has
+    made of our files meanwhile is no conflict, and all rows would be there twice, the dropped ones
+    too (measured). False: Delta has to do it.
+
+    Raises:
+        LostRace: something else than appends came before it.
+    """
+    folder = table.location.folder
+    is_fixed = table.delta.metadata().configuration.get("delta.appendOnly") == "true"
+    if folder is None or is_fixed or not table.is_plain or table.schema_mode() is not None:
+        return False
+
+    def may_pass(version: int) -> bool:
+        try:
+            actions = commit_actions(table.location, version)
+        except ValueError as error:
+            raise LostRace(str(error)) from None
+        if actions is None:
+            return False  # it can't have a name here
+        if writers(actions).intersection(table.compaction_ids):
+            raise LostRace("somebody else compacts it")
+        if table.app_id not in writers(actions):
+            raise LostRace(f"somebody else has written version {version}")
+        return True
+
+    return own_commit.rewrite(
+        folder,
+        table.version + 1,
+        to_table(*staying),
+        replaced=table.files,
+        txns=numbers,
+        may_pass=may_pass,
+    )
 
 
 def _pass(
@@ -149,12 +196,12 @@ def _pass(
 ) -> tuple[LogTable, list[LogRecord]]:
     """A round that writes nothing anew: whoever sleeps in the same round conflicts with it."""
 
-    def write(properties: CommitProperties) -> None:
+    def write(numbers: Mapping[str, int]) -> None:
         table.delta.create_write_transaction(
             [],
             mode="append",
             schema=table.delta.schema(),
-            commit_properties=properties,
+            commit_properties=_properties(numbers),
             post_commithook_properties=NO_HOOKS,
         )
 
@@ -167,20 +214,17 @@ def _commit(
     staying: list[LogRecord],
     kept: tuple[int, int],
     since_read: Stopwatch,
-    write: Callable[[CommitProperties], None],
+    write: Callable[[Mapping[str, int]], None],
 ) -> tuple[LogTable, list[LogRecord]]:
     """The commit of the next round: by it ``staying`` is what is left of ``records``. Returns a
     fresh handle, and what it reads."""
     round_ = table.rounds + 1
-    numbers = zip(table.compaction_ids, (round_, *kept), strict=True)
+    numbers = dict(zip(table.compaction_ids, (round_, *kept), strict=True))
     _check_time(table, since_read)
     try:
-        write(
-            CommitProperties(
-                app_transactions=[Transaction(name, number) for name, number in numbers],
-                max_commit_retries=_TRIES,
-            )
-        )
+        write(numbers)
+    except LostRace as error:
+        raise _not_now(table, str(error)) from None
     except Exception as error:
         fresh, _, _ = read_again(table, records[-1] if records else None)
         if is_refusal(error):
@@ -204,6 +248,13 @@ def _commit(
     return fresh, left
 
 
+def _properties(numbers: Mapping[str, int]) -> CommitProperties:
+    return CommitProperties(
+        app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+        max_commit_retries=_TRIES,
+    )
+
+
 def _check_time(table: LogTable, since_read: Stopwatch) -> None:
     if since_read.elapsed_s >= _DOUBTFUL_S:
         raise _not_now(table, f"it was read {since_read.elapsed_s:.0f} s ago")
@@ -221,11 +272,10 @@ def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
     """Make what was committed since version ``start`` durable, delete those of the ``old`` files
     that nobody needs, write a checkpoint, and forget the commits long before it. Returns a fresh
     handle."""
-    _sync(table, start)
-    fresh = _open(table.location, table.sink_id)
+    fresh = _sync(table, start)
     for name in set(old) - set(fresh.files):
         is_data = name.endswith(_DATA) and not _may_be_appended(fresh, name)
-        if is_data or name.endswith(STAGED):
+        if is_data or name.endswith(own_commit.STAGED):
             fresh.location.delete(name)
     fresh.delta.create_checkpoint()
     _sync(fresh, start)
@@ -243,8 +293,12 @@ def _may_be_appended(table: LogTable, name: str) -> bool:
     return any(seq > table.position for seq in column.to_pylist())
 
 
-def _sync(table: LogTable, start: int) -> None:
-    if table.location.folder is None:
-        return
+def _sync(table: LogTable, start: int) -> LogTable:
+    """Flush what is there since version ``start``. Returns a handle that sees no less, and whose
+    data files are flushed."""
     logs = [name for name in table.location.names(LOG_FOLDER) if name >= f"{start:020}"]
-    disk.sync(table.location.folder, [*table.files, *(f"{LOG_FOLDER}/{name}" for name in logs)])
+    fresh = _open(table.location, table.sink_id)
+    if fresh.location.folder is not None:
+        names = (f"{LOG_FOLDER}/{name}" for name in logs)
+        disk.sync(fresh.location.folder, [*fresh.files, *names])
+    return fresh

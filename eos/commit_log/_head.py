@@ -160,7 +160,7 @@ class Head:
 
 def _make_durable(table: LogTable) -> None:
     try:
-        table.make_durable()
+        table.make_all_durable()
     except (NotDurable, ValueError) as error:
         raise CommitLogError(
             f"commit log {table.location.uri}: its newest record is not safely on the disk: "

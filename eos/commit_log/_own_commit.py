@@ -1,4 +1,4 @@
-"""One append as one Delta commit by our own hand: on a file system, on top of a known version.
+"""Delta commits by our own hand: on a file system, on top of a known version.
 
 ``write_deltalake`` plans a query, lists the log's folder, and reads its own commit again: 6 ms of a
 core for a row, 9 when a thousand commits lie there (measured). Here a data file and a commit are
@@ -17,10 +17,11 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,24 +53,65 @@ def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) 
         NotWritten: a file could not be written for good; nothing was committed.
         NotDurable: it is committed, and the disk does not confirm that it will stay.
     """
-    data = _parquet(row)
+    return _commit(folder, version, row, {}, {app_id: seq}, lambda taken: False)  # noqa: ARG005
+
+
+def rewrite(
+    folder: Path,
+    version: int,
+    rows: pa.Table,
+    *,
+    replaced: Mapping[str, int],
+    txns: Mapping[str, int],
+    may_pass: Callable[[int], bool],
+) -> bool:
+    """Commit ``rows`` in the place of the files ``replaced`` (with their sizes in bytes), durably,
+    as ``version`` or the first one behind it that is free.
+
+    Args:
+        txns: the transaction identifiers that the commit carries.
+        may_pass: whether the commit that has the name of a version may stand before this one.
+
+    Returns, raises: as ``commit``.
+    """
+    return _commit(folder, version, rows, replaced, txns, may_pass)
+
+
+def _commit(
+    folder: Path,
+    version: int,
+    rows: pa.Table,
+    replaced: Mapping[str, int],
+    txns: Mapping[str, int],
+    may_pass: Callable[[int], bool],
+) -> bool:
+    data = _parquet(rows)
     # Without its commit it belongs to nobody, and goes with the next compaction.
     path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     try:
         with _staged(folder, data) as file:
             file.rename(folder / path)
         disk.sync(folder, [])
-        actions = "".join(map(_line, _actions(path, len(data), app_id, seq)))
-        with _staged(folder, actions.encode()) as file:
-            try:
-                os.link(file, folder / commit_name(version))
-            except OSError:
-                return False
+        actions = [*_actions(path, len(data), rows, replaced), *map(_txn, txns.items())]
+        with _staged(folder, "".join(map(_line, actions)).encode()) as file:
+            while not _named(file, folder / commit_name(version)):
+                if not may_pass(version):
+                    return False
+                version += 1
     except FileNotFoundError:
         return False  # this process has slept, and compaction took its files for a dead one's
     except (OSError, disk.NotDurable) as error:
         raise NotWritten(str(error)) from error
     disk.sync(folder / LOG_FOLDER, [])
+    return True
+
+
+def _named(file: Path, name: Path) -> bool:
+    """Give ``file`` its ``name``; False: it is taken, or can't be given."""
+    try:
+        os.link(file, name)
+    except OSError:
+        return False
     return True
 
 
@@ -85,23 +127,44 @@ def _staged(folder: Path, content: bytes) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def _parquet(row: pa.Table) -> bytes:
+def _parquet(rows: pa.Table) -> bytes:
     file = io.BytesIO()
     # A row needs no dictionaries, and the table's statistics are those of its commits.
-    pq.write_table(row, file, use_dictionary=False, write_statistics=False, store_schema=False)
+    several = rows.num_rows > 1
+    pq.write_table(rows, file, use_dictionary=several, write_statistics=False, store_schema=False)
     return file.getvalue()
 
 
-def _actions(path: str, size: int, app_id: str, seq: int) -> list[dict[str, Any]]:
+def _actions(
+    path: str, size: int, rows: pa.Table, replaced: Mapping[str, int]
+) -> list[dict[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
-    bounds = {"seq": seq}
-    stats = {"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"seq": 0}}
+    seqs = rows["seq"].to_pylist()
+    stats = {
+        "numRecords": len(seqs),
+        "minValues": {"seq": min(seqs)},
+        "maxValues": {"seq": max(seqs)},
+        "nullCount": {"seq": 0},
+    }
+    removed: list[dict[str, Any]] = [
+        {
+            "remove": {
+                "path": quote(old),
+                "deletionTimestamp": now_ms,
+                "dataChange": True,
+                "extendedFileMetadata": True,
+                "partitionValues": {},
+                "size": old_size,
+            }
+        }
+        for old, old_size in replaced.items()
+    ]
     return [
         {
             "commitInfo": {
                 "timestamp": now_ms,
                 "operation": "WRITE",
-                "operationParameters": {"mode": "Append"},
+                "operationParameters": {"mode": "Overwrite" if replaced else "Append"},
                 "engineInfo": "eos",
             }
         },
@@ -115,8 +178,13 @@ def _actions(path: str, size: int, app_id: str, seq: int) -> list[dict[str, Any]
                 "stats": json.dumps(stats),
             }
         },
-        {"txn": {"appId": app_id, "version": seq}},
+        *removed,
     ]
+
+
+def _txn(identifier: tuple[str, int]) -> dict[str, Any]:
+    app_id, number = identifier
+    return {"txn": {"appId": app_id, "version": number}}
 
 
 def _line(action: dict[str, Any]) -> str:

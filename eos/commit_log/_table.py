@@ -58,7 +58,7 @@ class LogTable:
         self.location = location
         self.sink_id = sink_id
         self._table = table
-        self._app_id = f"eos/{sink_id}"
+        self.app_id = f"eos/{sink_id}"
         self._slow_appends = 0
         self._is_current = False
         self._since_seen: Stopwatch | None = None
@@ -66,7 +66,7 @@ class LogTable:
         self._own = (-1, 0)
         """Version and ``seq`` of the newest append that ``_table`` may not have seen yet."""
         self.compaction_ids = tuple(
-            f"{self._app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
+            f"{self.app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
         )
         """Identifiers of compaction's commits: ``rounds``, ``horizon`` and ``kept``."""
         self.doubled = 0
@@ -122,6 +122,8 @@ class LogTable:
                         location, sink_id, "data without a Delta log", None
                     ) from None
             except Exception as error:
+                if not attempt:
+                    continue  # clean-up may have come between listing and reading
                 raise damage.unreadable(location, sink_id, error, None) from location.cause(error)
         raise AssertionError
 
@@ -148,9 +150,14 @@ class LogTable:
         return bool(self._own[0] > self._table.version())
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a commit needs no more than what we write."""
+        return bool(self._table.protocol().min_writer_version <= _PLAIN_WRITER)
+
+    @property
     def position(self) -> int:
         """``seq`` of the newest append."""
-        return self._own[1] if self._is_ahead else self._committed(self._app_id)
+        return self._own[1] if self._is_ahead else self._committed(self.app_id)
 
     @property
     def rounds(self) -> int:
@@ -207,13 +214,14 @@ class LogTable:
         return rows
 
     def _check_kept(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Above the horizon a gap is seen by itself; below, only the number tells."""
+        """Above the horizon a gap is seen by itself; below, only the number tells. More are no
+        damage: Delta's ``optimize`` beside a compaction brings back what was dropped (measured)."""
         horizon = self.horizon
         if not horizon:
             return
         kept = self.kept
         found = sum(row["seq"] <= horizon for row in rows)
-        if found != kept:
+        if found < kept:
             raise self.broken(
                 f"{found} rows up to seq {horizon}, but retention has kept {kept}: rows were "
                 "rolled back or deleted"
@@ -262,12 +270,10 @@ class LogTable:
             return False
         if self._is_past(folder, newest) or self.position != record.seq - 1:
             return False
-        if self._table.protocol().min_writer_version > _PLAIN_WRITER:
-            return False
-        if not self._has_all_columns():
+        if not self.is_plain or not self._has_all_columns():
             return False
         since, row = Stopwatch(), to_table(record)
-        if not own_commit.commit(folder, newest + 1, row, app_id=self._app_id, seq=record.seq):
+        if not own_commit.commit(folder, newest + 1, row, app_id=self.app_id, seq=record.seq):
             return False
         if self._is_past(folder, newest):
             raise LostRace(f"version {newest + 1} may have been cleaned away before")
@@ -298,7 +304,7 @@ class LogTable:
             for version in range(seen + 1, self.version + 1):
                 # Of one that was cleaned away nobody can tell.
                 actions = damage.commit_actions(self.location, version) or {}
-                if not _writers(actions).intersection(self.compaction_ids):
+                if not damage.writers(actions).intersection(self.compaction_ids):
                     raise LostRace(f"somebody else has written version {version}")
         except ValueError as error:
             raise self.broken(str(error)) from None
@@ -311,7 +317,7 @@ class LogTable:
             mode="append",
             schema_mode=self.schema_mode(),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(self._app_id, record.seq)]
+                app_transactions=[Transaction(self.app_id, record.seq)]
             ),
             post_commithook_properties=delta_table.NO_HOOKS,
         )
@@ -341,6 +347,7 @@ class LogTable:
             return
         self._slow_appends = 0
         with panics_as_errors():
+            self.make_all_durable()  # a checkpoint must not outlive what it names
             self.delta.create_checkpoint()
             if self.location.folder is not None:
                 name = damage.checkpoint_name(self.version)
@@ -362,6 +369,19 @@ class LogTable:
             paths = [action["path"] for action in actions.get("add", [])]
             disk.sync(self.location.folder, [*paths, damage.commit_name(version)])
 
+    def make_all_durable(self) -> None:
+        """The same for all that a reader needs, whoever has written it, and was killed before.
+
+        Raises:
+            NotDurable, ValueError: as ``make_durable``.
+        """
+        if self.location.folder is None:
+            return
+        self._walk_to_newest_append()
+        since = f"{damage.last_checkpoint(self.location):020}"
+        logs = [name for name in self.location.names(LOG_FOLDER) if name >= since]
+        disk.sync(self.location.folder, [*self.files, *(f"{LOG_FOLDER}/{name}" for name in logs)])
+
     def file_of(self, seq: int) -> str | None:
         """The data file that holds ``seq``, by the statistics in the Delta log."""
         return damage.file_of(self.delta, seq)
@@ -371,26 +391,4 @@ class LogTable:
         return damage.broken(self.location, self.sink_id, what, self._table)
 
     def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
-        """Version and actions of the newest append, passing by compaction's commits; None when
-        there is none, or it is older than the last checkpoint (which holds it).
-
-        Raises:
-            ValueError: a commit on the way is broken.
-        """
-        for version in range(self.version, -1, -1):
-            actions = damage.commit_actions(self.location, version)
-            if actions is None:
-                return None
-            writers = _writers(actions)
-            if self._app_id in writers:
-                return version, actions
-            if writers.intersection(self.compaction_ids):
-                continue
-            if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
-                name = damage.commit_name(version)
-                raise ValueError(f"{name} is truncated, or a write of somebody else")
-        return None
-
-
-def _writers(actions: dict[str, list[Any]]) -> set[str]:
-    return {txn["appId"] for txn in actions.get("txn", [])}
+        return damage.newest_append(self.location, self.version, self.app_id, self.compaction_ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -77,6 +77,34 @@ def commit_actions(location: Location, version: int) -> dict[str, list[Any]] | N
     if not found:
         raise ValueError(f"{commit_name(version)} is empty")
     return found
+
+
+def writers(actions: Mapping[str, Sequence[Any]]) -> set[str]:
+    """The transaction identifiers that a commit carries."""
+    return {txn["appId"] for txn in actions.get("txn", ())}
+
+
+def newest_append(
+    location: Location, newest: int, app_id: str, passed: Collection[str]
+) -> tuple[int, dict[str, list[Any]]] | None:
+    """Version and actions of the newest commit of ``app_id``, passing by those of ``passed``; None
+    when there is none, or it is older than the last checkpoint (which holds it).
+
+    Raises:
+        ValueError: a commit on the way is broken.
+    """
+    for version in range(newest, -1, -1):
+        actions = commit_actions(location, version)
+        if actions is None:
+            return None
+        if app_id in writers(actions):
+            return version, actions
+        if writers(actions).intersection(passed):
+            continue
+        if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
+            name = commit_name(version)
+            raise ValueError(f"{name} is truncated, or a write of somebody else")
+    return None
 
 
 def active_files(table: DeltaTable) -> list[tuple[str, int]]:
@@ -160,32 +188,43 @@ def lost_checkpoint(location: Location) -> str | None:
     A power failure leaves this. The commits are whole all the same, unless ``find`` finds
     something without it.
     """
+    version = last_checkpoint(location)  # first: what it names was there before it
     names = location.names(LOG_FOLDER)
     newest = max(_versions(names, _COMMIT), default=-1)
-    version = last_checkpoint(location)
     if version >= 0 and version not in _versions(names, _CHECKPOINT):
         # Where the commits end before, more than the checkpoint is gone.
         return checkpoint_name(version) if newest >= version else None
     name = checkpoint_name(max(_versions(names, _CHECKPOINT), default=-1))
     if name.removeprefix(f"{LOG_FOLDER}/") not in names:
         return None  # none at all, or in several files
-    is_broken = any(_unreadable_parquet(location, name))
-    without = name, unwritten_commit(location)
-    return name if is_broken and find(location, None, without=without) is None else None
+    without = name, *unwritten_commits(location)
+    is_lost = not is_readable(location, name) and find(location, None, without=without) is None
+    return name if is_lost else None
 
 
-def unwritten_commit(location: Location) -> str | None:
-    """The newest commit's file, when nothing is in it.
+def is_readable(location: Location, name: str) -> bool:
+    """Whether a Parquet file is there, and whole."""
+    return not any(_unreadable_parquet(location, name))
+
+
+def unwritten_commits(location: Location) -> list[str]:
+    """The files of commits behind the last checkpoint with nothing in them, when the newest one is
+    such a file.
 
     A power failure leaves this where ``deltalake`` has committed, which flushes nothing. Whoever
-    appends is told only when the file is on the disk: nobody has been told of this one.
+    appends is told only when the file is on the disk: nobody has been told of these.
     """
     names = location.names(LOG_FOLDER)
-    newest = max(_versions(names, _COMMIT), default=-1)
-    if newest < 0 or newest <= max(_versions(names, _CHECKPOINT), default=-1):
-        return None
-    content = location.read(commit_name(newest))
-    return commit_name(newest) if content is not None and not content.strip(b"\0") else None
+    since = max(_versions(names, _CHECKPOINT), default=-1)
+    behind = sorted(version for version in _versions(names, _COMMIT) if version > since)
+    found = [commit_name(version) for version in behind if is_unwritten(location, version)]
+    return found if behind and commit_name(behind[-1]) in found else []
+
+
+def is_unwritten(location: Location, version: int) -> bool:
+    """Whether a commit's file is there, and nothing in it."""
+    content = location.read(commit_name(version))
+    return content is not None and not content.strip(b"\0")
 
 
 def _versions(names: Iterable[str], kind: re.Pattern[str]) -> list[int]:
@@ -197,7 +236,10 @@ def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None
     finding, obstacle = _search(location, table)
     about = finding or obstacle
     blame = f" ({about})" if about and about not in what else ""
-    is_mendable = obstacle is None and unwritten_commit(location) is not None
+    unwritten = [] if obstacle else unwritten_commits(location)
+    is_mendable = commit_name(0) in unwritten or (
+        bool(unwritten) and find(location, table, without=unwritten) is None
+    )
     return CommitLogError(
         f"commit log {location.uri} is broken: {what}{blame}.",
         hint=_UNWRITTEN_HINT.format(sink_id) if is_mendable else BROKEN_HINT,
@@ -257,8 +299,10 @@ class LostRace(Exception):
 
 
 def is_lost_race(error: Exception) -> bool:
-    """Whether trying again may help. Delta has one class for this and for refusals."""
-    return isinstance(error, CommitFailedError | LostRace) and not is_refusal(error)
+    """Whether trying again may help. Delta has one class for this and for refusals; and what a
+    clean-up has deleted between listing and reading is "not found"."""
+    is_gone = isinstance(error, DeltaError | CommitLogError) and "not found" in str(error).lower()
+    return is_gone or (isinstance(error, CommitFailedError | LostRace) and not is_refusal(error))
 
 
 def is_refusal(error: Exception) -> bool:

@@ -24,10 +24,11 @@ def repair(
 
     Mended is what is provably the same afterwards: records that stand in the table twice, equal
     in every column (two compactions at once, by an older release or by hand), are written once;
-    a checkpoint that is missing or broken is forgotten when every commit is whole; a newest commit
-    with nothing in it is deleted: a power failure leaves it before anybody is told. Anything else
-    is refused with the finding, and nothing is changed: restore the folder from a copy that
-    holds everything up to the last driver's stop. Takes no claim: a driver that is alive goes on.
+    a checkpoint that is missing or broken is forgotten when every commit is whole; newest commits
+    with nothing in them do nothing then: a power failure leaves them before anybody is told.
+    Anything else is refused with the finding, and nothing is changed: restore the folder from a
+    copy that holds everything up to the last driver's stop. Takes no claim: a driver that is alive
+    goes on.
 
         eos-recovery log repair orders --commit-log /data/eos            # what is wrong
         eos-recovery log repair orders --commit-log /data/eos --apply    # mend it
@@ -64,14 +65,15 @@ def _steps(sink: str, found: Mendable) -> list[PlanStep]:
                 "log without it. Then look what else there is to mend.",
             )
         )
-    if found.unwritten is not None:
-        steps.append(
-            PlanStep(
-                what=f"{sink}: delete {found.unwritten}, which is empty.",
-                why="A power failure came before it was on the disk. Whoever appends goes on only "
-                "then, so nobody has acted on it. Then look what else there is to mend.",
-            )
+    steps.extend(
+        PlanStep(
+            what=f"{sink}: make {name}, which is empty, a commit that does nothing.",
+            why="A power failure came before it was on the disk. Whoever appends goes on only "
+            "then, so nobody has acted on it. If something else has emptied it, what was in it is "
+            "gone: restore a copy instead. Then look what else there is to mend.",
         )
+        for name in found.unwritten
+    )
     if found.doubled:
         steps.append(
             PlanStep(

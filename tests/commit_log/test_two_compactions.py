@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from deltalake.transaction import AddAction
 from eos.commit_log import CommitLog
 from eos.commit_log import _compaction as compaction
 from eos.commit_log import _log as log_module
+from eos.commit_log import _own_commit as own_commit
 from eos.commit_log._compaction import compact
 from eos.commit_log._reading import read_history
 from eos.commit_log._table import LogTable
@@ -30,7 +32,30 @@ from tests.protocol.epochs import at, claim, committed_epoch, opened, step
 from tests.support.logs import compact_twice
 from tests.support.processes import ROOT
 
-write_deltalake = compaction.write_deltalake
+_BY_DELTA, _ALONE = compaction.write_deltalake, own_commit.rewrite
+
+
+@pytest.fixture(autouse=True, params=["alone", "by delta"])
+def round_way(request, monkeypatch):
+    """In which of the two ways rounds are committed, where there is a choice."""
+    if request.param == "by delta":
+        monkeypatch.setattr(compaction, "_rewrite_alone", lambda *_: False)
+    return request.param
+
+
+def replace_round(monkeypatch, function):
+    """From now on ``function`` is called for each round's commit, in either way, with what would
+    commit; that it did is what it says."""
+
+    def by_delta(*args, **options):
+        function(partial(_BY_DELTA, *args, **options))
+
+    def alone(*args, **options):
+        function(partial(_ALONE, *args, **options))
+        return True
+
+    monkeypatch.setattr(compaction, "write_deltalake", by_delta)
+    monkeypatch.setattr(own_commit, "rewrite", alone)
 
 
 def house(root, keep_epochs=100, **options):
@@ -79,6 +104,24 @@ def test_of_two_that_read_different_versions_one_succeeds(root, log, older_first
     log.append(step(log.history.last, State.PREPARED, log.history.last_claim))
 
 
+@pytest.mark.parametrize("keep_epochs", [1, 100], ids=["retention", "compaction"])
+def test_deltas_own_optimize_between_reading_and_commit_comes_first(
+    root, log, keep_epochs, round_way
+):
+    if round_way == "by delta":
+        pytest.skip("to Delta it is no conflict: docs/commit-log.md")
+    rival = Compaction(root, keep_epochs)
+    DeltaTable(root / "orders").optimize.compact()
+    with pytest.raises(Retriable, match="somebody else has written version 8"):
+        rival.commit()
+    assert raw_rows(root) == 7
+    house(root, keep_epochs)
+    left = seqs(root)
+    assert raw_rows(root) == len(left)
+    log.append(opened(log.history.last_claim, "2"))
+    assert seqs(root) == [*left, 8]
+
+
 def test_an_append_between_reading_and_commit_is_neither_lost_nor_blocked(root, log):
     rival = Compaction(root)
     first = log.append(opened(log.history.last_claim, "2"))
@@ -97,12 +140,16 @@ def clean_up_everything_old(root):
 
 STOPPED = """
     import os, signal, sys
-    from eos.commit_log import CommitLog, _compaction as compaction
-    write = compaction.write_deltalake
-    def stop(*args, **options):
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return write(*args, **options)
-    compaction.write_deltalake = stop
+    from eos.commit_log import CommitLog, _compaction as compaction, _own_commit as own
+    def stopped_before(write):
+        def stop(*args, **options):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return write(*args, **options)
+        return stop
+    compaction.write_deltalake = stopped_before(compaction.write_deltalake)
+    own.rewrite = stopped_before(own.rewrite)
+    if sys.argv[3] == "by delta":
+        compaction._rewrite_alone = lambda *_: False
     try:
         CommitLog.open(sys.argv[1], "orders").compact(keep_epochs=int(sys.argv[2]))
     except Exception as error:
@@ -112,9 +159,11 @@ STOPPED = """
 
 @pytest.mark.parametrize("keep_epochs", [1, 100], ids=["retention", "compaction"])
 @pytest.mark.parametrize("is_cleaned", [False, True], ids=["commits there", "commits gone"])
-def test_one_that_slept_while_another_ran_twice_does_no_harm(root, log, keep_epochs, is_cleaned):
+def test_one_that_slept_while_another_ran_twice_does_no_harm(
+    root, log, keep_epochs, is_cleaned, round_way
+):
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(STOPPED), str(root), str(keep_epochs)],
+        [sys.executable, "-c", textwrap.dedent(STOPPED), str(root), str(keep_epochs), round_way],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -143,7 +192,7 @@ def test_one_that_slept_while_another_ran_twice_does_no_harm(root, log, keep_epo
 
 def test_nothing_is_committed_on_what_was_read_long_ago(root, log, monkeypatch):
     monkeypatch.setattr(compaction, "_DOUBTFUL_S", 0.0)
-    monkeypatch.setattr(compaction, "write_deltalake", None)
+    replace_round(monkeypatch, None)
     with pytest.raises(Retriable, match="it was read 0 s ago"):
         house(root)
 
@@ -151,11 +200,11 @@ def test_nothing_is_committed_on_what_was_read_long_ago(root, log, monkeypatch):
 def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, log, monkeypatch):
     """It may stand at a version whose successors were cleaned away: nobody ever reads it."""
 
-    def slow(*args, **options):
-        write_deltalake(*args, **options)
+    def slow(commit):
+        commit()
         monkeypatch.setattr(compaction, "_DOUBTFUL_S", 0.0)
 
-    monkeypatch.setattr(compaction, "write_deltalake", slow)
+    replace_round(monkeypatch, slow)
     with pytest.raises(Retriable, match="it was read"):
         house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 8
@@ -163,17 +212,17 @@ def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, lo
 
 
 def test_a_commit_that_nobody_can_see_is_not_taken_for_done(root, log, monkeypatch):
-    monkeypatch.setattr(compaction, "write_deltalake", lambda *_, **__: None)
+    replace_round(monkeypatch, lambda commit: None)
     with pytest.raises(Retriable, match="somebody else compacts"):
         house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 7
 
 
 def test_a_failure_that_is_nobodys_fault_is_reported_as_it_is(root, log, monkeypatch):
-    def fail(*_, **__):
+    def fail(commit):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(compaction, "write_deltalake", fail)
+    replace_round(monkeypatch, fail)
     with pytest.raises(OSError, match="no space left"):
         house(root)
     with pytest.raises(CommitLogError, match="compaction failed: no space left") as caught:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from eos.commit_log import SCHEMA, CommitLog, to_row
+from eos.commit_log import SCHEMA, CommitLog, mend, to_row
 from eos.commit_log import _compaction as compaction_module
 from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
@@ -142,6 +142,45 @@ def test_a_lost_checkpoint_and_an_empty_commit_are_mended_together(recovery, roo
     done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
     assert (done.code, len(done.json["done"])) == (0, 2)
     assert CommitLog.open(root, "orders").records() == records
+
+
+def test_several_empty_commits_are_mended_at_once(recovery, root, log):
+    records = log.records()
+    for _ in range(3):
+        DeltaTable(root / "orders").alter.set_table_properties({"delta.checkpointInterval": "7"})
+    for version in (9, 10):  # 8 did reach the disk
+        (root / "orders" / "_delta_log" / f"{version:020}.json").write_bytes(b"")
+    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+        CommitLog.open(root, "orders")
+    done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
+    assert (done.code, len(done.json["done"])) == (0, 2)
+    assert CommitLog.open(root, "orders").records() == records
+    assert DeltaTable(root / "orders").version() == 10
+
+
+def test_the_second_of_two_repairs_touches_nothing_that_came_meanwhile(root, log, monkeypatch):
+    """It was stopped for long between its look and its first change."""
+    commit = root / "orders" / "_delta_log" / f"{8:020}.json"
+    cut_checkpoint(root)
+    commit.write_bytes(b"")
+    delete, told = Location.delete, []
+
+    def meanwhile(location, name):
+        monkeypatch.setattr(Location, "delete", delete)
+        mend(root, "orders")
+        driver = CommitLog.open(root, "orders")
+        told.append(driver.append(opened(driver.history.last_claim, "2")))
+        compact(Location(root, "orders"), "orders", keep_epochs=100)
+        (root / "orders" / "_delta_log" / f"{7:020}.checkpoint.parquet").write_bytes(
+            next((root / "orders" / "_delta_log").glob("*10.checkpoint.parquet")).read_bytes()
+        )
+        delete(location, name)
+
+    monkeypatch.setattr(Location, "delete", meanwhile)
+    mend(root, "orders")
+    assert CommitLog.open(root, "orders").records()[-1] == told[0]
+    assert b"REPAIR" in commit.read_bytes()
+    assert (root / "orders" / "_delta_log" / f"{7:020}.checkpoint.parquet").exists()
 
 
 def test_a_log_of_which_nothing_reached_the_disk_is_made_anew(recovery, root, log):
