@@ -534,7 +534,7 @@ def test_two_names_of_one_table_are_one_table(spark, make_sink, table, name, tmp
 
 
 def test_a_path_that_delta_reads_otherwise_is_refused(make_sink):
-    with pytest.raises(ConfigurationError, match="a path with %"):
+    with pytest.raises(ConfigurationError, match="a path with '%' in it"):
         make_sink(table="/tmp/a%20b")
 
 

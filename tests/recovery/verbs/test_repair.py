@@ -163,11 +163,12 @@ def test_the_second_of_two_repairs_touches_nothing_that_came_meanwhile(root, log
     commit = root / "orders" / "_delta_log" / f"{8:020}.json"
     cut_checkpoint(root)
     commit.write_bytes(b"")
-    delete, told = Location.delete, []
+    delete, told, filled = Location.delete, [], []
 
     def meanwhile(location, name):
         monkeypatch.setattr(Location, "delete", delete)
         mend(root, "orders")
+        filled.append(commit.read_bytes())
         driver = CommitLog.open(root, "orders")
         told.append(driver.append(opened(driver.history.last_claim, "2")))
         compact(Location(root, "orders"), "orders", keep_epochs=100)
@@ -179,7 +180,7 @@ def test_the_second_of_two_repairs_touches_nothing_that_came_meanwhile(root, log
     monkeypatch.setattr(Location, "delete", meanwhile)
     mend(root, "orders")
     assert CommitLog.open(root, "orders").records()[-1] == told[0]
-    assert b"REPAIR" in commit.read_bytes()
+    assert [commit.read_bytes()] == filled
     assert (root / "orders" / "_delta_log" / f"{7:020}.checkpoint.parquet").exists()
 
 
