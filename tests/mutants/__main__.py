@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from eos.steps import Step
@@ -141,7 +142,8 @@ def main() -> int:
         survivors += outcome != "killed"
         took_s = time.monotonic() - started
         console.print(f"{number}/{len(chosen)} {mutant.name}: {outcome} ({took_s:.0f} s)")
-        table.add_row(mutant.name, mutant.breaks, mutant.killed_by.split("::")[-1], outcome)
+        test = escape(mutant.killed_by.split("::")[-1])
+        table.add_row(mutant.name, mutant.breaks, test, outcome)
     console.print(table)
     console.print(f"{len(chosen) - survivors} killed, {survivors} not")
     return 1 if survivors else 0
