@@ -93,6 +93,7 @@ class Head:
         self._is_behind = True
         known = self.history.last
         table, history, records = read_again(self.table, known)
+        table.durable = self.table.durable
         if self._is_writable:
             _make_durable(table)  # an append that was broken off may not be
         seen = known.seq if known else 0

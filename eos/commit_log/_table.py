@@ -71,6 +71,8 @@ class LogTable:
         """Identifiers of compaction's commits: ``rounds``, ``horizon`` and ``kept``."""
         self.doubled = 0
         """How many rows the last ``read`` found a second time, and left out."""
+        self.durable: set[str] = set()
+        """Files that ``make_all_durable`` has flushed, and does not once more."""
 
     @classmethod
     def create_or_open(cls, location: Location, sink_id: str) -> LogTable:
@@ -380,7 +382,9 @@ class LogTable:
         self._walk_to_newest_append()
         since = f"{damage.last_checkpoint(self.location):020}"
         logs = [name for name in self.location.names(LOG_FOLDER) if name >= since]
-        disk.sync(self.location.folder, [*self.files, *(f"{LOG_FOLDER}/{name}" for name in logs)])
+        names = {*self.files, *(f"{LOG_FOLDER}/{name}" for name in logs)}
+        disk.sync(self.location.folder, sorted(names - self.durable))
+        self.durable = names
 
     def file_of(self, seq: int) -> str | None:
         """The data file that holds ``seq``, by the statistics in the Delta log."""

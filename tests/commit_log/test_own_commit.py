@@ -339,6 +339,16 @@ def test_whoever_goes_on_from_anothers_record_flushes_it_before(root, log, monke
     )
 
 
+def test_what_was_flushed_once_is_not_flushed_each_time_the_log_is_read(root, log, flushed):
+    log.refresh()
+    assert len(flushed) == 7 + 7 + 2  # data files, commits, folders
+    flushed.clear()
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    flushed.clear()
+    log.refresh()
+    assert len(flushed) == 1 + 1 + 2
+
+
 def test_rows_that_another_tool_takes_away_stop_a_running_driver(root, log, way):
     log.append(opened(log.history.last_claim, "2"))
     DeltaTable(root / "orders").restore(4)
