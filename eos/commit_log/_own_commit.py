@@ -53,7 +53,7 @@ def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) 
         NotWritten: a file could not be written for good; nothing was committed.
         NotDurable: it is committed, and the disk does not confirm that it will stay.
     """
-    return _commit(folder, version, row, {}, {app_id: seq}, lambda taken: False)  # noqa: ARG005
+    return rewrite(folder, version, row, replaced={}, txns={app_id: seq}, may_pass=lambda _: False)
 
 
 def rewrite(
@@ -74,17 +74,6 @@ def rewrite(
 
     Returns, raises: as ``commit``.
     """
-    return _commit(folder, version, rows, replaced, txns, may_pass)
-
-
-def _commit(
-    folder: Path,
-    version: int,
-    rows: pa.Table,
-    replaced: Mapping[str, int],
-    txns: Mapping[str, int],
-    may_pass: Callable[[int], bool],
-) -> bool:
     data = _parquet(rows)
     # Without its commit it belongs to nobody, and goes with the next compaction.
     path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
