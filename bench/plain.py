@@ -17,6 +17,7 @@ from eos.client.kept import ClientOptions, kept_client
 from eos.ids import TopicName
 from eos.transport.security import Security
 from eos.wire.batch import Rows, encode_batches
+from eos.worker import receive_at_once, spare_imports
 from sinks.columns import select_columns
 
 
@@ -37,6 +38,7 @@ class PlainTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send everything, wait for the receipts, and yield how many rows it was."""
+        receive_at_once()
         context = TaskContext.get()
         assert context is not None
         records = 0
@@ -52,6 +54,7 @@ class PlainTask:
             if producer is not None:
                 producer.close()
         yield pa.RecordBatch.from_pydict({"records": [records]})
+        spare_imports()
 
 
 def write(df: DataFrame, task: PlainTask) -> int:

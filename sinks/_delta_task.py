@@ -16,7 +16,7 @@ from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
 from eos.steps import TaskStep
-from eos.worker import spare_imports
+from eos.worker import receive_at_once, spare_imports
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """What a task returns to Spark: one row, JSON."""
@@ -37,6 +37,7 @@ class StageTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""
+        receive_at_once()
         context = TaskContext.get()
         assert context is not None
         files: tuple[StagedFile, ...] = ()

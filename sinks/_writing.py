@@ -29,7 +29,7 @@ from eos.protocol import Part, Skip, State, is_streaming
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.steps import TaskStep
 from eos.summary import TaskError, TaskSummary, raise_task_error
-from eos.worker import spare_imports
+from eos.worker import receive_at_once, spare_imports
 from sinks._arrow_columns import message_columns
 from sinks._opening import log_is_there, open_log
 from sinks._pulsar_output import PulsarOutput
@@ -79,7 +79,8 @@ class Writing:
     layout: Layout
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The columns of messages, of batches that have rows."""
+        """The columns of messages, of batches that have rows; from here on they come at once."""
+        receive_at_once()
         return (message_columns(batch, self.layout) for batch in batches if batch.num_rows)
 
     def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:

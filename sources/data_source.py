@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from eos.worker import spare_imports
+from eos.worker import receive_at_once, spare_imports
 from sources._columns import RowFormat, row_format, schema_of_source
 from sources._epochs import EpochPlanner, values_of
 from sources._history_reading import HistoryRange, read_history
@@ -82,6 +82,11 @@ class PulsarBatchReader(DataSourceReader):
         self._options = options
         self._form = form
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A task has it, and waits for its partition."""
+        self.__dict__.update(state)
+        receive_at_once()
+
     def partitions(self) -> Sequence[InputPartition]:
         """Tasks for each partition that has anything between the two places."""
         epochs = EpochPlanner(self._options, self._form)
@@ -107,6 +112,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get it without the driver's connections."""
         return self.__dict__ | {"_opened": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A task has it, and waits for its partition."""
+        self.__dict__.update(state)
+        receive_at_once()
 
     @property
     def _epochs(self) -> EpochPlanner:
