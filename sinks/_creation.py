@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eos.admin import Transport, create_topic
 from eos.client import PulsarClient
 from eos.client.kept import ClientOptions
 from eos.ids import TopicName
@@ -34,6 +33,9 @@ class TopicCreation:
             client.create_unpartitioned(str(topic))
             return
         assert self.admin_url is not None
+        # Not at the top: an HTTP client is 12 ms of a new worker, which few need.
+        from eos.admin import Transport, create_topic
+
         transport = Transport(
             self.admin_url,
             options.security,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -11,8 +11,10 @@ from eos.at_once import at_once
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName, TxnId
-from eos.schemas import Schema, SchemaWriter, side_by_side
 from eos.wire.commands import SchemaInfo
+
+if TYPE_CHECKING:
+    from eos.schemas import Schema, SchemaWriter
 
 _NO_SCHEMA: Final = (
     "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "
@@ -108,6 +110,8 @@ class TaskSchemas:
     def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
         if info is None:
             return _NO_SCHEMA
+        from eos.schemas import side_by_side  # not at the top: see ``sinks._task``
+
         both = side_by_side(self._registered[_base(topic)], info)
         if "auto updating is disabled" not in refusal:  # no code of its own
             return both

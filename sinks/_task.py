@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from eos.client.kept import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
-from eos.schemas import Schema
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
@@ -43,10 +42,13 @@ from eos.wire.batch import (
     partitions_for_keys,
     with_chosen,
 )
-from eos.worker import receive_at_once, spare_imports
+from eos.worker import answer, receive_at_once, spare_imports
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
+
+if TYPE_CHECKING:
+    from eos.schemas import Schema  # 36 ms of a new worker, which few need
 
 SUMMARY_SCHEMA: Final = StructType().add("summary", StringType())
 """What a task gives back to Spark: one row, ``TaskSummary`` as JSON. Not as text,
@@ -94,7 +96,7 @@ class WriteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
         receive_at_once()
-        yield pa.RecordBatch.from_pydict({"summary": [self.write(batches).to_json()]})
+        yield answer(summary=self.write(batches).to_json())
         spare_imports()
         failpoints.reached(TaskStep.REPORT)
 

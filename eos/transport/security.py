@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from eos.errors import ConfigurationError
 from eos.transport._login import Anonymous, ByCertificate, ByPassword, ByToken, Login
-from eos.transport._oauth2 import ByOAuth2
 from eos.transport._tls import trust_file, verifying_context
 
 
@@ -75,6 +74,9 @@ class Security:
     def login(self) -> Login:
         """The way to log in."""
         if self.oauth2_issuer_url is not None and self.oauth2_credentials_file is not None:
+            # Not at the top: an HTTP client is 14 ms of a new worker, which few need.
+            from eos.transport._oauth2 import ByOAuth2
+
             return ByOAuth2(
                 self.oauth2_issuer_url,
                 self.oauth2_credentials_file,

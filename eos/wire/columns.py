@@ -27,6 +27,18 @@ _OFFSET_TYPES: Final[dict[Any, type[np.signedinteger[Any]]]] = {
 BINARY_TYPES: Final = frozenset({pa.binary(), pa.large_binary()})
 STRING_TYPES: Final = frozenset({pa.string(), pa.large_string()})
 
+# Made of bytes. What pyarrow makes of a Python object it asks pandas about, if that is installed: a
+# new worker would import it for that alone (140 ms, measured).
+_ZEROS: Final = pa.py_buffer(bytes(8))
+EMPTY: Final = pa.Array.from_buffers(pa.binary(), 1, [None, _ZEROS, pa.py_buffer(b"")])[0]
+ZERO: Final = pa.Array.from_buffers(pa.int64(), 1, [None, _ZEROS])[0]
+TRUE: Final = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(b"\1")])[0]
+
+
+def numbers_of(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The numbers of an array without nulls, as they lie there; ``to_numpy`` asks pandas."""
+    return np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]
+
 
 def offsets_of(array: pa.Array) -> Int64s:
     """Where the rows of ``array`` begin and end in its data buffer: n + 1 positions in bytes.
@@ -52,7 +64,7 @@ class BinaryColumn:
     def of(cls, array: pa.Array) -> BinaryColumn:
         """A column of any of the four binary and string types; a null becomes an empty row."""
         if array.null_count:
-            array = pc.fill_null(array, pa.scalar(b"", pa.binary()).cast(array.type))
+            array = pc.fill_null(array, EMPTY.cast(array.type))
         offsets = offsets_of(array)
         first, last = int(offsets[0]), int(offsets[-1])
         data = array.buffers()[2]
@@ -107,7 +119,7 @@ def with_nulls_of(column: pa.Array, data: pa.BinaryArray) -> pa.BinaryArray:
 
 def joined(pieces: list[pa.BinaryArray]) -> pa.BinaryArray:
     """Row by row, the pieces one after the other. None has nulls: a null would swallow its row."""
-    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(*pieces, EMPTY)
 
 
 def as_base64(column: BinaryColumn) -> BinaryColumn:

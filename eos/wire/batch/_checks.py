@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from eos.errors import InputError, MessageTooLarge
 from eos.wire.batch._metadata import message_sizes
 from eos.wire.batch._rows import Rows, map_offsets
-from eos.wire.columns import STRING_TYPES, Int64s
+from eos.wire.columns import STRING_TYPES, TRUE, ZERO, Int64s
 
 
 def check_rows(rows: Rows, max_message_bytes: int) -> None:
@@ -29,7 +29,9 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
     if key is not None and key.type in STRING_TYPES and (row := _first_not_utf8(key)) >= 0:
         raise _not_utf8("key", row)
     if rows.event_time_ms is not None:
-        negative = pc.fill_null(pc.less(rows.event_time_ms, 0), False)
+        negative = pc.less(rows.event_time_ms, ZERO)
+        if negative.null_count:
+            negative = negative.fill_null(False)
         if (row := _first(negative)) >= 0:
             raise InputError(
                 f"column 'event_time' is negative in row {row}.",
@@ -132,5 +134,5 @@ def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
 
 def _first(flags: pa.BooleanArray) -> int:
     """The position of the first true one, or -1."""
-    position: int = pc.index(flags, True).as_py()
+    position: int = pc.index(flags, TRUE).as_py()
     return position

@@ -21,6 +21,7 @@ from eos.wire.columns import (
     Int64s,
     joined,
     key_text,
+    numbers_of,
     valid_rows,
 )
 
@@ -109,7 +110,7 @@ def _encode_fields(
         if has_time is not None:
             times = times.fill_null(0)
         head.byte(_EVENT_TIME, has_time)
-        head.varint(times.to_numpy(zero_copy_only=False), has_time)
+        head.varint(numbers_of(times, np.int64), has_time)
     if rows.key is not None and rows.key.type in BINARY_TYPES:
         head.byte(_KEY_IS_BASE64, has_key)
         head.byte(1, has_key)

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from eos.errors import InputError
-from eos.wire.columns import BINARY_TYPES, STRING_TYPES, Int64s, offsets_of
+from eos.wire.batch._objects import PROPERTIES, bytes_column, maps_column, numbers_column
+from eos.wire.columns import BINARY_TYPES, STRING_TYPES, Int64s, numbers_of, offsets_of
 
 # Upper bounds of what SingleMessageMetadata takes besides the columns' own bytes: the batch's size
 # field and payload_size; then each field's tag and length (a length takes at most 5 bytes).
@@ -102,7 +103,8 @@ class Rows:
 
     def take(self, indices: Int64s) -> Rows:
         """The rows at ``indices``, in that order (a copy)."""
-        chosen = pa.array(indices)
+        # Not by ``pa.array``: see ``eos.wire.columns`` on pandas.
+        chosen = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
         return replace(
             self, **{name: column.take(chosen) for name, column in self._columns().items()}
         )
@@ -151,7 +153,7 @@ def map_offsets(maps: pa.MapArray) -> Int64s:
     """Where each map's entries begin and end in ``maps.keys`` and ``maps.items`` (n + 1)."""
     if len(maps) == 0:
         return np.zeros(1, np.int64)
-    offsets: Int64s = maps.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets: Int64s = numbers_of(maps.offsets, np.int32).astype(np.int64)
     return offsets
 
 
@@ -172,25 +174,23 @@ def rows_from_messages(messages: Sequence[Message]) -> Rows:
     if any(isinstance(key, str) for key in keys) and any(isinstance(key, bytes) for key in keys):
         raise InputError("the keys of messages that are sent together are all str or all bytes.")
     key_type = pa.binary() if any(isinstance(key, bytes) for key in keys) else pa.string()
-    properties = [
-        None if message.properties is None else list(message.properties.items())
-        for message in messages
-    ]
     return Rows(
         value=_column("value", [message.value for message in messages], pa.binary()),
         tombstones=True,
         key=_optional("key", keys, key_type),
         event_time_ms=_optional("event_time", [m.event_time_ms for m in messages], pa.int64()),
-        properties=_optional("properties", properties, pa.map_(pa.string(), pa.string())),
+        properties=_optional("properties", [m.properties for m in messages], PROPERTIES),
         ordering_key=_optional("ordering_key", [m.ordering_key for m in messages], pa.binary()),
     )
 
 
 def _column(name: str, items: list[Any], kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array(items, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # The library's text would show the data, and is not chained for the same reason.
+        if kind == PROPERTIES:
+            return maps_column(items)
+        return numbers_column(items) if kind == pa.int64() else bytes_column(items, kind)
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        # The error's text would show the data, and is not chained for the same reason.
         raise InputError(f"a message's {name} can't be written as {kind}.") from None
 
 
