@@ -2,7 +2,7 @@
 
 A stream from files, as Spark times it itself (``bench/streams.py``). The same stream into the same
 sink without transactions, into nothing (a ``collect``), through Spark's Python into nothing (a
-``mapInArrow``, the least for a sink in Python), into pulsar-spark's sink, and into a Delta table if
+``mapInArrow``, as it comes), into pulsar-spark's sink, and into a Delta table if
 wanted. Epochs of them come in turn, a few at a time.
 """
 

@@ -52,8 +52,8 @@ def receive_at_once() -> None:
         setsockopt(int(name), *option)
 
 
-def answer(**texts: str | None) -> pa.RecordBatch:
-    """One row of texts, a task's answer to Spark.
+def text_row(**texts: str | None) -> pa.RecordBatch:
+    """One row of texts: what a task gives back to Spark.
 
     Made of their bytes: what pyarrow makes of Python's objects it asks pandas about, which a new
     worker would import for that alone (140 ms, measured).

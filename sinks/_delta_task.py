@@ -16,7 +16,7 @@ from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
 from eos.steps import TaskStep
-from eos.worker import answer, receive_at_once, spare_imports
+from eos.worker import receive_at_once, spare_imports, text_row
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """What a task returns to Spark: one row, JSON."""
@@ -52,6 +52,6 @@ class StageTask:
         except EosError as failure:  # the epoch runs again, not the task
             error = json.dumps([type(failure).__name__, failure.message, failure.hint])
         failpoints.reached(TaskStep.SETTLE)
-        yield answer(files=json.dumps([file.to_json() for file in files]), error=error)
+        yield text_row(files=json.dumps([file.to_json() for file in files]), error=error)
         spare_imports()
         failpoints.reached(TaskStep.REPORT)

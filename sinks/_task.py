@@ -42,7 +42,7 @@ from eos.wire.batch import (
     partitions_for_keys,
     with_chosen,
 )
-from eos.worker import answer, receive_at_once, spare_imports
+from eos.worker import receive_at_once, spare_imports, text_row
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
 from sinks._topics import TaskTopics
@@ -96,7 +96,7 @@ class WriteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
         receive_at_once()
-        yield answer(summary=self.write(batches).to_json())
+        yield text_row(summary=self.write(batches).to_json())
         spare_imports()
         failpoints.reached(TaskStep.REPORT)
 

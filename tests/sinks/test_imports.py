@@ -59,14 +59,14 @@ from eos.wire.batch import (
     Hashing, Message, by_partition, check_rows, encode_batches, partitions_for_keys,
     rows_from_messages,
 )
-from eos.worker import answer
+from eos.worker import text_row
 message = Message(b"value", key="key", event_time_ms=5, properties={"name": "text"})
 rows = rows_from_messages([message, message])
 check_rows(rows, 1000)
 by_key = partitions_for_keys(rows.key, 4, keyless_partition=0, hashing=Hashing.JAVA)
 rows, _ = by_partition(rows, by_key)
 assert [batch.num_messages for batch in encode_batches(rows)] == [2]
-told = answer(summary="tëxt", error=None)
+told = text_row(summary="tëxt", error=None)
 assert told.to_pylist() == [{"summary": "tëxt", "error": None}]
 assert "pandas" not in sys.modules
 """

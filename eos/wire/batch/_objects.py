@@ -35,15 +35,15 @@ def bytes_column(items: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(pieces), [there, offsets, data], nulls)
 
 
-def numbers_column(items: Sequence[int | None]) -> pa.Array:
-    """Whole numbers in a column of int64; None is a null.
+def numbers_column(items: Sequence[Any]) -> pa.Array:
+    """Numbers, without their fractions, in a column of int64; None is a null.
 
     Raises:
-        TypeError, OverflowError: an item is something else, or too large.
+        TypeError, ValueError, OverflowError: an item is something else, or too large.
     """
     nulls = items.count(None)
     there = _bits([item is not None for item in items]) if nulls else None
-    numbers = array("q", [0 if item is None else item for item in items])  # numpy takes "5" for 5
+    numbers = array("q", [0 if item is None else _whole(item) for item in items])
     return pa.Array.from_buffers(pa.int64(), len(items), [there, pa.py_buffer(numbers)], nulls)
 
 
@@ -71,6 +71,12 @@ def _bytes(item: Any) -> bytes | None:
     if item is None or type(item) is bytes:
         return item
     return item.encode() if isinstance(item, str) else bytes(memoryview(item))
+
+
+def _whole(item: Any) -> int:
+    if isinstance(item, str | bytes | bool):  # of which int() makes numbers as well
+        raise TypeError(f"{type(item).__name__} is no number")
+    return int(item)
 
 
 def _offsets(lengths: list[int]) -> pa.Buffer:

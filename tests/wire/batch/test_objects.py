@@ -30,7 +30,10 @@ def test_text(items):
     same(bytes_column(items, pa.string()), items, pa.string())
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))))
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.one_of(st.none(), WHOLE, st.floats(-(2**53), 2**53))))
 def test_numbers(items):
     same(numbers_column(items), items, pa.int64())
 
@@ -49,7 +52,8 @@ def test_maps(items):
         (lambda items: bytes_column(items, pa.binary()), [5]),
         (lambda items: bytes_column(items, pa.string()), ["\ud800"]),
         (numbers_column, ["5"]),
-        (numbers_column, [2.5]),
+        (numbers_column, [True]),
+        (numbers_column, [float("nan")]),
         (numbers_column, [2**63]),
         (maps_column, [{"key": 5}]),
         (maps_column, [{5: "value"}]),
