@@ -13,6 +13,7 @@ from eos.client import PulsarClient
 from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
+from eos.wire.columns import array_of, numbers_of
 from sinks._creation import TopicCreation
 
 _OURS = "__"
@@ -71,8 +72,8 @@ class TaskTopics:
         if len(names) == 1:
             yield self._found[str(names[0])], batch
             return
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        ordered = batch.take(pa.array(np.argsort(codes, kind="stable")))
+        codes = numbers_of(encoded.indices, np.int32)
+        ordered = batch.take(array_of(np.argsort(codes, kind="stable")))
         start = 0
         for name, count in zip(names, np.bincount(codes).tolist(), strict=True):
             yield self._found[str(name)], ordered.slice(start, count)

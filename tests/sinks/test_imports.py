@@ -51,6 +51,7 @@ def test_imports_work_without_what_is_not_needed(code, blocked):
 
 NEW_WORKER = """
 import sys
+from types import SimpleNamespace
 import sinks._task
 for name in ("eos.schemas", "eos.admin", "http.client"):
     assert name not in sys.modules, name
@@ -66,6 +67,12 @@ check_rows(rows, 1000)
 by_key = partitions_for_keys(rows.key, 4, keyless_partition=0, hashing=Hashing.JAVA)
 rows, _ = by_partition(rows, by_key)
 assert [batch.num_messages for batch in encode_batches(rows)] == [2]
+from sinks._topics import TaskTopics
+names = rows_from_messages([Message(b"", key=name) for name in ("one", "two", "one")]).key
+client = SimpleNamespace(partition_count=lambda topic: 0)
+topics = TaskTopics(client, (), creation=None, options=None)
+cut = list(topics.split(pa.RecordBatch.from_arrays([names], ["topic"])))
+assert [batch.num_rows for _, batch in cut] == [2, 1]
 told = text_row(summary="tëxt", error=None)
 assert told.to_pylist() == [{"summary": "tëxt", "error": None}]
 assert "pandas" not in sys.modules

@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from eos.errors import InputError
 from eos.wire.batch._objects import PROPERTIES, bytes_column, maps_column, numbers_column
-from eos.wire.columns import BINARY_TYPES, STRING_TYPES, Int64s, numbers_of, offsets_of
+from eos.wire.columns import (
+    BINARY_TYPES,
+    STRING_TYPES,
+    Int64s,
+    array_of,
+    numbers_of,
+    offsets_of,
+)
 
 # Upper bounds of what SingleMessageMetadata takes besides the columns' own bytes: the batch's size
 # field and payload_size; then each field's tag and length (a length takes at most 5 bytes).
@@ -103,8 +110,7 @@ class Rows:
 
     def take(self, indices: Int64s) -> Rows:
         """The rows at ``indices``, in that order (a copy)."""
-        # Not by ``pa.array``: see ``eos.wire.columns`` on pandas.
-        chosen = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
+        chosen = array_of(indices)
         return replace(
             self, **{name: column.take(chosen) for name, column in self._columns().items()}
         )
