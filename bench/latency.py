@@ -2,8 +2,8 @@
 
 A stream from files, as Spark times it itself (``bench/streams.py``). The same stream into the same
 sink without transactions, into nothing (a ``collect``), through Spark's Python into nothing (a
-``mapInArrow``, as it comes), into pulsar-spark's sink, and into a Delta table if
-wanted. Epochs of them come in turn, a few at a time.
+``mapInArrow``, as it comes), into pulsar-spark's sink, and into a Delta table if wanted. Epochs of
+them come in turn, a few at a time.
 """
 
 from __future__ import annotations

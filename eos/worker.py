@@ -7,11 +7,8 @@ import functools
 import gc
 import os
 import socket
-import struct
 from pathlib import Path
 from typing import Final
-
-import pyarrow as pa
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _ACKNOWLEDGE_NOW: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
@@ -50,21 +47,3 @@ def receive_at_once() -> None:
     option = (socket.IPPROTO_TCP, _ACKNOWLEDGE_NOW, ctypes.byref(on), ctypes.sizeof(on))
     for name in os.listdir(_OPEN_FILES):
         setsockopt(int(name), *option)
-
-
-def text_row(**texts: str | None) -> pa.RecordBatch:
-    """One row of texts: what a task gives back to Spark.
-
-    Made of their bytes: what pyarrow makes of Python's objects it asks pandas about, which a new
-    worker would import for that alone (140 ms, measured).
-    """
-    columns = [_one_text(text) for text in texts.values()]
-    return pa.RecordBatch.from_arrays(columns, list(texts))
-
-
-def _one_text(text: str | None) -> pa.Array:
-    if text is None:
-        return pa.nulls(1, pa.string())
-    data = text.encode()
-    offsets = struct.pack("=2i", 0, len(data))
-    return pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))

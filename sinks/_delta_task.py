@@ -16,7 +16,8 @@ from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
 from eos.steps import TaskStep
-from eos.worker import receive_at_once, spare_imports, text_row
+from eos.worker import receive_at_once, spare_imports
+from sinks._text_row import text_row
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """What a task returns to Spark: one row, JSON."""

@@ -42,9 +42,10 @@ from eos.wire.batch import (
     partitions_for_keys,
     with_chosen,
 )
-from eos.worker import receive_at_once, spare_imports, text_row
+from eos.worker import receive_at_once, spare_imports
 from sinks._creation import TopicCreation
 from sinks._schemas import TaskSchemas
+from sinks._text_row import text_row
 from sinks._topics import TaskTopics
 
 if TYPE_CHECKING:

@@ -75,8 +75,8 @@ class PulsarDataSource(DataSource):
         return PulsarStreamWriter(self.options, schema, overwrite=overwrite)
 
 
-class PulsarBatchReader(DataSourceReader):
-    """Reads from one place to another, in each partition."""
+class _Reader:
+    """What goes to the tasks of either reader, and what they do."""
 
     def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
@@ -86,6 +86,14 @@ class PulsarBatchReader(DataSourceReader):
         """A task has it, and waits for its partition."""
         self.__dict__.update(state)
         receive_at_once()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, on an executor."""
+        return _rows_of(self._options, self._form, partition)
+
+
+class PulsarBatchReader(_Reader, DataSourceReader):
+    """Reads from one place to another, in each partition."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Tasks for each partition that has anything between the two places."""
@@ -96,27 +104,17 @@ class PulsarBatchReader(DataSourceReader):
             epochs.close()
         return ranges or [EntryRange("", Span(None, None))]  # Spark wants one
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, on an executor."""
-        return _rows_of(self._options, self._form, partition)
 
-
-class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Cuts the topics into epochs. One object for a query, on the driver, for all its life."""
 
     def __init__(self, options: SourceOptions, form: RowFormat) -> None:
-        self._options = options
-        self._form = form
+        super().__init__(options, form)
         self._opened: EpochPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get it without the driver's connections."""
         return self.__dict__ | {"_opened": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A task has it, and waits for its partition."""
-        self.__dict__.update(state)
-        receive_at_once()
 
     @property
     def _epochs(self) -> EpochPlanner:
@@ -142,10 +140,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ``start`` is not used: ``end`` knows its own, also when the first epoch runs again.
         """
         return [] if start == end else self._epochs.tasks(Offset.from_json(end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, on an executor."""
-        return _rows_of(self._options, self._form, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint has the epoch that ends at ``end``: its subscription may move."""

@@ -18,6 +18,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType
 
+from eos import worker
 from eos.delta.staging import StagingTarget
 from eos.worker import receive_at_once
 from sinks._delta_task import StageTask
@@ -102,6 +103,24 @@ def test_connections_stay_as_blocking_as_they_were_whatever_the_default(connecti
     ours.sendall(b"x")
     assert theirs.recv(1) == b"x"
     assert not is_non_blocking(theirs)
+
+
+@linux
+def test_connections_of_other_kinds_and_files_are_passed_over(connection, tmp_path):
+    with (tmp_path / "file").open("w"):
+        ours, theirs = socket.socketpair()  # Unix domain sockets, as Spark may use them
+        with ours, theirs:
+            receive_at_once()
+            ours.sendall(b"x")
+            assert theirs.recv(1) == b"x"
+    assert is_quick(connection[1])
+
+
+@linux
+def test_a_system_without_the_option_is_left_alone(connection, monkeypatch):
+    monkeypatch.setattr(worker, "_ACKNOWLEDGE_NOW", None)
+    receive_at_once()
+    assert not is_quick(connection[1])
 
 
 def is_non_blocking(connection: socket.socket) -> bool:

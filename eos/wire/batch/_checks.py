@@ -28,16 +28,13 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
     key = rows.key
     if key is not None and key.type in STRING_TYPES and (row := _first_not_utf8(key)) >= 0:
         raise _not_utf8("key", row)
-    if rows.event_time_ms is not None:
-        negative = pc.less(rows.event_time_ms, ZERO)
-        if negative.null_count:
-            negative = negative.fill_null(False)
-        if (row := _first(negative)) >= 0:
-            raise InputError(
-                f"column 'event_time' is negative in row {row}.",
-                hint="Pulsar has no times before 1970: leave the event time of such rows null, "
-                "and put the moment into the value or a property.",
-            )
+    times = rows.event_time_ms
+    if times is not None and (row := _first(pc.less(times, ZERO))) >= 0:
+        raise InputError(
+            f"column 'event_time' is negative in row {row}.",
+            hint="Pulsar has no times before 1970: leave the event time of such rows null, and put "
+            "the moment into the value or a property.",
+        )
     if rows.properties is not None:
         _check_properties(rows.properties)
     _check_sizes(rows, max_message_bytes)
@@ -133,6 +130,6 @@ def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
 
 
 def _first(flags: pa.BooleanArray) -> int:
-    """The position of the first true one, or -1."""
+    """The position of the first true one, or -1; a null is none."""
     position: int = pc.index(flags, TRUE).as_py()
     return position

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.wire.batch import _objects
-from eos.wire.batch._objects import PROPERTIES, bytes_column, maps_column, numbers_column
+from eos.wire import objects
+from eos.wire.objects import PROPERTIES, bytes_column, maps_column, numbers_column
 
 BYTES = st.binary(max_size=20)
 TEXT = st.text(max_size=20)
@@ -66,7 +66,7 @@ def test_other_objects_are_refused(make, items):
 
 
 def test_more_than_offsets_can_count_is_refused(monkeypatch):
-    monkeypatch.setattr(_objects, "_MAX_BYTES", 10)
+    monkeypatch.setattr(objects, "_MAX_BYTES", 10)
     assert len(bytes_column([b"12345", b"67890"], pa.binary())) == 2
     with pytest.raises(ValueError, match="too many bytes"):
         bytes_column([b"12345", b"678901"], pa.binary())

@@ -1,4 +1,4 @@
-"""Python objects -> Arrow columns, for messages that come one by one.
+"""Python objects -> Arrow columns, for messages that come one by one, and what tasks tell.
 
 From their bytes, and not by ``pa.array``: that asks pandas about each list, which a new worker
 would import for its first message (140 ms, measured). Values take half the time so.
@@ -24,15 +24,11 @@ def bytes_column(items: Sequence[Any], kind: pa.DataType) -> pa.Array:
     Raises:
         TypeError, ValueError: an item is something else, or all together are too large.
     """
-    pieces = [_bytes(item) for item in items]
-    nulls = pieces.count(None)
-    there = None
-    if nulls:
-        there = _bits([piece is not None for piece in pieces])
-        pieces = [piece or b"" for piece in pieces]
-    offsets = _offsets([len(piece) for piece in pieces])  # type: ignore[arg-type]  # no None now
-    data = pa.py_buffer(b"".join(pieces))  # type: ignore[arg-type]
-    return pa.Array.from_buffers(kind, len(pieces), [there, offsets, data], nulls)
+    there, nulls = _validity(items)
+    pieces = [b"" if item is None else _bytes(item) for item in items]
+    data = pa.py_buffer(b"".join(pieces))
+    offsets = _offsets([len(piece) for piece in pieces])
+    return pa.Array.from_buffers(kind, len(items), [there, offsets, data], nulls)
 
 
 def numbers_column(items: Sequence[Any]) -> pa.Array:
@@ -41,8 +37,7 @@ def numbers_column(items: Sequence[Any]) -> pa.Array:
     Raises:
         TypeError, ValueError, OverflowError: an item is something else, or too large.
     """
-    nulls = items.count(None)
-    there = _bits([item is not None for item in items]) if nulls else None
+    there, nulls = _validity(items)
     numbers = array("q", [0 if item is None else _whole(item) for item in items])
     return pa.Array.from_buffers(pa.int64(), len(items), [there, pa.py_buffer(numbers)], nulls)
 
@@ -61,14 +56,22 @@ def maps_column(items: Sequence[Mapping[str, str] | None]) -> pa.MapArray:
         [bytes_column(keys, pa.string()), bytes_column(values, pa.string())],
         fields=[PROPERTIES.key_field, PROPERTIES.item_field],
     )
-    nulls = sum(one is None for one in items)
-    there = _bits([one is not None for one in items]) if nulls else None
+    there, nulls = _validity(items)
     offsets = _offsets([0 if one is None else len(one) for one in items])
     return pa.Array.from_buffers(PROPERTIES, len(items), [there, offsets], nulls, 0, [entries])
 
 
-def _bytes(item: Any) -> bytes | None:
-    if item is None or type(item) is bytes:
+def _validity(items: Sequence[Any]) -> tuple[pa.Buffer | None, int]:
+    """Which items are there, a bit for each, and how many are not; no bits when all are."""
+    nulls = sum(item is None for item in items)
+    if not nulls:
+        return None, 0
+    there = np.packbits([item is not None for item in items], bitorder="little")
+    return pa.py_buffer(there), nulls
+
+
+def _bytes(item: Any) -> bytes:
+    if type(item) is bytes:
         return item
     return item.encode() if isinstance(item, str) else bytes(memoryview(item))
 
@@ -85,7 +88,3 @@ def _offsets(lengths: list[int]) -> pa.Buffer:
     if offsets[-1] > _MAX_BYTES:
         raise ValueError("too many bytes for one column")
     return pa.py_buffer(offsets.astype(np.int32))
-
-
-def _bits(flags: list[bool]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
