@@ -40,7 +40,6 @@ class PulsarOutput(Output):
             ttl_ms=int(options.transaction_ttl_s * 1000),
             timeout_s=options.request_timeout_s,
         )
-        self._was_crowded = False
 
     def traces(self) -> list[str]:
         """Receipt topics of other logs of this sink."""
@@ -75,14 +74,13 @@ class PulsarOutput(Output):
             columns.rows.columns,
             columns.value_type,
             after=self.participant.committed,
-            parks=self.participant.is_streaming and not self._was_crowded,
+            parks=self.participant.parks,
         )
         writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
 
         def write() -> Sequence[TaskSummary]:
             with tagged_jobs(context):
                 summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
-            self._was_crowded |= any(one.was_crowded for one in summaries)
             if not topics:
                 self.participant.touches({name for one in summaries for name in one.registered})
             return summaries

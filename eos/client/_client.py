@@ -21,6 +21,7 @@ from eos.client._opening import Opening
 from eos.client._parked import Parked
 from eos.client._producer import BatchLimits, Producer
 from eos.client._reader import Reader
+from eos.client._readers import Readers, checked_start
 from eos.client._subscriptions import DurableConsumer
 from eos.client._tail import Tail
 from eos.client._transaction import Transaction
@@ -77,6 +78,7 @@ class PulsarClient:
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
         self._clock = LingerClock()
         self._opening = Opening(self.lookup, Budget(max_pending_bytes), Parked(self._clock))
+        self._readers = Readers(self.lookup, self._clock, self._consumer_ids, timeout_s=timeout_s)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
@@ -192,8 +194,8 @@ class PulsarClient:
 
     @property
     def was_crowded(self) -> bool:
-        """Whether ``entry_producers`` with ``after`` has ever had to wait."""
-        return self._opening.was_crowded
+        """Whether anybody has ever had to wait for producers or readers that others have parked."""
+        return self._opening.was_crowded or self._readers.was_crowded
 
     def reader(
         self,
@@ -220,35 +222,42 @@ class PulsarClient:
             ConfigurationError: there is no such column, or ``start`` is something else.
         """
         name = str(TopicName.parse(topic))
-        start = _checked_start(start)
+        start = checked_start(start)
         reader = Reader(self.lookup, name, start, checked_columns(columns), self._timeout_s)
         reader.open()
         return reader
 
     def entry_reader(
-        self, topic: str, start: MessageId | None = None, *, permits: int = PERMITS
+        self,
+        topic: str,
+        start: MessageId | None = None,
+        *,
+        permits: int = PERMITS,
+        waits_for_parked: bool = False,
     ) -> EntryReader:
         """The same, of entries as they are stored.
 
         Args:
             permits: how many messages the broker may have under way; 1 when one entry is wanted:
                 the broker reads and sends no other.
+            waits_for_parked: where a policy limits readers, wait until those that other processes
+                have parked are closed.
 
         Raises:
             TopicNotFound: there is no such topic.
             ConfigurationError: ``start`` is something else.
         """
-        name, start = str(TopicName.parse(topic)), _checked_start(start)
-        reader = EntryReader(
-            self.lookup.broker_of(name),
-            name,
-            self._consumer_ids,
-            start,
-            timeout_s=self._timeout_s,
-            permits=permits,
-        )
-        reader.open()
-        return reader
+        name, start = str(TopicName.parse(topic)), checked_start(start)
+        open_one = self._readers.open_in_a_crowd if waits_for_parked else self._readers.open
+        return open_one(name, start, permits)
+
+    def parked_reader(self, topic: str) -> EntryReader | None:
+        """The reader on ``topic`` that was parked and can go on; None: there is none."""
+        return self._readers.take(topic)
+
+    def park_reader(self, reader: EntryReader) -> None:
+        """Keep ``reader`` for a while, for ``parked_reader``."""
+        self._readers.park(reader)
 
     def tail(self, topic: str) -> Tail:
         """Where ``topic``, exactly that, begins and ends; it connects when it is asked."""
@@ -327,7 +336,8 @@ class PulsarClient:
             TopicNotFound: there is no such topic.
             ConsumerBusy: somebody else uses the subscription at this moment.
         """
-        with self._durable_consumer(topic, subscription) as consumer:
+        crowd = self._readers.noting_a_crowd()
+        with crowd, self._durable_consumer(topic, subscription) as consumer:
             consumer.acknowledge(message_id)
 
     def _durable_consumer(self, topic: str, subscription: str) -> DurableConsumer:
@@ -374,6 +384,7 @@ class PulsarClient:
         It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
         """
         self._opening.parked.clear()
+        self._readers.clear()
         self.lookup.close()
         self._clock.stop()
 
@@ -387,13 +398,3 @@ class PulsarClient:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _checked_start(start: MessageId | None) -> MessageId | None:
-    if start is None or isinstance(start, MessageId):
-        return start
-    raise ConfigurationError(
-        f"start={start!r} is no eos.ids.MessageId.",
-        hint="None begins at the topic's first entry, MessageId(ledger, entry) at that one; "
-        "client.tail(topic) says where the topic ends, and which entry belongs to a time.",
-    )

@@ -27,7 +27,9 @@ from eos.wire.frames import Delivery
 
 PERMITS: Final = 1000
 """How many messages the broker may have under way to us. It counts messages, and reads at most as
-many entries as it has permits, so no more entries than that ever wait here."""
+many entries as it has permits, so no more entries than that ever wait here. It gets none before
+somebody reads: one that has permits and nothing to send looks for more every 10 ms only, when an
+entry has come at the wrong moment (measured)."""
 
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """How much may wait here before it is read. Permits can't keep to it, as entries differ in size."""
@@ -62,18 +64,30 @@ class EntryReader:
         self._timeout_s = timeout_s
         self._next = None if start is None else MessageId(start.ledger, start.entry)
         self._permits = permits
-        self._owed = 0
+        self._last: MessageId | None = None  # the last one that is wanted; None: all that come
         self._closed = False
         self._changed = Monitor()
         # Under the condition:
         self._id = next(consumer_ids)
+        self._credit = 0  # what the broker has of the permits that it was given
         self._queue: deque[Delivery] = deque()
         self._waiting_bytes = 0
         self._overflowed = False
         self._failure: EosError | None = None
 
+    @property
+    def next_id(self) -> MessageId | None:
+        """Behind the last entry that was read; None: the topic's first."""
+        return self._next
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can go on: neither failed nor closed."""
+        with self._changed:
+            return self._failure is None and self._connection.is_alive
+
     def open(self) -> None:
-        """SUBSCRIBE without a durable cursor, and let the broker deliver.
+        """SUBSCRIBE without a durable cursor.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -90,7 +104,6 @@ class EntryReader:
         except BaseException:
             self._connection.forget_consumer(self._id)
             raise
-        self._permit(self._permits)
 
     def _subscribe_command(self, request_id: int) -> commands.Subscribe:
         return commands.Subscribe(
@@ -106,7 +119,7 @@ class EntryReader:
         )
 
     def read(self, deadline: float) -> Iterator[Entry]:
-        """The entries from where the last ``read`` stopped, as they become readable.
+        """The entries from where the last reading stopped, as they become readable.
 
         Ends when ``deadline`` passes, on the clock of ``time.monotonic``, and not before: a pause
         says nothing about what will become readable.
@@ -116,13 +129,28 @@ class EntryReader:
             ProtocolError: an entry is malformed.
             Fatal: the reader is closed.
         """
+        self._last = None
+        yield from self._read(deadline)
+
+    def read_to(self, last: MessageId, deadline: float) -> Iterator[Entry]:
+        """``read`` for who wants nothing behind ``last``, which is stored: the broker may send no
+        more than that, in the same ledger. To stop there is the caller's business.
+
+        Raises:
+            EosError: as ``read``.
+        """
+        self._last = last
+        yield from self._read(deadline)
+
+    def _read(self, deadline: float) -> Iterator[Entry]:
         while (delivery := self._take(deadline)) is not None:
             try:
                 entry = Entry.of(delivery)
             except ProtocolError as error:
                 self._end(error)  # going on behind it would lose it without a word
                 raise
-            self._owed += entry.num_messages
+            with self._changed:
+                self._credit -= entry.num_messages
             # With a start past its end the broker delivers the whole topic again (measured).
             at = MessageId(entry.id.ledger, entry.id.entry)
             if self._next is None or at >= self._next:
@@ -130,9 +158,7 @@ class EntryReader:
                 yield entry
 
     def _take(self, deadline: float) -> Delivery | None:
-        if self._owed >= self._permits / 2:  # not before more is wanted
-            self._permit(self._owed)
-            self._owed = 0
+        self._permit()
         while (left_s := deadline - time.monotonic()) > 0:
             with self._changed:
                 if self._queue:
@@ -146,7 +172,20 @@ class EntryReader:
                     self._changed.wait(min(left_s, _LONGEST_WAIT_S))
             if overflowed:
                 self._open_again()
+                self._permit()
         return None
+
+    def _permit(self) -> None:
+        """Let the broker send more, once it has half of what is wanted or less."""
+        wanted, at, last = self._permits, self._next, self._last
+        if at is not None and last is not None and at.ledger == last.ledger:
+            wanted = min(wanted, last.entry - at.entry + 1)
+        with self._changed:
+            missing = wanted - self._credit
+            if missing <= 0 or missing < wanted / 2:
+                return
+            self._credit += missing
+        self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=missing))
 
     def _open_again(self) -> None:
         """Have delivered again, and fewer at once, what there was no room for."""
@@ -155,15 +194,22 @@ class EntryReader:
         with self._changed:
             self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
             self._overflowed = False
-        self._owed = 0
+            self._credit = 0
         try:
             self.open()
         except BaseException:  # Ctrl-C as well: nothing would ever come, and nobody would say so
             self._end(ConnectionLost(f"The reader on {self.topic} could not go on."))
             raise
 
-    def _permit(self, count: int) -> None:
-        self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=count))
+    def acknowledge(self) -> None:
+        """Acknowledge what was read, for who looks at the topic's subscriptions: one that never
+        moves looks stuck. Does not wait for an answer."""
+        if self._next is not None and self._next.entry:
+            last = MessageIdData.of_entry(MessageId(self._next.ledger, self._next.entry - 1))
+            kind = commands.AckType.CUMULATIVE
+            self._connection.notify(
+                lambda _: commands.Ack(consumer_id=self._id, ack_type=kind, message_ids=(last,))
+            )
 
     def last_id(self, timeout_s: float) -> MessageId | None:
         """The last entry that is readable now; None when there is none.
@@ -219,7 +265,7 @@ class EntryReader:
             is_late = delivery.command.consumer_id != self._id
             if is_late or self._overflowed or self._failure is not None:
                 return
-            if len(self._queue) == self._permits:
+            if len(self._queue) >= self._credit:
                 self._failure = ProtocolError(f"More of {self.topic} came than was asked for.")
             elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
                 self._overflowed = True

@@ -12,7 +12,8 @@ from eos._waiting import beside
 from eos.at_once import at_once
 from eos.client._entry_producer import EntryProducer
 from eos.client._lookup import Lookup
-from eos.client._parked import PARKED_FOR_S, Parked
+from eos.client._parked import Parked
+from eos.client._shelf import PARKED_FOR_S
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.errors import ConfigurationError, ProducerBusy, TopicNotFound

@@ -7,42 +7,30 @@ another object than the one that has sent: nothing can be sent in the old transa
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from eos.client._entry_producer import EntryProducer
 from eos.client._linger import LingerClock
+from eos.client._shelf import Shelf
 from eos.ids import TxnId
 from eos.wire.commands import SchemaInfo
-
-PARKED_FOR_S: Final = 30.0
-"""Longer than most triggers. A topic with a producer can't be deleted without force."""
-MAX_PARKED: Final = 1024
-"""In one client."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """One that waits: how it was opened, what it was used in, and since when it waits."""
+    """One that waits: how it was opened, and what it was used in."""
 
     producer: EntryProducer
     schema: SchemaInfo | None
     txn: TxnId | None
-    since: float
 
 
 class Parked:
     """Those of one client."""
 
     def __init__(self, clock: LingerClock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._places: dict[str, _Place] = {}  # by topic, those that wait for longest first
-        self._is_watched = False
-        self._is_closed = False
+        self._places = Shelf[_Place](clock, lambda place: place.producer.abandon())
 
     def take(
         self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
@@ -55,9 +43,8 @@ class Parked:
                 later writer. Others are closed.
         """
         taken: dict[str, EntryProducer] = {}
-        with self._lock:
-            found = {name: self._places.pop(name, None) for name in topics}
-        for name, place in found.items():
+        for name in topics:
+            place = self._places.take(name)
             if place is None:
                 continue
             if place.txn in after and place.schema == schema and place.producer.is_usable:
@@ -70,41 +57,9 @@ class Parked:
         self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
     ) -> None:
         """Keep ``producers``, none of which has anything under way, for a while."""
-        now = time.monotonic()
-        with self._lock:
-            if self._is_closed:
-                return
-            replaced = []
-            for producer in producers:
-                replaced.append(self._places.pop(producer.topic, None))
-                self._places[producer.topic] = _Place(producer, schema, txn, now)
-            while len(self._places) > MAX_PARKED:
-                replaced.append(self._places.pop(next(iter(self._places))))
-            watch, self._is_watched = not self._is_watched, True
-        for place in replaced:
-            if place is not None:
-                place.producer.abandon()
-        if watch:
-            self._clock.call_after(PARKED_FOR_S, self._drop_idle)
+        for producer in producers:
+            self._places.put(producer.topic, _Place(producer, schema, txn))
 
     def clear(self) -> None:
         """Forget all, and what comes later; their connections are being closed."""
-        with self._lock:
-            self._is_closed = True
-            self._places.clear()
-
-    def _drop_idle(self) -> None:
-        """Close what has waited for long enough; come again when the next one has."""
-        now = time.monotonic()
-        idle = []
-        with self._lock:
-            for name, place in list(self._places.items()):
-                if place.since + PARKED_FOR_S > now:
-                    break
-                idle.append(self._places.pop(name))
-            oldest = next(iter(self._places.values()), None)
-            self._is_watched = oldest is not None
-        for place in idle:
-            place.producer.abandon()
-        if oldest is not None:
-            self._clock.call_after(oldest.since + PARKED_FOR_S - now, self._drop_idle)
+        self._places.clear()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from eos import failpoints
+from eos._waiting import beside
 from eos.admin import AdminClient
 from eos.client import PulsarClient
 from eos.errors import (
@@ -91,7 +92,8 @@ class PulsarParticipant(Participant):
         self._receipts: ReceiptTopic | None = None
         self._acknowledging: Acknowledging | None = None
         self._touched: tuple[str, ...] = ()
-        self.is_streaming = False
+        self._is_streaming = False
+        self._was_crowded = False
         self._committed: deque[TxnId] = deque(maxlen=_REMEMBERED)
 
     def touches(self, topics: Iterable[str]) -> None:
@@ -102,6 +104,12 @@ class PulsarParticipant(Participant):
     def committed(self) -> tuple[TxnId, ...]:
         """The last transactions that this object has committed, the newest one last."""
         return tuple(self._committed)
+
+    @property
+    def parks(self) -> bool:
+        """Whether what this epoch opens at the broker may wait for the next one: a stream's, until
+        a policy has once admitted no more, to the driver or to a task."""
+        return self._is_streaming and not (self._was_crowded or self.client.was_crowded)
 
     def claimed(self, history: History, log_table_id: str) -> PulsarPart:
         """The receipt topic that the log has recorded; a new log's own, in our namespace."""
@@ -200,7 +208,7 @@ class PulsarParticipant(Participant):
 
     def begin(self, attempt: Attempt) -> PulsarPart:
         """Send a mark, then open a transaction."""
-        self.is_streaming = attempt.query_id != BATCH
+        self._is_streaming = attempt.query_id != BATCH
         call = self._receipt_topic.send_mark()
         ttl_ms = time_to_live_ms(self._ttl_ms, attempt)
         return PulsarPart(
@@ -221,11 +229,21 @@ class PulsarParticipant(Participant):
         """
         mine = _mine(part)
         summaries: Sequence[TaskSummary] = written
+        self._was_crowded |= any(one.was_crowded for one in summaries)
         raise_task_error(summaries)
-        poison = find_poison(summaries, self._close_roll_call(mine.call))
+        figures = merge_figures(summaries)
+        answers = (
+            beside(  # both take a few ms, and neither needs the other
+                lambda: self._receipt_topic.register(mine),
+                lambda: self._close_roll_call(mine.call),
+            )
+            if figures
+            else self._close_roll_call(mine.call)
+        )
+        poison = find_poison(summaries, answers)
         if poison is not None:
             raise TransactionPoisoned(f"Transaction {mine.txn} is poisoned: {poison}.")
-        return replace(mine, partitions=merge_figures(summaries))
+        return replace(mine, partitions=figures)
 
     def prepare(self, record: LogRecord, part: Part) -> PulsarPart:
         """Send the receipt inside the transaction; an error poisons it."""
@@ -245,7 +263,9 @@ class PulsarParticipant(Participant):
         """
         for attempt in attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady)):
             with attempt:
-                answers = self._receipt_topic.close_roll_call(call, timeout_s=self._timeout_s)
+                answers = self._receipt_topic.close_roll_call(
+                    call, timeout_s=self._timeout_s, parks=self.parks
+                )
         return answers
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:

@@ -15,7 +15,7 @@ import uuid
 from typing import Final
 
 from eos.admin import AdminClient
-from eos.client import Entry, EntryProducer, PulsarClient
+from eos.client import Entry, EntryProducer, PulsarClient, Transaction
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import MessageId, TopicName
 from eos.protocol import LogRecord
@@ -75,6 +75,7 @@ class ReceiptTopic:
         self._client = client
         self._topic = topic
         self._plain: EntryProducer | None = None
+        self._txn: Transaction | None = None  # the one that was registered in last
         self._last_sent: MessageId | None = None
 
     @property
@@ -166,26 +167,39 @@ class ReceiptTopic:
         """
         return self._send_plain(SENTINEL, str(uuid.uuid4()))
 
-    def close_roll_call(self, call: RollCall, *, timeout_s: float) -> tuple[Answer, ...]:
-        """Close ``call``; the answers that were given before.
+    def close_roll_call(
+        self, call: RollCall, *, timeout_s: float, parks: bool
+    ) -> tuple[Answer, ...]:
+        """Close ``call``; the answers that were given before. ``parks``: see ``RollCall.close``.
 
         Raises:
             EosError: it is not known who has answered: poison.
         """
-        return call.close(self._client, self._producer(), timeout_s=timeout_s)
+        return call.close(self._client, self._producer(), timeout_s=timeout_s, parks=parks)
+
+    def register(self, part: PulsarPart) -> None:
+        """Add the topic to the transaction of ``part``: before the receipt, which needs it.
+
+        Raises:
+            TransactionExpired: the transaction has ended.
+            EosError: the broker refuses, or does not answer.
+        """
+        assert part.txn is not None
+        self._txn = self._client.join(part.txn)
+        self._txn.register([self.name])
 
     def send_receipt(self, record: LogRecord, part: PulsarPart) -> MessageId:
-        """Send the receipt of the attempt inside its transaction, and close the producer.
+        """Send the receipt of the attempt inside its transaction.
 
-        Nothing of it is done ahead: a transaction that has expired, or a permission that is gone,
-        is found out here, before PREPARED.
+        The producer is the one of marks and closings: what has sent in the transaction sends
+        nothing more (I3), another object goes on.
 
         Raises:
             EosError: the broker did not store it, or it is not known whether it did: poison.
         """
         assert part.txn is not None
         txn = self._client.join(part.txn)
-        (producer,) = self._client.entry_producers([self.name], txn=txn)
+        producer = self._producer()
         body = {
             "sink_id": record.sink_id,
             "query_id": record.query_id,
@@ -199,9 +213,9 @@ class ReceiptTopic:
             txn=txn,
             properties={KIND: RECEIPT, CALL: str(part.mark_uuid), "txn": str(part.txn)},
         )
-        producer.close()
+        self._plain = producer.hand_on()
         txn.check()
-        self._last_sent = receipt.result(timeout=0)
+        self._last_sent = receipt.result()
         return self._last_sent
 
     def acknowledge(self, message_id: MessageId) -> None:

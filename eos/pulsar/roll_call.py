@@ -12,19 +12,17 @@ later sends nothing (I3). Answers and closing are plain messages: they are reada
 from __future__ import annotations
 
 import threading
-import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from eos._waiting import beside
-from eos.errors import ProtocolError, RequestTimeout, TransactionPoisoned
+from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
+from eos.pulsar._stretch import Stretch
 from eos.summary import Answer
 
 if TYPE_CHECKING:
-    from eos.client import Entry, EntryProducer, EntryReader, PulsarClient
+    from eos.client import Entry, EntryProducer, PulsarClient
 
 KIND: Final = "eos"
 """The property that says what a message of a receipt topic is: mark, answer, closed, ..."""
@@ -62,7 +60,7 @@ class RollCall:
         """Answer for a run of the task of ``spark_partition``; the run's id.
 
         Args:
-            parks: keep the producer for the next answer.
+            parks: keep producer and reader for the next answer.
 
         Raises:
             AnsweredBefore: another run of this task has answered.
@@ -71,83 +69,66 @@ class RollCall:
         """
         run_id = str(uuid.uuid4())
         (producer,) = client.entry_producers([self.topic], after=(None,))
-        properties = {_RUN: run_id, _PARTITION: str(spark_partition)}
+
+        def send() -> MessageId:
+            sent = self._send(producer, _ANSWER, {_RUN: run_id, _PARTITION: str(spark_partition)})
+            if parks:
+                client.park([producer.hand_on()], None)
+            else:
+                producer.abandon()
+            return sent
+
         progress = _progress_of(self)
         with progress.lock:
-            start = progress.place  # where this process' last run stopped
-            sent, reader = self._send_and_open(client, producer, start, _ANSWER, properties)
-            with reader:
-                if parks:
-                    client.park([producer.hand_on()], None)
-                else:
-                    producer.abandon()
-                for place, found in self._messages(reader, start, sent.place, timeout_s):
-                    progress.take(place, found)
+            stretch = self._from(progress.place)  # where this process' last run stopped
+            met = stretch.read_to(client, send, timeout_s=timeout_s, parks=parks)
+            for entry in met:
+                progress.take(entry.id.place, self._properties(entry))
         if progress.first_run.get(spark_partition) != run_id:
             raise AnsweredBefore(
                 "another run of the task has answered: its rows may be in the transaction"
             )
-        if progress.closed_at is not None and progress.closed_at < sent.place:
+        if progress.closed_at is not None and progress.closed_at < met[-1].id.place:
             raise TransactionPoisoned("the driver has closed the roll call")
         return run_id
 
     def close(
-        self, client: PulsarClient, producer: EntryProducer, *, timeout_s: float
+        self,
+        client: PulsarClient,
+        producer: EntryProducer,
+        *,
+        timeout_s: float,
+        parks: bool = False,
     ) -> tuple[Answer, ...]:
         """Close the roll call; every answer that was given before, in order.
+
+        Args:
+            parks: keep the reader for the next closing.
 
         Raises:
             TransactionPoisoned: the mark is not where it was.
             EosError: it is not known who has answered.
         """
-        start, answers = self.mark_id.place, []
-        sent, reader = self._send_and_open(client, producer, start, _CLOSED, {})
-        with reader:
-            for place, properties in self._messages(reader, start, sent.place, timeout_s):
-                if place < sent.place and properties.get(KIND) == _ANSWER:
-                    answers.append(_answer_of(properties))
-        return tuple(answers)
+        *met, _ = self._from(self.mark_id.place).read_to(
+            client, lambda: self._send(producer, _CLOSED, {}), timeout_s=timeout_s, parks=parks
+        )
+        found = (self._properties(entry) for entry in met)
+        return tuple(_answer_of(one) for one in found if one.get(KIND) == _ANSWER)
 
-    def _send_and_open(
-        self,
-        client: PulsarClient,
-        producer: EntryProducer,
-        start: EntryPlace,
-        kind: str,
-        properties: dict[str, str],
-    ) -> tuple[MessageId, EntryReader]:
-        """Send a message, and open the reader from ``start`` that will meet it: both at once, for
-        both take a while, and neither needs the other."""
-        opened: list[EntryReader] = []
+    def _from(self, start: EntryPlace) -> Stretch:
+        """The topic from ``start`` on: the mark, or what this process has read last."""
+        is_mark = start == self.mark_id.place
+        return Stretch(
+            self.topic,
+            start,
+            is_start=lambda entry: not is_mark or bool(self._properties(entry)),
+            was_met=not is_mark,
+        )
 
-        def open_reader() -> None:
-            opened.append(client.entry_reader(self.topic, MessageId(*start)))
-
-        try:
-            sent = beside(open_reader, lambda: self._send(producer, kind, properties))
-        except BaseException:
-            for reader in opened:
-                reader.close()
-            raise
-        return sent, opened[0]
-
-    def _messages(
-        self, reader: EntryReader, start: EntryPlace, end: EntryPlace, timeout_s: float
-    ) -> Iterator[tuple[EntryPlace, dict[str, str]]]:
-        """The topic from ``start`` to ``end``, both inclusive; {} for what is not of this call."""
-        is_first = True
-        # From here on: the first answer of a cold process may have taken all of it (measured).
-        for entry in reader.read(time.monotonic() + timeout_s):
-            place = entry.id.place
-            properties = properties_of(entry)
-            is_ours = properties.get(CALL) == self.mark_uuid
-            if is_first and (place != start or (place == self.mark_id.place and not is_ours)):
-                raise TransactionPoisoned(f"{self.topic} has lost the roll call's beginning.")
-            is_first = False
-            yield place, properties if is_ours else {}
-            if place >= end:
-                return
-        raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
+    def _properties(self, entry: Entry) -> dict[str, str]:
+        """Those of a message of this call; {} for another one's."""
+        properties = properties_of(entry)
+        return properties if properties.get(CALL) == self.mark_uuid else {}
 
     def _send(self, producer: EntryProducer, kind: str, properties: dict[str, str]) -> MessageId:
         sent = producer.send(b"", properties={KIND: kind, CALL: self.mark_uuid, **properties})

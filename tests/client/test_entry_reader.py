@@ -216,6 +216,7 @@ def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch)
     ids = send(client, name, *[b"%d" % n + bytes(20_000) for n in range(100)])
     with client.entry_reader(name) as reader:
         first_consumer = reader._id
+        assert rest(reader, 0) == []
         wait_until(lambda: reader._overflowed)
         assert reader._waiting_bytes <= 100_000
         entries = take(reader, 100)

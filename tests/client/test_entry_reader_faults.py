@@ -110,6 +110,7 @@ def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
 
 def test_more_entries_than_were_permitted_end_the_reader_only():
     with reading(Broker(sending(*range(11))), permits=10) as reader:
+        read(reader, 0)
         wait_until(lambda: reader._failure)
         assert len(reader._queue) == 10
         entries = reader.read(time.monotonic() + 20)
@@ -154,6 +155,7 @@ def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch)
     broker = Broker(sending(*range(20)))
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         reader = client.entry_reader(TOPIC)
+        read(reader, 0)
         wait_until(lambda: reader._overflowed)
         broker.refusal = 6
         with pytest.raises(BrokerNotReady):
@@ -191,6 +193,7 @@ def test_pings_and_strangers_entries_do_not_extend_the_deadline():
 
 def test_entries_that_wait_do_not_extend_the_deadline():
     with reading(Broker(sending(0, 1))) as reader:
+        assert read(reader, 0) == []
         wait_until(lambda: len(reader._queue) == 2)
         assert read(reader, 0) == []
         assert numbers(read(reader)) == [0, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.proxy import FrameAction
-from eos.client import EntryProducer, PulsarClient, Transaction, _opening, _parked
+from eos.client import EntryProducer, PulsarClient, Transaction, _opening, _shelf
 from eos.errors import ConnectionLost, EosError, Fatal, ProducerBusy
 from eos.wire import commands
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -114,22 +114,22 @@ def test_one_that_the_broker_has_closed_meanwhile_is_not_used_again(
 ):
     first, txn = write(through, topic, b"1")
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
-    wait_until(lambda: not through._opening.parked._places[topic].producer.is_usable)
+    wait_until(lambda: not through._opening.parked._places._waiting[topic][1].producer.is_usable)
     second, _ = write(through, topic, b"2", after=txn)
     assert second.name != first.name
     assert values() == [b"1", b"2"]
 
 
 def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatch):
-    monkeypatch.setattr(_parked, "PARKED_FOR_S", 0.4)
+    monkeypatch.setattr(_shelf, "PARKED_FOR_S", 0.4)
     write(through, topic, b"1")
     assert publishers(pulsar_standalone, topic) == 1
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
-    assert not through._opening.parked._places
+    assert not through._opening.parked._places._waiting
 
 
 def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
-    monkeypatch.setattr(_parked, "MAX_PARKED", 2)
+    monkeypatch.setattr(_shelf, "MAX_PARKED", 2)
     topics = [f"persistent://public/default/{name}-{n}" for n in range(3)]
     for one in topics:
         through.entry_producer(one, create=True).close()
@@ -137,7 +137,7 @@ def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
     for one in topics:
         write(through, one, b"x")
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
-    assert list(through._opening.parked._places) == topics[1:]
+    assert list(through._opening.parked._places._waiting) == topics[1:]
 
 
 def test_a_client_that_is_closed_keeps_none(pulsar_standalone, topic):
@@ -199,7 +199,7 @@ def test_what_is_parked_when_the_client_is_closed_is_forgotten(pulsar_standalone
         (producer,) = client.entry_producers([topic])
         heir = producer.hand_on()
     client.park([heir], None)
-    assert not client._opening.parked._places
+    assert not client._opening.parked._places._waiting
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def crowded(through, topic, name, pulsar_standalone) -> str:
 def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     through, crowded, pulsar_standalone, monkeypatch, values
 ):
-    for module in (_parked, _opening):
+    for module in (_shelf, _opening):
         monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
     with PulsarClient(pulsar_standalone.service_url) as other:
         write(other, crowded, b"1")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
+import pytest
+
+from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
+from eos.errors import Fatal
 from eos.failpoints import armed
 from eos.ids import MessageId
 from eos.participant import Attempt
 from eos.protocol import LogRecord
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import pulsar_part
+from eos.pulsar.receipts import ReceiptTopic
 from eos.steps import Step
+from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support.admin import call
 
@@ -146,3 +153,53 @@ def test_a_sink_that_is_closed_while_its_last_epoch_is_noted_does_not_complain(m
     with caplog.at_level(logging.WARNING):
         driver.participant.rest()
     assert not caplog.records
+
+
+def test_what_has_sent_a_receipt_sends_nothing_more_and_another_goes_on_at_the_broker(
+    make_driver,
+):
+    driver = make_driver()
+    senders = []
+
+    def note() -> None:
+        senders.append(driver.participant._receipt_topic._producer())
+
+    for epoch in ("0", "1"):
+        with armed(Step.CHECK, note):
+            driver.run(epoch)
+    last = driver.participant._receipt_topic._producer()
+    assert {one.name for one in senders} == {last.name}
+    for sender in senders:
+        with pytest.raises(Fatal, match="closed"):
+            sender.send(b"late")
+
+
+def test_a_receipt_without_an_acknowledgement_poisons_and_its_producer_is_not_used_again(
+    make_driver, pulsar_standalone
+):
+    with FaultProxy(pulsar_standalone.service_url) as proxy:
+        driver = make_driver(service_url=proxy.service_url, timeout_s=2)
+        driver.run("0")
+        before = driver.participant._receipt_topic._producer()
+        with contextlib.ExitStack() as stack:
+            lost = []
+
+            def lose_one() -> None:
+                if not lost:
+                    fault = proxy.fault(commands.SendReceipt, FrameAction.DROP)
+                    lost.append(stack.enter_context(fault))
+
+            with armed(Step.CHECK, lose_one):
+                driver.run("1")
+        assert driver.states("1")[-1] == "COMMITTED"
+        assert "ABORTED" in driver.states("1")
+        assert driver.participant._receipt_topic._producer().name != before.name
+
+
+def test_an_empty_epoch_touches_no_receipt_topic_with_its_transaction(make_driver, monkeypatch):
+    driver = make_driver()
+    registered: list[object] = []
+    monkeypatch.setattr(ReceiptTopic, "register", lambda _self, part: registered.append(part))
+    driver.run("0", count=0)
+    assert driver.states("0")[-1] == "EMPTY"
+    assert registered == []

@@ -11,7 +11,7 @@ import pytest
 from eos.client import EntryProducer, PulsarClient
 from eos.errors import EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.ids import MessageId
-from eos.pulsar import roll_call
+from eos.pulsar import _stretch, roll_call
 from eos.pulsar.roll_call import CALL, KIND, MARK, AnsweredBefore, RollCall
 from eos.summary import Answer
 
@@ -38,14 +38,20 @@ def begin(client: PulsarClient, topic: str):
     return make
 
 
+@pytest.fixture(params=["batch", "stream"])
+def parks(request) -> bool:
+    return request.param == "stream"
+
+
 @pytest.fixture(params=["one process", "a process each"])
-def answer(client: PulsarClient, request, monkeypatch):
-    """Answers as a Spark task does; in a process of its own nothing is remembered."""
+def answer(client: PulsarClient, request, parks, monkeypatch):
+    """Answers as a Spark task does; in a process of its own nothing is remembered. What a stream's
+    tasks open is parked."""
 
     def give(call: RollCall, spark_partition: int) -> str:
         if request.param == "a process each":
             monkeypatch.setattr(roll_call, "_progress", {})
-        return call.answer(client, spark_partition, timeout_s=20)
+        return call.answer(client, spark_partition, timeout_s=20, parks=parks)
 
     return give
 
@@ -109,8 +115,8 @@ def test_messages_of_others_change_nothing(client, begin, answer, topic):
 def test_a_message_in_doubt_leaves_no_reader_behind(client, begin, answer, monkeypatch):
     call, opened, open_reader = begin(), [], client.entry_reader
 
-    def noted(*args):
-        opened.append(open_reader(*args))
+    def noted(*args, **options):
+        opened.append(open_reader(*args, **options))
         return opened[-1]
 
     def in_doubt(*_):
@@ -161,7 +167,7 @@ def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, mon
 
     monkeypatch.setattr(client, "entry_producers", slow)
     clock = SimpleNamespace(monotonic=lambda: real() - late_s[0])
-    monkeypatch.setattr(roll_call, "time", clock)
+    monkeypatch.setattr(_stretch, "time", clock)
     run = call.answer(client, 0, timeout_s=20)
     assert close(client, call) == (Answer(0, run),)
 

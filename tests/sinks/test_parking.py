@@ -1,10 +1,11 @@
-"""Producers that a stream's tasks use again from epoch to epoch; a batch job leaves none open."""
+"""Producers and readers that a stream uses again from epoch to epoch; a batch job leaves none."""
 
 from __future__ import annotations
 
 import pytest
 
 from eos.errors import TransactionPoisoned
+from eos.pulsar import _acknowledging
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
 from tests.support import admin
@@ -42,6 +43,32 @@ def test_a_stream_uses_them_again_while_its_epochs_are_committed(
     assert values() == [str(number) for number in range(6)]
 
 
+def readers(broker, log) -> list[str]:
+    """The subscriptions of readers that are open on the receipt topic now."""
+    (topic,) = {pulsar_part(record).receipt_topic for record in log()}
+    path = topic.replace("://", "/")
+    stats = admin.call(broker.admin_url, "GET", f"/v2/{path}/stats")
+    return sorted(one for one in stats["subscriptions"] if one.startswith("eos-reader"))
+
+
+def test_a_streams_driver_and_tasks_go_on_with_one_reader_each(
+    source, make_sink, log, tmp_path, pulsar_standalone
+):
+    for number in range(6):
+        source.add(str(number))
+    sink = make_sink()
+    open_ones: list[list[str]] = []
+
+    def write(df, epoch):
+        sink(df.coalesce(1), epoch)
+        open_ones.append(readers(pulsar_standalone, log))
+
+    source.run(write, tmp_path / "checkpoint")
+    # Spark's local mode has few workers, and the driver: each opens one reader, once.
+    assert len(set().union(*open_ones)) < 6
+    assert len(open_ones[-1]) >= 2
+
+
 def test_behind_an_attempt_that_was_aborted_none_of_its_producers_is_used(
     source, make_sink, log, values, tmp_path, monkeypatch
 ):
@@ -69,10 +96,11 @@ def test_behind_an_attempt_that_was_aborted_none_of_its_producers_is_used(
 
 
 def test_a_topic_can_be_deleted_behind_a_batch_without_force(
-    spark, make_sink, name, pulsar_standalone
+    spark, make_sink, name, log, pulsar_standalone
 ):
     sink = make_sink()
     sink.write(spark.range(4).selectExpr("string(id) AS value"), epoch="1")
+    assert readers(pulsar_standalone, log) == []
     admin.call(pulsar_standalone.admin_url, "DELETE", f"/v2/persistent/public/default/{name}")
 
 
@@ -89,6 +117,7 @@ def test_a_writer_by_format_leaves_none_open(
     assert len(producers(log)) == 2
     path = f"/v2/persistent/public/default/{name}/stats"
     assert admin.call(pulsar_standalone.admin_url, "GET", path)["publishers"] == []
+    assert readers(pulsar_standalone, log) == []
 
 
 def test_where_the_schema_was_deleted_a_new_producer_registers_it_again(
@@ -122,3 +151,30 @@ def test_where_policies_limit_producers_a_stream_goes_on_without_parking(
     source.run(lambda df, epoch: sink(df.repartition(2), epoch), tmp_path / "checkpoint")
     ended = [(r.epoch, r.attempt, r.state) for r in log() if r.state in ("COMMITTED", "ABORTED")]
     assert ended == [(str(epoch), 1, "COMMITTED") for epoch in range(4)]
+
+
+@pytest.mark.slow
+def test_where_policies_limit_readers_a_stream_goes_on_without_parking(
+    source, make_sink, log, tmp_path, pulsar_standalone, monkeypatch
+):
+    """Those that are parked are in nobody's way but the acknowledging's, which is refused then."""
+    monkeypatch.setattr(_acknowledging, "EVERY_S", 0.0)
+    for number in range(5):
+        source.add(*[f"{number}-{row}" for row in range(4)])
+    sink = make_sink()
+    open_ones: list[list[str]] = []
+
+    def write(df, epoch):
+        sink(df.repartition(2), epoch)
+        open_ones.append(readers(pulsar_standalone, log))
+        if epoch == 1:
+            (topic,) = {pulsar_part(record).receipt_topic for record in log()}
+            path = f"/v2/{topic.replace('://', '/')}/maxConsumers"
+            admin.call(pulsar_standalone.admin_url, "POST", path, 1)
+            wait_until(lambda: admin.call(pulsar_standalone.admin_url, "GET", path) == 1)
+
+    source.run(write, tmp_path / "checkpoint")
+    ended = [(r.epoch, r.attempt, r.state) for r in log() if r.state in ("COMMITTED", "ABORTED")]
+    assert ended == [(str(epoch), 1, "COMMITTED") for epoch in range(5)]
+    assert open_ones[1]
+    assert open_ones[-1] == []

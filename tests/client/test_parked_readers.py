@@ -1,0 +1,140 @@
+"""Readers that wait for the next roll call of their process, open at the broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eos.client import EntryReader, PulsarClient, _readers, _shelf
+from eos.errors import ConsumerBusy, EosError
+from eos.ids import MessageId
+from eos.wire import commands
+from tests.support import admin
+from tests.transport.scripted import wait_until
+
+
+@pytest.fixture
+def topic(through, name) -> str:
+    """One that is there and keeps what it gets, by its full name."""
+    full = f"persistent://public/default/{name}"
+    through.create_unpartitioned(full)
+    through.subscribe_durably(full, "keeps-it")
+    return full
+
+
+def subscriptions(broker, topic: str) -> dict[str, dict[str, object]]:
+    """What the broker says of the readers' subscriptions on ``topic``."""
+    path = topic.replace("://", "/")
+    stats = admin.call(broker.admin_url, "GET", f"/v2/{path}/stats")["subscriptions"]
+    return {name: one for name, one in stats.items() if name.startswith("eos-reader")}
+
+
+def read_one(client: PulsarClient, topic: str, value: bytes) -> EntryReader:
+    """A reader that has read what was sent just now."""
+    sent = client.entry_producer(topic).send(value).result(timeout=10)
+    reader = client.entry_reader(topic, sent)
+    entry = next(reader.read_to(sent, time.monotonic() + 10))
+    assert entry.messages()[0].value == value
+    return reader
+
+
+def test_one_that_is_parked_goes_on_without_another_subscription(through, proxy, topic):
+    through.park_reader(read_one(through, topic, b"1"))
+    asked = proxy.seen[commands.Subscribe]
+    sent = through.entry_producer(topic).send(b"2").result(timeout=10)
+    reader = through.parked_reader(topic)
+    assert reader is not None
+    (entry,) = [next(reader.read_to(sent, time.monotonic() + 10))]
+    assert (entry.messages()[0].value, proxy.seen[commands.Subscribe]) == (b"2", asked)
+    assert through.parked_reader(topic) is None  # it is handed out once
+
+
+def test_to_an_operator_it_does_not_look_stuck(through, topic, pulsar_standalone):
+    reader = read_one(through, topic, b"1")
+    (before,) = subscriptions(pulsar_standalone, topic).values()
+    assert before["msgBacklog"] == 1
+    through.park_reader(reader)
+
+    def is_up_to_date() -> bool:
+        (ours,) = subscriptions(pulsar_standalone, topic).values()
+        return ours["msgBacklog"] == 0
+
+    wait_until(is_up_to_date)
+
+
+def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatch):
+    monkeypatch.setattr(_shelf, "PARKED_FOR_S", 0.4)
+    through.park_reader(read_one(through, topic, b"1"))
+    wait_until(lambda: not subscriptions(pulsar_standalone, topic))
+    assert through.parked_reader(topic) is None
+
+
+def test_one_that_the_broker_has_closed_is_not_handed_out(through, topic, name, pulsar_standalone):
+    reader = read_one(through, topic, b"1")
+    through.park_reader(reader)
+    admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
+    wait_until(lambda: not reader.is_usable)
+    assert through.parked_reader(topic) is None
+    with pytest.raises(EosError):
+        next(reader.read(time.monotonic() + 10))
+
+
+def test_one_whose_connection_is_gone_is_not_handed_out(through, proxy, topic):
+    reader = read_one(through, topic, b"1")
+    through.park_reader(reader)
+    proxy.cut_all()
+    wait_until(lambda: not reader.is_usable)
+    assert through.parked_reader(topic) is None
+
+
+def test_a_client_that_is_closed_leaves_none(topic, pulsar_standalone):
+    with PulsarClient(pulsar_standalone.service_url) as client:
+        client.park_reader(read_one(client, topic, b"1"))
+        reader = read_one(client, topic, b"2")
+    client.park_reader(reader)
+    assert client.parked_reader(topic) is None
+    wait_until(lambda: not subscriptions(pulsar_standalone, topic))
+
+
+@pytest.fixture(params=["maxConsumers", "maxSubscriptionsPerTopic"])
+def crowded(request, topic, name, pulsar_standalone) -> str:
+    """A topic that admits one reader: the subscription that keeps it counts, its consumer is not
+    there."""
+    limit = {"maxConsumers": 1, "maxSubscriptionsPerTopic": 2}[request.param]
+    path = f"/v2/persistent/public/default/{name}/{request.param}"
+    admin.call(pulsar_standalone.admin_url, "POST", path, limit)
+    wait_until(lambda: admin.call(pulsar_standalone.admin_url, "GET", path) == limit)
+    return topic
+
+
+def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
+    through, crowded, pulsar_standalone, monkeypatch
+):
+    for module in (_shelf, _readers):
+        monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
+    with PulsarClient(pulsar_standalone.service_url) as other:
+        other.park_reader(read_one(other, crowded, b"1"))
+        with through.entry_reader(crowded, MessageId(0, 0), waits_for_parked=True):
+            assert (through.was_crowded, other.was_crowded) == (True, False)
+
+
+def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
+    with PulsarClient(pulsar_standalone.service_url) as other:
+        other.park_reader(read_one(other, crowded, b"1"))
+        with pytest.raises(EosError) as refused:
+            through.entry_reader(crowded)
+    assert type(refused.value) in _readers.CROWDED
+    assert not through.was_crowded
+
+
+def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
+    monkeypatch.setattr(_readers, "PARKED_FOR_S", -4.0)
+
+    def refuse(*_: object) -> EntryReader:
+        raise ConsumerBusy("no")
+
+    monkeypatch.setattr(through._readers, "open", refuse)
+    with pytest.raises(ConsumerBusy):
+        through.entry_reader(topic, waits_for_parked=True)
+    assert through.was_crowded
