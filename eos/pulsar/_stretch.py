@@ -29,7 +29,7 @@ PARKED_WAIT_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TopicStretch:
     """From the entry at ``start`` of ``topic`` on.
 
     ``is_start`` says whether an entry is the one that has to be there; ``was_met``, whether this

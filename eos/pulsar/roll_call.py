@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
-from eos.pulsar._stretch import Stretch
+from eos.pulsar._stretch import TopicStretch
 from eos.summary import Answer
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ class RollCall:
         found = (self._properties(entry) for entry in met)
         return tuple(_answer_of(one) for one in found if one.get(KIND) == _ANSWER)
 
-    def _from(self, start: EntryPlace) -> Stretch:
+    def _from(self, start: EntryPlace) -> TopicStretch:
         """The topic from ``start`` on: the mark, or what this process has read last."""
         is_mark = start == self.mark_id.place
-        return Stretch(
+        return TopicStretch(
             self.topic,
             start,
             is_start=lambda entry: not is_mark or bool(self._properties(entry)),

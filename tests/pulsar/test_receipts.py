@@ -128,7 +128,8 @@ def test_another_message_in_the_marks_place_is_no_mark(make_driver):
 
 
 def test_before_prepared_every_producer_is_closed(pulsar_standalone, make_driver):
-    """Only the driver's producer for marks, outside of all transactions, stays open (I3)."""
+    """Only the driver's own stays open at the broker: what has sent the receipt by it sends nothing
+    more (I3), see above."""
     driver = make_driver()
     driver.committer.claim()
     open_at_prepared = []

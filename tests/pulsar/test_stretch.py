@@ -17,7 +17,7 @@ from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, TransactionPoisoned
 from eos.ids import MessageId
 from eos.pulsar import _stretch
-from eos.pulsar._stretch import FAR_ENTRIES, Stretch
+from eos.pulsar._stretch import FAR_ENTRIES, TopicStretch
 from eos.wire import commands
 from eos.wire.batch import Message
 from tests.support import admin
@@ -82,7 +82,7 @@ def read(
     parks: bool = True,
     ledger: int = LEDGER,
 ) -> list[int]:
-    stretch = Stretch("t", (ledger, start), lambda _: is_start, was_met)
+    stretch = TopicStretch("t", (ledger, start), lambda _: is_start, was_met)
     met = stretch.read_to(
         client,  # type: ignore[arg-type]
         lambda: MessageId(ledger, end),
@@ -100,10 +100,11 @@ def read(
     markers=st.sets(st.integers(0, 45)),
     lost=st.sets(st.integers(0, 45)),
     swapped=st.lists(st.integers(0, 45), max_size=2),
+    at_most=st.integers(0, 45),
     fails=st.booleans(),
 )
 def test_nothing_is_missed_whatever_the_parked_reader_delivers(
-    start, length, behind, was_met, markers, lost, swapped, fails
+    start, length, behind, was_met, markers, lost, swapped, at_most, fails
 ):
     end = start + length
     topic = [entry(n) for n in range(45) if n not in markers - {start, end}]
@@ -112,7 +113,7 @@ def test_nothing_is_missed_whatever_the_parked_reader_delivers(
     for at in swapped:
         if at + 1 < len(delivers):
             delivers[at], delivers[at + 1] = delivers[at + 1], delivers[at]
-    parked = ScriptedReader(delivers, MessageId(LEDGER, begins), fails)
+    parked = ScriptedReader(delivers[:at_most], MessageId(LEDGER, begins), fails)
     client = ScriptedClient(topic, parked)
     expected = [one.id.entry for one in topic if start < one.id.entry <= end]
     assert read(client, start, end, was_met=was_met) == expected
@@ -180,7 +181,7 @@ def test_what_is_sent_in_doubt_closes_the_parked_reader():
         raise ConnectionLost("no receipt")
 
     with pytest.raises(ConnectionLost, match="no receipt"):
-        Stretch("t", (LEDGER, 4), lambda _: True, was_met=False).read_to(
+        TopicStretch("t", (LEDGER, 4), lambda _: True, was_met=False).read_to(
             client,  # type: ignore[arg-type]
             in_doubt,
             timeout_s=5,
@@ -225,7 +226,7 @@ class Writer:
         return self.producer.send(value).result(timeout=10)
 
     def read(self, value: bytes, *, parks: bool = True) -> list[bytes]:
-        stretch = Stretch(
+        stretch = TopicStretch(
             self.producer.topic, self.start.place, lambda _: True, was_met=self.was_met
         )
         met = stretch.read_to(self.client, lambda: self.send(value), timeout_s=20, parks=parks)
@@ -322,7 +323,7 @@ def test_a_stretch_without_its_start_poisons(through, topic):
     writer = Writer(through, topic)
     writer.start = MessageId(writer.start.ledger, writer.start.entry + 1)
     with pytest.raises(EosError), contextlib.suppress(IndexError):
-        Stretch(topic, (writer.start.ledger + 1, 0), lambda _: True, was_met=True).read_to(
+        TopicStretch(topic, (writer.start.ledger + 1, 0), lambda _: True, was_met=True).read_to(
             through, lambda: writer.send(b"x"), timeout_s=1, parks=True
         )
     assert through.parked_reader(topic) is None
