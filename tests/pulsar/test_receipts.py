@@ -9,15 +9,16 @@ import pytest
 
 from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
-from eos.errors import Fatal
+from eos.errors import ConnectionLost, Fatal
 from eos.failpoints import armed
 from eos.ids import MessageId
 from eos.participant import Attempt
 from eos.protocol import LogRecord
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
-from eos.pulsar.part import pulsar_part
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.steps import Step
+from eos.summary import TaskError, TaskSummary
 from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support.admin import call
@@ -204,3 +205,14 @@ def test_an_empty_epoch_touches_no_receipt_topic_with_its_transaction(make_drive
     driver.run("0", count=0)
     assert driver.states("0")[-1] == "EMPTY"
     assert registered == []
+
+
+def test_a_crowd_that_a_task_has_met_ends_the_parking(make_driver):
+    participant = make_driver().participant
+    part = PulsarPart(service_url="pulsar://localhost", receipt_topic="receipts")
+    participant._is_streaming = True
+    assert participant.parks
+    met = TaskSummary(0, "", (), (), TaskError.of(ConnectionLost("x")), was_crowded=True)
+    with pytest.raises(ConnectionLost):
+        participant.count(part, [met])
+    assert not participant.parks
