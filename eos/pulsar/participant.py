@@ -232,14 +232,7 @@ class PulsarParticipant(Participant):
         self._was_crowded |= any(one.was_crowded for one in summaries)
         raise_task_error(summaries)
         figures = merge_figures(summaries)
-        answers = (
-            beside(  # both take a few ms, and neither needs the other
-                lambda: self._receipt_topic.register(mine),
-                lambda: self._close_roll_call(mine.call),
-            )
-            if figures
-            else self._close_roll_call(mine.call)
-        )
+        answers = self._close_roll_call(mine, with_receipt=bool(figures))
         poison = find_poison(summaries, answers)
         if poison is not None:
             raise TransactionPoisoned(f"Transaction {mine.txn} is poisoned: {poison}.")
@@ -252,15 +245,21 @@ class PulsarParticipant(Participant):
         failpoints.reached(Step.RECEIPT)
         return replace(mine, receipt_id=receipt_id)
 
-    def _close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
-        """Which runs of tasks have answered; whoever comes later sends nothing.
-
-        A broker that moves the topic is no reason to write everything again: to close twice does
-        no harm, who answers between the two is counted and sends nothing.
+    def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
+        """Which runs of tasks have answered; whoever comes later sends nothing. Meanwhile what the
+        receipt needs is registered: both take a few ms.
 
         Raises:
+            TransactionExpired: the transaction has ended.
             EosError: it is not known who has answered: poison.
         """
+        if not with_receipt:
+            return self._answers(part.call)
+        return beside(lambda: self._receipt_topic.register(part), lambda: self._answers(part.call))
+
+    def _answers(self, call: RollCall) -> tuple[Answer, ...]:
+        """A broker that moves the topic is no reason to write everything again: to close twice does
+        no harm, who answers between the two is counted and sends nothing."""
         for attempt in attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady)):
             with attempt:
                 answers = self._receipt_topic.close_roll_call(

@@ -22,7 +22,6 @@ from eos.protocol import History, LogRecord, Part
 from eos.pulsar.asking import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
-from eos.pulsar.roll_call import RollCall
 from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, TASKS
 from tests.model.rules import Rules
@@ -170,6 +169,7 @@ class ScriptedPulsar(PulsarParticipant):
         self._script = script
         self._timeout_s = 1.0
         self._committed = deque[TxnId]()
+        self._was_crowded = False
 
     check = missing = make = attach = newer_commit = ready = _nothing
     suspect = after_end = rest = close = _nothing
@@ -194,7 +194,7 @@ class ScriptedPulsar(PulsarParticipant):
             mark_uuid=mark,
         )
 
-    def _close_roll_call(self, call: RollCall) -> tuple[Answer, ...]:
+    def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
         return tuple(Answer(task, str(task)) for task in range(TASKS))
 
     def prepare(self, record: LogRecord, part: Part) -> PulsarPart:
