@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, FrameAction
+from chaos.cluster.proxy import FrameAction
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import InDoubt
@@ -20,12 +20,6 @@ from tests.support import admin
 from tests.support.expiry import await_expiry
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
-
-
-@pytest.fixture
-def proxy(pulsar_standalone):
-    with FaultProxy(pulsar_standalone.service_url) as running:
-        yield running
 
 
 @pytest.fixture

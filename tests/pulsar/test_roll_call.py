@@ -17,23 +17,15 @@ from eos.summary import Answer
 
 
 @pytest.fixture
-def topic(client: PulsarClient, name: str) -> str:
-    full = f"persistent://public/default/{name}"
-    client.create_unpartitioned(full)
-    client.subscribe_durably(full, "keeps-it")
-    return full
-
-
-@pytest.fixture
-def begin(client: PulsarClient, topic: str):
+def begin(client: PulsarClient, receipts: str):
     """Opens roll calls."""
 
     def make() -> RollCall:
         mark_uuid = str(uuid.uuid4())
-        producer = client.entry_producer(topic)
+        producer = client.entry_producer(receipts)
         sent = producer.send(b"", properties={KIND: MARK, CALL: mark_uuid})
         producer.close()
-        return RollCall(topic, sent.result(timeout=10), mark_uuid)
+        return RollCall(receipts, sent.result(timeout=10), mark_uuid)
 
     return make
 
@@ -96,9 +88,9 @@ def test_a_roll_call_that_is_closed_is_closed_for_the_second_run_too(client, beg
         answer(call, 3)
 
 
-def test_messages_of_others_change_nothing(client, begin, answer, topic):
+def test_messages_of_others_change_nothing(client, begin, answer, receipts):
     call = begin()
-    producer = client.entry_producer(topic)
+    producer = client.entry_producer(receipts)
     for properties in (
         {},
         {KIND: "closed", CALL: str(uuid.uuid4())},
@@ -138,9 +130,9 @@ def test_a_message_in_doubt_leaves_no_reader_behind(client, begin, answer, monke
 
 
 @pytest.mark.parametrize("partition", ["", "-1", "x", "1e300", "٣"])
-def test_a_malformed_answer_is_nobodys(client, begin, topic, partition):
+def test_a_malformed_answer_is_nobodys(client, begin, receipts, partition):
     call = begin()
-    producer = client.entry_producer(topic)
+    producer = client.entry_producer(receipts)
     producer.send(b"", properties={KIND: "answer", CALL: call.mark_uuid, "partition": partition})
     producer.close()
     assert close(client, call) == (Answer(-1, ""),)

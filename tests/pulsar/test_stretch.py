@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.cluster.proxy import FaultProxy
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, TransactionPoisoned
 from eos.ids import MessageId
@@ -193,26 +192,6 @@ def test_what_is_sent_in_doubt_closes_the_parked_reader():
 # --- on a real topic --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def topic(client: PulsarClient, name: str) -> str:
-    full = f"persistent://public/default/{name}"
-    client.create_unpartitioned(full)
-    client.subscribe_durably(full, "keeps-it")
-    return full
-
-
-@pytest.fixture
-def proxy(pulsar_standalone) -> Iterator[FaultProxy]:
-    with FaultProxy(pulsar_standalone.service_url) as running:
-        yield running
-
-
-@pytest.fixture
-def through(proxy: FaultProxy) -> Iterator[PulsarClient]:
-    with PulsarClient(proxy.service_url, timeout_s=10) as client:
-        yield client
-
-
 class Writer:
     """Sends plain messages to the topic, and reads what was sent since the last one."""
 
@@ -234,8 +213,8 @@ class Writer:
         return [one.messages()[0].value or b"" for one in met]
 
 
-def test_from_stretch_to_stretch_one_subscription_is_enough(through, proxy, topic):
-    writer = Writer(through, topic)
+def test_from_stretch_to_stretch_one_subscription_is_enough(through, proxy, receipts):
+    writer = Writer(through, receipts)
     assert writer.read(b"1") == [b"1"]
     writer.send(b"2")
     assert writer.read(b"3") == [b"2", b"3"]
@@ -243,27 +222,27 @@ def test_from_stretch_to_stretch_one_subscription_is_enough(through, proxy, topi
     assert proxy.seen[commands.Subscribe] == 1
 
 
-def test_nothing_comes_to_a_reader_that_is_parked(through, topic):
+def test_nothing_comes_to_a_reader_that_is_parked(through, receipts):
     """Else each answer would go to each worker of the cluster, for nothing."""
-    writer = Writer(through, topic)
+    writer = Writer(through, receipts)
     writer.read(b"1")
-    reader = through.parked_reader(topic)
+    reader = through.parked_reader(receipts)
     assert reader is not None
     for _ in range(20):
         writer.send(b"x")
-    through.tail(topic).bounds()  # on the same connection, behind what would have come
+    through.tail(receipts).bounds()  # on the same connection, behind what would have come
     assert not reader._queue
     through.park_reader(reader)
     assert writer.read(b"2") == [b"x"] * 20 + [b"2"]
 
 
-def test_behind_a_marker_a_new_reader_reads_all_of_it(through, proxy, client, topic):
-    writer = Writer(through, topic)
+def test_behind_a_marker_a_new_reader_reads_all_of_it(through, proxy, client, receipts):
+    writer = Writer(through, receipts)
     writer.read(b"1")
     with client.transaction() as txn:
-        client.entry_producer(topic).send(b"committed", txn=txn)
+        client.entry_producer(receipts).send(b"committed", txn=txn)
     aborted = client.transaction()
-    client.entry_producer(topic).send(b"aborted", txn=aborted)
+    client.entry_producer(receipts).send(b"aborted", txn=aborted)
     aborted.abort()
     assert writer.read(b"2") == [b"committed", b"2"]
     assert proxy.seen[commands.Subscribe] == 2
@@ -271,9 +250,9 @@ def test_behind_a_marker_a_new_reader_reads_all_of_it(through, proxy, client, to
     assert proxy.seen[commands.Subscribe] == 2
 
 
-def test_an_entry_of_many_messages_stops_no_parked_reader(through, proxy, topic):
+def test_an_entry_of_many_messages_stops_no_parked_reader(through, proxy, receipts):
     """The broker counts messages, and gives nothing to who has had too many."""
-    writer = Writer(through, topic)
+    writer = Writer(through, receipts)
     writer.read(b"1")
     writer.producer.send_many([Message(b"many")] * 300)
     assert writer.read(b"2") == [b"many", b"2"]
@@ -281,21 +260,23 @@ def test_an_entry_of_many_messages_stops_no_parked_reader(through, proxy, topic)
     assert proxy.seen[commands.Subscribe] == 1
 
 
-def test_when_the_topic_moves_a_new_reader_goes_on(through, proxy, topic, name, pulsar_standalone):
-    writer = Writer(through, topic)
+def test_when_the_topic_moves_a_new_reader_goes_on(
+    through, proxy, receipts, name, pulsar_standalone
+):
+    writer = Writer(through, receipts)
     writer.read(b"1")
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
     wait_until(lambda: not writer.producer.is_usable)
-    writer.producer = through.entry_producer(topic)
+    writer.producer = through.entry_producer(receipts)
     assert writer.read(b"2") == [b"2"]
     assert proxy.seen[commands.Subscribe] == 2
 
 
 def test_when_its_cursor_was_moved_a_new_reader_reads_what_it_has_missed(
-    through, proxy, topic, name, pulsar_standalone
+    through, proxy, receipts, name, pulsar_standalone
 ):
     """``skip-all``, ``expire-messages`` or a time to live: of any subscription, ours as well."""
-    writer = Writer(through, topic)
+    writer = Writer(through, receipts)
     writer.read(b"1")
     writer.send(b"2")
     path = f"/v2/persistent/public/default/{name}"
@@ -306,11 +287,11 @@ def test_when_its_cursor_was_moved_a_new_reader_reads_what_it_has_missed(
     assert proxy.seen[commands.Subscribe] == 2
 
 
-def test_one_that_says_nothing_is_given_up_soon(through, topic, monkeypatch):
+def test_one_that_says_nothing_is_given_up_soon(through, receipts, monkeypatch):
     monkeypatch.setattr(_stretch, "PARKED_WAIT_S", 0.2)
-    writer = Writer(through, topic)
+    writer = Writer(through, receipts)
     writer.read(b"1")
-    reader = through.parked_reader(topic)
+    reader = through.parked_reader(receipts)
     assert reader is not None
     monkeypatch.setattr(reader, "_permit", lambda: None)
     through.park_reader(reader)
@@ -319,11 +300,11 @@ def test_one_that_says_nothing_is_given_up_soon(through, topic, monkeypatch):
         next(reader.read(1e9))
 
 
-def test_a_stretch_without_its_start_poisons(through, topic):
-    writer = Writer(through, topic)
+def test_a_stretch_without_its_start_poisons(through, receipts):
+    writer = Writer(through, receipts)
     writer.start = MessageId(writer.start.ledger, writer.start.entry + 1)
     with pytest.raises(EosError), contextlib.suppress(IndexError):
-        TopicStretch(topic, (writer.start.ledger + 1, 0), lambda _: True, was_met=True).read_to(
+        TopicStretch(receipts, (writer.start.ledger + 1, 0), lambda _: True, was_met=True).read_to(
             through, lambda: writer.send(b"x"), timeout_s=1, parks=True
         )
-    assert through.parked_reader(topic) is None
+    assert through.parked_reader(receipts) is None
