@@ -190,7 +190,7 @@ class PulsarClient:
     ) -> None:
         """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
         was used in ``txn``, and has sent nothing."""
-        self._opening.parked.park(producers, schema, None if txn is None else txn.id)
+        self._opening.park(producers, schema, None if txn is None else txn.id)
 
     @property
     def was_crowded(self) -> bool:

@@ -35,6 +35,13 @@ MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """How much may wait here before it is read. Permits can't keep to it, as entries differ in size."""
 
 _LONGEST_WAIT_S: Final = 3600.0
+_MOST_GRANTED: Final = 2**31 - 1
+"""In one FLOW: an entry may claim to hold as many messages as it likes."""
+
+
+def new_subscription() -> str:
+    """A reader's name at the broker, which nobody else has."""
+    return f"eos-reader-{uuid.uuid4().hex}"
 
 
 class EntryReader:
@@ -46,6 +53,7 @@ class EntryReader:
         consumer_ids: numbers that nobody uses again on ``connection``.
         start: the first entry that is wanted; None: the topic's first.
         permits: how many messages the broker may have under way; for one entry only, 1.
+        subscription: what it is called at the broker; None: by a name that nobody else has.
     """
 
     def __init__(
@@ -57,6 +65,7 @@ class EntryReader:
         *,
         timeout_s: float,
         permits: int = PERMITS,
+        subscription: str | None = None,
     ) -> None:
         self.topic = topic
         self._connection = connection
@@ -64,6 +73,7 @@ class EntryReader:
         self._timeout_s = timeout_s
         self._next = None if start is None else MessageId(start.ledger, start.entry)
         self._permits = permits
+        self._subscription = subscription or new_subscription()
         self._last: MessageId | None = None  # the last one that is wanted; None: all that come
         self._closed = False
         self._changed = Monitor()
@@ -108,7 +118,7 @@ class EntryReader:
     def _subscribe_command(self, request_id: int) -> commands.Subscribe:
         return commands.Subscribe(
             topic=self.topic,
-            subscription=f"eos-reader-{uuid.uuid4().hex}",
+            subscription=self._subscription,
             subscription_type=commands.SubscriptionType.EXCLUSIVE,
             consumer_id=self._id,
             request_id=request_id,
@@ -184,6 +194,7 @@ class EntryReader:
             missing = wanted - self._credit
             if missing <= 0 or missing < wanted / 2:
                 return
+            missing = min(missing, _MOST_GRANTED)
             self._credit += missing
         self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=missing))
 
@@ -191,6 +202,7 @@ class EntryReader:
         """Have delivered again, and fewer at once, what there was no room for."""
         self._connection.forget_consumer(self._id)
         self._connection.notify(closing(self._id))
+        self._subscription = new_subscription()  # the old one may not be closed yet
         with self._changed:
             self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
             self._overflowed = False
@@ -265,7 +277,7 @@ class EntryReader:
             is_late = delivery.command.consumer_id != self._id
             if is_late or self._overflowed or self._failure is not None:
                 return
-            if len(self._queue) >= self._credit:
+            if len(self._queue) >= self._permits:
                 self._failure = ProtocolError(f"More of {self.topic} came than was asked for.")
             elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
                 self._overflowed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -41,6 +41,16 @@ class Opening:
         self._budget = budget
         # Ids count in a connection; unique in the client, so that none is ever used again there.
         self._producer_ids = itertools.count()
+
+    def park(
+        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
+    ) -> None:
+        """``Parked.park``; where somebody was refused once, they are closed instead."""
+        if self.was_crowded:
+            for producer in producers:
+                producer.abandon()
+            return
+        self.parked.park(producers, schema, txn)
 
     def open_one(self, topic: str, timeout_s: float, *, create: bool) -> EntryProducer:
         """On an unpartitioned topic, or on one exact ``...-partition-n``.

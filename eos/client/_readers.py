@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from eos.client._entry_reader import EntryReader
+from eos.client._entry_reader import EntryReader, new_subscription
 from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
 from eos.client._shelf import PARKED_FOR_S, Shelf
@@ -38,7 +38,9 @@ class Readers:
         self._timeout_s = timeout_s
         self._parked = Shelf[EntryReader](clock, EntryReader.close)
 
-    def open(self, topic: str, start: MessageId | None, permits: int) -> EntryReader:
+    def open(
+        self, topic: str, start: MessageId | None, permits: int, subscription: str | None = None
+    ) -> EntryReader:
         """See ``PulsarClient.entry_reader``; ``topic`` is the exact name."""
         reader = EntryReader(
             self._lookup.broker_of(topic),
@@ -47,18 +49,24 @@ class Readers:
             start,
             timeout_s=self._timeout_s,
             permits=permits,
+            subscription=subscription,
         )
         reader.open()
         return reader
 
     def open_in_a_crowd(self, topic: str, start: MessageId | None, permits: int) -> EntryReader:
         """``open`` where other processes have parked readers too: while a policy admits no more,
-        these are waited for, and ``was_crowded`` says so from then on."""
+        these are waited for, and ``was_crowded`` says so from then on.
+
+        By one name: of a reader that is refused while another one closes, the broker may keep the
+        subscription (measured). The next try takes it over.
+        """
+        subscription = new_subscription()
         deadline = time.monotonic() + PARKED_FOR_S + self._timeout_s
         while True:
             try:
                 with self.noting_a_crowd():
-                    return self.open(topic, start, permits)
+                    return self.open(topic, start, permits, subscription)
             except CROWDED:
                 if time.monotonic() > deadline:
                     raise
@@ -83,7 +91,10 @@ class Readers:
 
     def park(self, reader: EntryReader) -> None:
         """Keep ``reader`` for a while. What it has read is acknowledged: nobody shall take it for
-        one that is stuck."""
+        one that is stuck. Where somebody was refused once, it is closed instead."""
+        if self.was_crowded:
+            reader.close()
+            return
         reader.acknowledge()
         self._parked.put(reader.topic, reader)
 

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -117,6 +118,57 @@ def test_more_entries_than_were_permitted_end_the_reader_only():
         assert numbers(list(itertools.islice(entries, 10))) == list(range(10))
         with pytest.raises(ProtocolError, match="than was asked for"):
             next(entries)
+
+
+def test_large_batches_that_come_late_are_no_more_than_was_asked_for():
+    """The broker sends all entries of one reading, however many messages they hold, and a reader
+    that takes its time has taken the first one when the next ones come."""
+    goes_on = threading.Event()
+
+    def large(consumer_id: int, number: int) -> bytes:
+        return frame(
+            consumer_id, number, body(metadata(num_messages_in_batch=1000), b"%d" % number)
+        )
+
+    def deliver(peer: Peer, consumer_id: int) -> None:
+        peer.sock.sendall(large(consumer_id, 0))
+        goes_on.wait(20)
+        peer.sock.sendall(b"".join(large(consumer_id, number) for number in range(1, 6)))
+
+    with reading(Broker(deliver), MessageId(7, 0)) as reader:
+        entries = reader.read_to(MessageId(7, 5), time.monotonic() + 20)
+        assert next(entries).payload == b"0"
+        goes_on.set()
+        wait_until(lambda: len(reader._queue) == 5)
+        assert numbers(list(itertools.islice(entries, 5))) == [1, 2, 3, 4, 5]
+
+
+def test_an_entry_that_claims_more_messages_than_a_command_can_permit_stops_nothing():
+    claims = 2**31 - 1
+
+    def deliver(peer: Peer, consumer_id: int) -> None:
+        forged = body(metadata(num_messages_in_batch=claims), b"0")
+        peer.sock.sendall(frame(consumer_id, 0, forged))
+
+    broker = Broker(deliver)
+    with reading(broker) as reader:
+        assert numbers(read(reader)) == [0]
+        permits = [flow.permits for flow in broker.of(commands.Flow)]
+        assert permits[1:] == [claims]
+
+
+def test_one_that_waits_for_parked_ones_asks_by_one_name():
+    """The broker may keep the subscription of one that it refuses."""
+    broker = Broker()
+    broker.refusal = 5
+    with broker, PulsarClient(broker.url, timeout_s=10) as client:
+        with ThreadPoolExecutor(1) as pool:
+            opening = pool.submit(client.entry_reader, TOPIC, waits_for_parked=True)
+            wait_until(lambda: len(broker.of(commands.Subscribe)) >= 2)
+            broker.refusal = 0
+            opening.result(20).close()
+        names = {command.subscription for command in broker.of(commands.Subscribe)}
+        assert len(names) == 1
 
 
 def test_permits_are_given_back_in_halves_when_more_is_wanted():

@@ -226,6 +226,12 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     assert values() == [b"1", b"2"]
 
 
+def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
+    through._opening.was_crowded = True
+    write(through, topic, b"1")
+    wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
+
+
 def test_who_parks_none_waits_for_none(through, crowded, pulsar_standalone):
     with PulsarClient(pulsar_standalone.service_url) as other:
         write(other, crowded, b"1")

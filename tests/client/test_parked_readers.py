@@ -119,6 +119,13 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
             assert (through.was_crowded, other.was_crowded) == (True, False)
 
 
+def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
+    through._readers.was_crowded = True
+    through.park_reader(read_one(through, topic, b"1"))
+    assert through.parked_reader(topic) is None
+    wait_until(lambda: not subscriptions(pulsar_standalone, topic))
+
+
 def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
     with PulsarClient(pulsar_standalone.service_url) as other:
         other.park_reader(read_one(other, crowded, b"1"))
