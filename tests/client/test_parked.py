@@ -229,6 +229,7 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
     through._opening.was_crowded = True
     write(through, topic, b"1")
+    assert not through._opening.parked._places._waiting
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
 
 
