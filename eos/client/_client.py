@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Literal, Self
 
 from eos.client._consumer import Consumer
+from eos.client._crowd import OF_READERS, Crowd
 from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import PERMITS, EntryReader
 from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
 from eos.client._opening import Opening
-from eos.client._parked import Parked
 from eos.client._producer import BatchLimits, Producer
 from eos.client._reader import Reader
 from eos.client._readers import Readers, checked_start
@@ -77,8 +77,9 @@ class PulsarClient:
         self.lookup = Lookup(service_url, security or Security(), timeout_s=timeout_s)
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
         self._clock = LingerClock()
-        self._opening = Opening(self.lookup, Budget(max_pending_bytes), Parked(self._clock))
-        self._readers = Readers(self.lookup, self._clock, self._consumer_ids, timeout_s=timeout_s)
+        self._crowd = crowd = Crowd()
+        self._opening = Opening(self.lookup, Budget(max_pending_bytes), self._clock, crowd)
+        self._readers = Readers(self.lookup, self._clock, crowd, self._consumer_ids, timeout_s)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
@@ -190,12 +191,12 @@ class PulsarClient:
     ) -> None:
         """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
         was used in ``txn``, and has sent nothing."""
-        self._opening.park(producers, schema, None if txn is None else txn.id)
+        self._opening.parked.park(producers, schema, None if txn is None else txn.id)
 
     @property
     def was_crowded(self) -> bool:
         """Whether anybody has ever had to wait for producers or readers that others have parked."""
-        return self._opening.was_crowded or self._readers.was_crowded
+        return self._crowd.was_met
 
     def reader(
         self,
@@ -240,8 +241,7 @@ class PulsarClient:
         Args:
             permits: how many messages the broker may have under way; 1 when one entry is wanted:
                 the broker reads and sends no other.
-            waits_for_parked: where a policy limits readers, wait until those that other processes
-                have parked are closed.
+            waits_for_parked: where a policy limits readers, wait for those that others have parked.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -336,7 +336,7 @@ class PulsarClient:
             TopicNotFound: there is no such topic.
             ConsumerBusy: somebody else uses the subscription at this moment.
         """
-        crowd = self._readers.noting_a_crowd()
+        crowd = self._crowd.noting(OF_READERS)
         with crowd, self._durable_consumer(topic, subscription) as consumer:
             consumer.acknowledge(message_id)
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final
 
 from eos._waiting import beside
 from eos.at_once import at_once
+from eos.client._crowd import OF_PRODUCERS, Crowd
 from eos.client._entry_producer import EntryProducer
+from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
 from eos.client._parked import Parked
-from eos.client._shelf import PARKED_FOR_S
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
-from eos.errors import ConfigurationError, ProducerBusy, TopicNotFound
+from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.wire.commands import SchemaInfo
-
-_CROWDED_PAUSE_S: Final = 0.5
 
 
 class Opening:
@@ -28,29 +25,19 @@ class Opening:
 
     Args:
         budget: what all of them may have in flight together.
-        parked: those that wait to be used again.
+        crowd: where producers are parked, a policy may admit no more.
 
     Attributes:
-        was_crowded: where producers are parked, a policy has once admitted no more.
+        parked: those that wait to be used again.
     """
 
-    def __init__(self, lookup: Lookup, budget: Budget, parked: Parked) -> None:
-        self.parked = parked
-        self.was_crowded = False
+    def __init__(self, lookup: Lookup, budget: Budget, clock: LingerClock, crowd: Crowd) -> None:
+        self.parked = Parked(clock, crowd)
+        self._crowd = crowd
         self._lookup = lookup
         self._budget = budget
         # Ids count in a connection; unique in the client, so that none is ever used again there.
         self._producer_ids = itertools.count()
-
-    def park(
-        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
-    ) -> None:
-        """``Parked.park``; where somebody was refused once, they are closed instead."""
-        if self.was_crowded:
-            for producer in producers:
-                producer.abandon()
-            return
-        self.parked.park(producers, schema, txn)
 
     def open_one(self, topic: str, timeout_s: float, *, create: bool) -> EntryProducer:
         """On an unpartitioned topic, or on one exact ``...-partition-n``.
@@ -116,7 +103,7 @@ class Opening:
         registered meanwhile. None stays open when something fails.
 
         With ``after``, other processes have parked some too. Where a policy admits no more, these
-        are waited for, and ``was_crowded`` says so from then on.
+        are waited for.
 
         Raises:
             TransactionExpired: as ``Transaction.register``.
@@ -124,16 +111,12 @@ class Opening:
         """
         if after is None:
             return self._open_in(topics, txn, schema, {}, timeout_s)
-        deadline = time.monotonic() + PARKED_FOR_S + timeout_s
-        while True:
+
+        def open_those_missing() -> list[EntryProducer]:
             parked = self.parked.take(topics, schema, after)
-            try:
-                return self._open_in(topics, txn, schema, parked, timeout_s)
-            except ProducerBusy:
-                self.was_crowded = True
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_CROWDED_PAUSE_S)  # by hand: executors have no tenacity
+            return self._open_in(topics, txn, schema, parked, timeout_s)
+
+        return self._crowd.outwait(open_those_missing, OF_PRODUCERS, timeout_s)
 
     def _open_in(
         self,

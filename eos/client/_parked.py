@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from eos.client._crowd import Crowd
 from eos.client._entry_producer import EntryProducer
 from eos.client._linger import LingerClock
 from eos.client._shelf import Shelf
@@ -29,8 +30,8 @@ class _Place:
 class Parked:
     """Those of one client."""
 
-    def __init__(self, clock: LingerClock) -> None:
-        self._places = Shelf[_Place](clock, lambda place: place.producer.abandon())
+    def __init__(self, clock: LingerClock, crowd: Crowd) -> None:
+        self._places = Shelf[_Place](clock, crowd, lambda place: place.producer.abandon())
 
     def take(
         self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Iterator
-from typing import Final
 
+from eos.client._crowd import OF_READERS, Crowd
 from eos.client._entry_reader import EntryReader, new_subscription
 from eos.client._linger import LingerClock
 from eos.client._lookup import Lookup
-from eos.client._shelf import PARKED_FOR_S, Shelf
-from eos.errors import ConfigurationError, ConsumerBusy, NotAllowed
+from eos.client._shelf import Shelf
+from eos.errors import ConfigurationError
 from eos.ids import MessageId
-
-CROWDED: Final = (ConsumerBusy, NotAllowed)
-"""What brokers answer where a policy limits consumers, or subscriptions (measured)."""
-_CROWDED_PAUSE_S: Final = 0.5
 
 
 class Readers:
     """Those of one client.
 
     Args:
+        crowd: where readers are parked, a policy may admit no more.
         consumer_ids: numbers that nobody else uses in the client.
-
-    Attributes:
-        was_crowded: where readers are parked, somebody was once refused.
     """
 
     def __init__(
-        self, lookup: Lookup, clock: LingerClock, consumer_ids: Iterator[int], *, timeout_s: float
+        self,
+        lookup: Lookup,
+        clock: LingerClock,
+        crowd: Crowd,
+        consumer_ids: Iterator[int],
+        timeout_s: float,
     ) -> None:
-        self.was_crowded = False
+        self._crowd = crowd
         self._lookup = lookup
         self._consumer_ids = consumer_ids
         self._timeout_s = timeout_s
-        self._parked = Shelf[EntryReader](clock, EntryReader.close)
+        self._parked = Shelf[EntryReader](clock, crowd, EntryReader.close)
 
     def open(
         self, topic: str, start: MessageId | None, permits: int, subscription: str | None = None
@@ -56,30 +53,15 @@ class Readers:
 
     def open_in_a_crowd(self, topic: str, start: MessageId | None, permits: int) -> EntryReader:
         """``open`` where other processes have parked readers too: while a policy admits no more,
-        these are waited for, and ``was_crowded`` says so from then on.
+        these are waited for.
 
         By one name: of a reader that is refused while another one closes, the broker may keep the
         subscription (measured). The next try takes it over.
         """
-        subscription = new_subscription()
-        deadline = time.monotonic() + PARKED_FOR_S + self._timeout_s
-        while True:
-            try:
-                with self.noting_a_crowd():
-                    return self.open(topic, start, permits, subscription)
-            except CROWDED:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_CROWDED_PAUSE_S)  # by hand: executors have no tenacity
-
-    @contextlib.contextmanager
-    def noting_a_crowd(self) -> Iterator[None]:
-        """Whoever is refused in the block may be in the way of readers that are parked."""
-        try:
-            yield
-        except CROWDED:
-            self.was_crowded = True
-            raise
+        name = new_subscription()
+        return self._crowd.outwait(
+            lambda: self.open(topic, start, permits, name), OF_READERS, self._timeout_s
+        )
 
     def take(self, topic: str) -> EntryReader | None:
         """The one on ``topic`` that waits and can still read; it is handed out once."""
@@ -91,10 +73,7 @@ class Readers:
 
     def park(self, reader: EntryReader) -> None:
         """Keep ``reader`` for a while. What it has read is acknowledged: nobody shall take it for
-        one that is stuck. Where somebody was refused once, it is closed instead."""
-        if self.was_crowded:
-            reader.close()
-            return
+        one that is stuck."""
         reader.acknowledge()
         self._parked.put(reader.topic, reader)
 

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from eos.client._crowd import PARKED_FOR_S, Crowd
 from eos.client._linger import LingerClock
 
 T = TypeVar("T")
 
-PARKED_FOR_S: Final = 30.0
-"""Longer than most triggers. A topic with a producer or reader can't be deleted without force."""
 MAX_PARKED: Final = 1024
 """On one shelf."""
 
@@ -21,11 +20,13 @@ class Shelf(Generic[T]):
     """One thing for each topic at most, and each for ``PARKED_FOR_S`` at most.
 
     Args:
+        crowd: once it was met, what is put here is closed instead: it would be in others' way.
         close: ends one that nobody wants any more. It must not raise.
     """
 
-    def __init__(self, clock: LingerClock, close: Callable[[T], None]) -> None:
+    def __init__(self, clock: LingerClock, crowd: Crowd, close: Callable[[T], None]) -> None:
         self._clock = clock
+        self._crowd = crowd
         self._close = close
         self._lock = threading.Lock()
         # By topic, those that wait for longest first: with the time since when.
@@ -41,6 +42,9 @@ class Shelf(Generic[T]):
 
     def put(self, topic: str, thing: T) -> None:
         """Keep ``thing`` for a while, in place of what waits there."""
+        if self._crowd.was_met:
+            self._close(thing)
+            return
         with self._lock:
             if self._is_closed:
                 return
