@@ -82,7 +82,7 @@ class EntryReader:
         self._credit = 0  # what the broker has of the permits that it was given
         self._queue: deque[Delivery] = deque()
         self._waiting_bytes = 0
-        self._overflowed = False
+        self._is_out_of_step = False
         self._failure: EosError | None = None
 
     @property
@@ -161,6 +161,9 @@ class EntryReader:
                 raise
             with self._changed:
                 self._credit -= entry.num_messages
+                # The broker subtracts what an entry says that it has: a negative count adds
+                # permits, and enough of them overflow, so that nothing comes any more (measured).
+                self._is_out_of_step |= (entry.metadata.num_messages_in_batch or 1) < 0
             # With a start past its end the broker delivers the whole topic again (measured).
             at = MessageId(entry.id.ledger, entry.id.entry)
             if self._next is None or at >= self._next:
@@ -177,10 +180,10 @@ class EntryReader:
                     return delivery
                 if self._failure is not None:
                     raise copy.copy(self._failure)
-                overflowed = self._overflowed
-                if not overflowed:
+                is_out_of_step = self._is_out_of_step
+                if not is_out_of_step:
                     self._changed.wait(min(left_s, _LONGEST_WAIT_S))
-            if overflowed:
+            if is_out_of_step:
                 self._open_again()
                 self._permit()
         return None
@@ -199,13 +202,14 @@ class EntryReader:
         self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=missing))
 
     def _open_again(self) -> None:
-        """Have delivered again, and fewer at once, what there was no room for."""
+        """Subscribe anew behind what was read: what there was no room for comes again, and fewer at
+        once."""
         self._connection.forget_consumer(self._id)
         self._connection.notify(closing(self._id))
         self._subscription = new_subscription()  # the old one may not be closed yet
         with self._changed:
             self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
-            self._overflowed = False
+            self._is_out_of_step = False
             self._credit = 0
         try:
             self.open()
@@ -275,12 +279,13 @@ class EntryReader:
         """Keep the entry until it is read."""
         with self._changed:
             is_late = delivery.command.consumer_id != self._id
-            if is_late or self._overflowed or self._failure is not None:
+            if is_late or self._is_out_of_step or self._failure is not None:
                 return
-            if len(self._queue) >= self._permits:
-                self._failure = ProtocolError(f"More of {self.topic} came than was asked for.")
-            elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
-                self._overflowed = True
+            if self._queue and (
+                len(self._queue) >= self._permits
+                or self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES
+            ):
+                self._is_out_of_step = True
                 self._permits = max(1, len(self._queue) // 2)
             else:
                 self._queue.append(delivery)

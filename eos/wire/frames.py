@@ -3,7 +3,8 @@
 Simple: ``[total u32][command size u32][BaseCommand]``. With payload, behind that:
 ``[0x0e01][crc32c u32][metadata size u32][MessageMetadata][payload]``. Big endian; the checksum
 covers metadata size, metadata and payload. Towards a client ``[0x0e02][size u32]
-[BrokerEntryMetadata]`` may stand before that. Source: Pulsar's binary protocol specification.
+[BrokerEntryMetadata]`` may stand before that. Magic and checksum may be left out: brokers store
+such entries, and other clients read them. Source: Pulsar's binary protocol specification.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ ROOM_BYTES: Final = 64 * 1024
 _MAGIC_CRC32C: Final = 0x0E01
 _MAGIC_BROKER_METADATA: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
-_COMMAND_SIZE: Final = struct.Struct(">I")
-_BROKER_METADATA: Final = struct.Struct(">HI")
-_ENTRY: Final = struct.Struct(">HII")
+_SIZE: Final = struct.Struct(">I")
+_TAGGED: Final = struct.Struct(">HI")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Delivery:
         """The metadata and the payload as they were sent.
 
         Raises:
-            ProtocolError: the entry is malformed, has no checksum, or the checksum is wrong.
+            ProtocolError: the entry is malformed, or its checksum is wrong.
         """
         start, end = metadata_place(memoryview(self.body), 0, len(self.body))
         return MessageMetadata.decode(self.body[start:end]), self.body[end:]
@@ -82,23 +82,25 @@ def metadata_place(
     ``end``, is the payload.
 
     Raises:
-        ProtocolError: the entry is malformed, has no checksum, or the checksum is wrong.
+        ProtocolError: the entry is malformed, or its checksum is wrong.
     """
     at = start
     if end - at >= 6:
-        magic, size = _BROKER_METADATA.unpack_from(data, at)
+        magic, size = _TAGGED.unpack_from(data, at)
         if magic == _MAGIC_BROKER_METADATA:
             at += 6 + size
-    if end - at < 10:
+    if end - at >= 6:
+        magic, checksum = _TAGGED.unpack_from(data, at)
+        if magic == _MAGIC_CRC32C:
+            at += 6
+            if is_checked and crc32c(data[at:end]) != checksum:
+                raise ProtocolError("An entry whose checksum is wrong.")
+    if end - at < 4:
         raise ProtocolError("An entry that is cut off.")
-    magic, checksum, size = _ENTRY.unpack_from(data, at)
-    if magic != _MAGIC_CRC32C:
-        raise ProtocolError("An entry without a checksum.")
-    if is_checked and crc32c(data[at + 6 : end]) != checksum:
-        raise ProtocolError("An entry whose checksum is wrong.")
-    if size > end - at - 10:
+    (size,) = _SIZE.unpack_from(data, at)
+    if size > end - at - 4:
         raise ProtocolError(f"Metadata of {size} bytes in an entry of {end - start}.")
-    return at + 10, at + 10 + size
+    return at + 4, at + 4 + size
 
 
 Command = WireMessage | UnknownCommand | Delivery
@@ -117,14 +119,14 @@ def encode_send(send: Send, metadata: MessageMetadata, payload: memoryview | byt
     """
     command = BaseCommand.around(send)
     meta = metadata.encode()
-    sized_meta = struct.pack(">I", len(meta)) + meta
+    sized_meta = _SIZE.pack(len(meta)) + meta
     checksum = crc32c(payload, crc32c(sized_meta))
     total = 4 + len(command) + 2 + 4 + len(sized_meta) + len(payload)
     return b"".join(
         (
             _SIZES.pack(total, len(command)),
             command,
-            struct.pack(">HI", _MAGIC_CRC32C, checksum),
+            _TAGGED.pack(_MAGIC_CRC32C, checksum),
             sized_meta,
         )
     )
@@ -178,7 +180,7 @@ def parse_envelope(data: bytes | memoryview, start: int, end: int) -> tuple[Any,
     Raises:
         ProtocolError: it is too long, or none.
     """
-    (size,) = _COMMAND_SIZE.unpack_from(data, start)
+    (size,) = _SIZE.unpack_from(data, start)
     behind = start + 4 + size
     if not start + 4 < behind <= end:
         raise ProtocolError(f"A command of {size} bytes in a frame of {end - start}.")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pulsar
 import pytest
 
 from eos.client import Consumer, PulsarClient
-from eos.errors import ConfigurationError, InputError, Retriable, TransactionPoisoned
+from eos.errors import (
+    ConfigurationError,
+    InputError,
+    ProtocolError,
+    Retriable,
+    TransactionPoisoned,
+)
+from eos.ids import MessageId
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support.admin import call
+from tests.support.hostile import send_claiming
 from tests.support.judge import drain
 
 
@@ -95,6 +105,21 @@ def test_it_goes_on_after_an_unload_and_old_copies_cannot_be_acknowledged(
         with pytest.raises(TransactionPoisoned):
             txn.commit()
         assert rest(consumer, 3)[-3:] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("count", [0, -1, -1000, -(2**31)])
+def test_entries_that_claim_to_hold_less_than_nothing_are_acknowledged_by_name(client, name, count):
+    for _ in range(3):
+        sent = send_claiming(client, name, count)
+    send(client, name, 2000)
+    with client.consumer(name, "s") as consumer:
+        for entry in range(3):
+            at = MessageId(sent.ledger, entry)
+            with pytest.raises(ProtocolError, match=f"^The entry {re.escape(str(at))} can't be "):
+                consumer.receive(20)
+            consumer.acknowledge(at)
+    with client.consumer(name, "s") as consumer:  # the broker has used up the permits of the other
+        assert rest(consumer) == list(range(2000))
 
 
 def test_a_part_of_an_entry_is_not_committed(client, name):

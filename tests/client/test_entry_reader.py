@@ -12,6 +12,7 @@ from eos.ids import MessageId
 from eos.standalone import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 from tests.support.admin import call, create_partitioned, messages_out
+from tests.support.hostile import ODD_COUNTS, send_claiming, send_without_checksum
 from tests.transport.scripted import wait_until
 
 
@@ -74,6 +75,31 @@ def test_the_figures_of_a_batch_are_those_of_its_writer(client, name, compressio
     assert figures.num_messages == batch.num_messages
     assert figures.value_and_key_bytes == batch.value_and_key_bytes
     assert figures.checksum == batch.checksum
+
+
+@pytest.mark.parametrize("claimed", ODD_COUNTS)
+def test_a_count_of_messages_that_a_hostile_writer_claims_stops_no_reader(client, name, claimed):
+    """The broker subtracts it from the permits; some of these overflow its counter."""
+    for _ in range(3):
+        send_claiming(client, name, claimed)
+    last = send(client, name, *[b"v"] * 3000)[-1]
+    with client.entry_reader(name) as reader:
+        entries = take(reader, 3003)
+    assert [entry.num_messages for entry in entries[:3]] == [max(1, claimed)] * 3
+    assert (len(entries), position(entries[-1].id)) == (3003, position(last))
+
+
+def test_what_was_sent_without_a_checksum_is_read_by_all_readers(client, name):
+    send(client, name, b"before")
+    send_without_checksum(client, name, b"hostile")
+    with client.consumer(name, "all of it") as consumer:
+        (last,) = send(client, name, b"behind")
+        values = [consumer.receive(timeout_s=20).value for _ in range(3)]
+    with client.entry_reader(name) as reader:
+        entries = [entry.messages()[0].value for entry in take(reader, 3)]
+    with client.reader(name) as reader:
+        rows = [row for batch in reader.read_to(last) for row in batch["value"].to_pylist()]
+    assert values == entries == rows == [b"before", b"hostile", b"behind"]
 
 
 # --- transactions -------------------------------------------------------------------------------
@@ -217,7 +243,7 @@ def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch)
     with client.entry_reader(name) as reader:
         first_consumer = reader._id
         assert rest(reader, 0) == []
-        wait_until(lambda: reader._overflowed)
+        wait_until(lambda: reader._is_out_of_step)
         assert reader._waiting_bytes <= 100_000
         entries = take(reader, 100)
         assert reader._id != first_consumer

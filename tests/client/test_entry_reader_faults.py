@@ -33,10 +33,11 @@ TOPIC = "persistent://public/default/t"
 
 
 class Broker(ScriptedBroker):
-    """Answers everything as it should; ``deliver`` says what comes after the first FLOW."""
+    """Answers everything as it should; ``deliver`` says what a consumer gets on its first FLOW."""
 
     def __init__(self, deliver: Callable[[Peer, int], None] = lambda _peer, _id: None) -> None:
         self._deliver = deliver
+        self._delivered: set[int] = set()
         self.refusal = 0
         self.ack_error: int | None = None
         self.unanswered: tuple[type[WireMessage], ...] = ()
@@ -72,7 +73,8 @@ class Broker(ScriptedBroker):
                         consumer_id=1, request_id=command.request_id, error=self.ack_error
                     )
                 )
-            case commands.Flow() if len(self.of(commands.Flow)) == 1:
+            case commands.Flow() if command.consumer_id not in self._delivered:
+                self._delivered.add(command.consumer_id)
                 self._deliver(peer, command.consumer_id)
             case commands.Subscribe() | commands.CloseConsumer():
                 peer.send(commands.Success(request_id=command.request_id))
@@ -109,15 +111,17 @@ def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
     return list(reader.read(time.monotonic() + wait_s))
 
 
-def test_more_entries_than_were_permitted_end_the_reader_only():
-    with reading(Broker(sending(*range(11))), permits=10) as reader:
+def test_what_comes_beyond_the_permits_is_asked_for_again():
+    rounds = iter([range(11), [10]])
+    broker = Broker(lambda peer, consumer_id: sending(*next(rounds))(peer, consumer_id))
+    with reading(broker, permits=10) as reader:
         read(reader, 0)
-        wait_until(lambda: reader._failure)
+        wait_until(lambda: reader._is_out_of_step)
         assert len(reader._queue) == 10
         entries = reader.read(time.monotonic() + 20)
-        assert numbers(list(itertools.islice(entries, 10))) == list(range(10))
-        with pytest.raises(ProtocolError, match="than was asked for"):
-            next(entries)
+        assert numbers(list(itertools.islice(entries, 11))) == list(range(11))
+        starts = [command.start_message_id for command in broker.of(commands.Subscribe)]
+        assert [start and start.message_id() for start in starts] == [None, MessageId(7, 10)]
 
 
 def test_large_batches_that_come_late_are_no_more_than_was_asked_for():
@@ -208,7 +212,7 @@ def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch)
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         reader = client.entry_reader(TOPIC)
         read(reader, 0)
-        wait_until(lambda: reader._overflowed)
+        wait_until(lambda: reader._is_out_of_step)
         broker.refusal = 6
         with pytest.raises(BrokerNotReady):
             read(reader, 20)

@@ -22,6 +22,7 @@ from eos.summary import TaskError, TaskSummary
 from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support.admin import call
+from tests.support.hostile import ODD_COUNTS, send_claiming
 
 
 def fresh_mark(driver) -> LogRecord:
@@ -48,6 +49,17 @@ def test_a_receipt_between_mark_and_sentinel_is_a_commit(make_driver):
 def test_mark_then_sentinel_without_a_receipt_is_a_proof_of_absence(make_driver):
     driver = make_driver()
     record = fresh_mark(driver)
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+
+
+@pytest.mark.parametrize("count", ODD_COUNTS)
+def test_entries_of_strange_counts_hide_neither_mark_nor_sentinel(make_driver, client, count):
+    driver = make_driver()
+    record = fresh_mark(driver)
+    for _ in range(3):
+        send_claiming(client, pulsar_part(record).receipt_topic, count)
+    part = pulsar_part(record)
+    assert driver.participant._witness.find_mark(part, timeout_s=20) is MarkAnswer.FOUND
     assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 

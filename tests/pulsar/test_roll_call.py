@@ -14,6 +14,7 @@ from eos.ids import MessageId
 from eos.pulsar import _stretch, roll_call
 from eos.pulsar.roll_call import CALL, KIND, MARK, AnsweredBefore, RollCall
 from eos.summary import Answer
+from tests.support.hostile import ODD_COUNTS, send_claiming, send_without_checksum
 
 
 @pytest.fixture
@@ -100,6 +101,9 @@ def test_messages_of_others_change_nothing(client, begin, answer, receipts):
     ):
         producer.send(b"\xff", properties=properties)
     producer.close()
+    for count in ODD_COUNTS:
+        send_claiming(client, receipts, count)
+    send_without_checksum(client, receipts, b"x")
     run = answer(call, 0)
     assert close(client, call) == (Answer(0, run),)
 

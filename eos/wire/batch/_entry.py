@@ -43,11 +43,6 @@ class Entry:
     metadata: MessageMetadata
     payload: bytes
 
-    def __post_init__(self) -> None:
-        count = self.metadata.num_messages_in_batch
-        if count is not None and count < 1:
-            raise ProtocolError(f"An entry of {count} messages.")
-
     def __repr__(self) -> str:
         """Without the rows and their properties."""
         return f"Entry(id={self.id}, txn={self.txn}, num_messages={self.num_messages})"
@@ -57,10 +52,13 @@ class Entry:
         """The entry in ``delivery``.
 
         Raises:
-            ProtocolError: it is malformed, or its checksum is wrong.
+            ProtocolError: it is malformed, or its checksum is wrong; the error names it.
         """
-        metadata, payload = delivery.open()
-        return cls(delivery.command.message_id.message_id(), metadata, payload)
+        at = delivery.command.message_id.message_id()
+        try:
+            return cls(at, *delivery.open())
+        except ProtocolError as error:
+            raise _unreadable(at, error) from None
 
     @property
     def txn(self) -> TxnId | None:
@@ -70,8 +68,9 @@ class Entry:
 
     @property
     def num_messages(self) -> int:
-        """How many messages it holds, as its metadata says."""
-        return self.metadata.num_messages_in_batch or 1
+        """How many messages it holds, as its metadata says; 1 where that says fewer: whoever may
+        write to a topic may say anything, and must not end its readers."""
+        return max(1, self.metadata.num_messages_in_batch or 1)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -93,8 +92,15 @@ class Entry:
         """The messages, in order.
 
         Raises:
-            ProtocolError: the payload is malformed, encrypted, or one chunk of a message.
+            ProtocolError: the payload is malformed, encrypted, or one chunk of a message, or its
+                metadata says that there are fewer than one. The error names the entry.
         """
+        try:
+            return self._messages()
+        except ProtocolError as error:
+            raise _unreadable(self.id, error) from None
+
+    def _messages(self) -> list[DecodedMessage]:
         payload = self._uncompressed()
         if self.metadata.num_messages_in_batch is not None:
             return decode_batch(payload, self.metadata.num_messages_in_batch)
@@ -122,11 +128,17 @@ class Entry:
 
     def _uncompressed(self) -> bytes:
         metadata = self.metadata
+        if metadata.num_messages_in_batch is not None and metadata.num_messages_in_batch < 1:
+            raise ProtocolError(f"it says that it has {metadata.num_messages_in_batch} messages.")
         if metadata.encryption_keys:
-            raise ProtocolError(f"The entry {self.id} is encrypted.")
+            raise ProtocolError("it is encrypted.")
         if (metadata.num_chunks_from_msg or 1) > 1:
-            raise ProtocolError(f"The entry {self.id} is one chunk of a message.")
+            raise ProtocolError("it is one chunk of a message.")
         return decompress(self.payload, metadata.compression or 0, metadata.uncompressed_size or 0)
+
+
+def _unreadable(at: MessageId, reason: ProtocolError) -> ProtocolError:
+    return ProtocolError(f"The entry {at} can't be read: {reason.message}")
 
 
 def _key_text(key: str | bytes | None) -> bytes:

@@ -190,10 +190,7 @@ def _only_message(buffer: Bytes, entry: DeliveredEntry) -> DecodedMessage:
 
 def _decode_odd(buffer: Bytes, entry: DeliveredEntry, columns: Sequence[str]) -> pa.RecordBatch:
     """The messages one by one: it takes what bulk does not, and knows what is wrong."""
-    try:
-        messages = list(enumerate(_entry(buffer, entry).messages()))
-    except ProtocolError as error:
-        raise ProtocolError(f"The entry {entry.id} can't be read: {error.message}") from None
+    messages = enumerate(_entry(buffer, entry).messages())
     kept = [(index, message) for index, message in messages if not message.is_compacted_out]
     own = columns_of_messages([message for _, message in kept], MESSAGE_COLUMNS.keys() & columns)
     batch_index = np.array([index for index, _ in kept], np.int64)

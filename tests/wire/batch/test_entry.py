@@ -139,9 +139,12 @@ def test_a_payload_that_is_not_as_its_metadata_says_is_refused(fields, problem):
 
 
 @pytest.mark.parametrize("count", [0, -1, -(2**31)])
-def test_an_entry_of_no_messages_is_refused(count):
-    with pytest.raises(ProtocolError, match=f"entry of {count} messages"):
-        entry_of(batch_body(num_messages_in_batch=count))
+def test_an_entry_that_says_it_has_no_messages_counts_as_one_and_is_not_opened(count):
+    entry = entry_of(batch_body(num_messages_in_batch=count))
+    assert entry.num_messages == 1
+    for look in (Entry.messages, Entry.figures, lambda entry: entry.first_properties):
+        with pytest.raises(ProtocolError, match=f"says that it has {count} messages"):
+            look(entry)
 
 
 WHOLE = body(metadata(), b"value")
@@ -151,11 +154,12 @@ WHOLE = body(metadata(), b"value")
     ("content", "problem"),
     [
         (b"", "cut off"),
-        (WHOLE[:5], "cut off"),
-        (WHOLE[2:], "without a checksum"),
+        (WHOLE[:5], "Metadata of .* bytes"),
+        (WHOLE[:7], "checksum is wrong"),
         (WHOLE[:-1], "checksum is wrong"),
+        (WHOLE[2:], "Metadata of .* bytes"),
         (b"\x0e\x02\xff\xff\xff\xff" + WHOLE, "cut off"),
-        (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "without a checksum"),
+        (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "Metadata of .* bytes"),
     ],
 )
 def test_an_entry_that_is_damaged_is_refused_and_the_connection_stays_in_step(content, problem):
@@ -164,6 +168,12 @@ def test_an_entry_that_is_damaged_is_refused_and_the_connection_stays_in_step(co
     with pytest.raises(ProtocolError, match=problem):
         Entry.of(damaged)
     assert Entry.of(whole).id == MessageId(7, 10)
+
+
+def test_an_entry_without_a_checksum_is_read_as_other_clients_read_it():
+    assert WHOLE[:2] == b"\x0e\x01"
+    assert entry_of(WHOLE[6:]) == entry_of(WHOLE)
+    assert entry_of(b"\x0e\x02\x00\x00\x00\x01x" + WHOLE[6:]) == entry_of(WHOLE)
 
 
 def test_metadata_that_is_longer_than_its_entry_is_refused():

@@ -1,0 +1,41 @@
+"""What anybody may store who may write to a topic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+from unittest import mock
+
+from eos.client import PulsarClient
+from eos.ids import MessageId
+from eos.transport import connection
+from eos.wire.batch import Message, encode_batches, rows_from_messages
+
+ODD_COUNTS: Final = (0, -1, -1000, -(2**31), 2**31 - 1)
+"""Of messages, in an entry's metadata."""
+
+
+def send_claiming(client: PulsarClient, topic: str, count: int) -> MessageId:
+    """Store an entry of one message whose metadata say that it has ``count``."""
+    (batch,) = encode_batches(rows_from_messages([Message(b"x")]))
+    producer = client.entry_producer(topic, create=True)
+    sent = producer.send_batch(replace(batch, num_messages=count)).result(timeout=20)
+    producer.close()
+    return sent
+
+
+def send_without_checksum(client: PulsarClient, topic: str, value: bytes) -> MessageId:
+    """Store ``value`` as some clients do: brokers and other readers take it."""
+    encode_send = connection.encode_send
+
+    def encode(send, metadata, payload):
+        head = encode_send(send, metadata, payload)
+        total, command_bytes = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+        command, behind = head[4 : 8 + command_bytes], head[8 + command_bytes + 6 :]
+        return (total - 6).to_bytes(4, "big") + command + behind
+
+    with mock.patch.object(connection, "encode_send", encode):
+        producer = client.entry_producer(topic, create=True)
+        sent = producer.send(value).result(timeout=20)
+        producer.close()
+    return sent
