@@ -32,6 +32,7 @@ def open_log(
         options.sink_id,
         storage_options=options.storage_options,
         keep_epochs=options.keep_epochs,
+        keeps_house_beside=True,
         on_append=on_append,
     )
 

@@ -125,7 +125,7 @@ class Sink(ABC):
             self._failed.clear()
         try:
             if committer is not None:
-                committer.await_noted()
+                committer.close()
         finally:
             for output in outputs:
                 output.participant.close()

@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_credentials": set(),
     "commit_log": {
         "_credentials", "_disk", "errors", "events", "failpoints", "ids", "_local_paths",
-        "participant", "protocol", "steps", "summary",
+        "participant", "protocol", "steps", "summary", "_waiting",
     },
     "delta": {
         "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "_local_paths",

@@ -277,8 +277,7 @@ def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
         is_data = name.endswith(_DATA) and not _may_be_appended(fresh, name)
         if is_data or name.endswith(own_commit.STAGED):
             fresh.location.delete(name)
-    fresh.delta.create_checkpoint()
-    _sync(fresh, start)
+    fresh.write_checkpoint()
     fresh.delta.cleanup_metadata()
     return fresh
 

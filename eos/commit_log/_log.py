@@ -6,12 +6,14 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from eos._waiting import Future, submit
 from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport, compact
 from eos.commit_log._head import Head
 from eos.commit_log._reading import read_again
@@ -44,6 +46,7 @@ class CommitLog:
         clock: Clock,
         is_writable: bool,
         keep_epochs: int = KEEP_EPOCHS,
+        keeps_house_beside: bool = False,
         on_append: Callable[[StateChanged], None] = log_state,
     ) -> None:
         self._head = Head(table, is_writable=is_writable)
@@ -51,6 +54,8 @@ class CommitLog:
         self._is_writable = is_writable
         self._lock = threading.RLock()
         self._keep_epochs = keep_epochs
+        self._keeps_house_beside = keeps_house_beside
+        self._housekeeping: Future[None] | None = None
         self._on_append = on_append
         self._told = self.history.last_seq
 
@@ -62,6 +67,7 @@ class CommitLog:
         *,
         storage_options: Mapping[str, str] | None = None,
         keep_epochs: int = KEEP_EPOCHS,
+        keeps_house_beside: bool = False,
         clock: Clock = _now,
         on_append: Callable[[StateChanged], None] = log_state,
     ) -> CommitLog:
@@ -74,6 +80,8 @@ class CommitLog:
             storage_options: as ``deltalake`` takes them; never shown.
             keep_epochs: how many of the newest finished epochs stay in full; older ones are
                 dropped but for what a later decision may need (``transaction.retention``).
+            keeps_house_beside: compact in another thread, so that no append waits for it; ``rest``
+                does.
             clock: gives ``written_at``; UTC.
             on_append: told of each record that this object has appended; what it raises is dropped.
 
@@ -85,7 +93,12 @@ class CommitLog:
         table = LogTable.create_or_open(location, sink_id)
         location.warn_if_open_to_others()
         return cls(
-            table, clock=clock, is_writable=True, keep_epochs=keep_epochs, on_append=on_append
+            table,
+            clock=clock,
+            is_writable=True,
+            keep_epochs=keep_epochs,
+            keeps_house_beside=keeps_house_beside,
+            on_append=on_append,
         )
 
     @classmethod
@@ -189,8 +202,13 @@ class CommitLog:
         now = self._clock().astimezone(UTC)
         written = self._head.take(replace(draft, seq=self.history.last_seq + 1, written_at=now))
         if written.state not in UNFINISHED:  # nobody's readers shall wait for it
-            self._compact_when_due(written.run_id)
+            self._keep_house_when_due(written.run_id)
         return written
+
+    def rest(self) -> None:
+        """Wait for the housekeeping that is done beside the appends, if any is."""
+        if self._housekeeping is not None:
+            self._housekeeping.exception()
 
     def adopt(self, run_id: str) -> None:
         """Append for a run whose claim another process of it has appended, as ``history`` says.
@@ -251,21 +269,36 @@ class CommitLog:
         same = newest is not None and newest.says_the_same(replace(draft, seq=newest.seq))
         return newest if same else None
 
-    def _compact_when_due(self, run_id: str) -> None:
+    def _keep_house_when_due(self, run_id: str) -> None:
+        if self._head.files < COMPACTION_INTERVAL:
+            self._keep_house(self._head.table.checkpoint_when_due)
+            return
+        if self._housekeeping is not None and not self._housekeeping.done():
+            return
+        self._head.files = 1  # should it fail, the next round is as far away again
+        compaction = partial(self._keep_house, partial(self._compact, run_id))
+        if not self._keeps_house_beside:
+            compaction()
+            return
+        # No daemon's thread: a driver that ends in order waits for it.
+        pool = ThreadPoolExecutor(1, thread_name_prefix="eos-log-house")
+        self._housekeeping = submit(pool, compaction)
+        pool.shutdown(wait=False)
+
+    def _compact(self, run_id: str) -> None:
         location = self._head.table.location
+        compact(location, self.sink_id, keep_epochs=self._keep_epochs, run_id=run_id)
+        self.refresh()
+
+    def _keep_house(self, work: Callable[[], None]) -> None:
         try:
-            if self._head.files < COMPACTION_INTERVAL:
-                self._head.table.checkpoint_when_due()
-                return
-            self._head.files = 1  # should it fail, the next round is as far away again
-            compact(location, self.sink_id, keep_epochs=self._keep_epochs, run_id=run_id)
-            self._head.catch_up()
+            work()
         except Exception as error:
-            text = location.clean(error)
+            text = self._head.table.location.clean(error)
             _log.warning("compaction of commit log %s failed: %s", self.uri, text)
             if isinstance(error, CommitLogError):
                 # Is it broken? Nobody after us could read what we would go on to write.
-                self._head.catch_up()
+                self.refresh()
 
     def _error(self, what: str, *, hint: str = "") -> CommitLogError:
         return CommitLogError(f"commit log {self.uri}: {what}.", hint=hint, sink_id=self.sink_id)

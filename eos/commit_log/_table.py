@@ -5,8 +5,7 @@ a table handle that was seen to stand at ``seq - 1``. Of all handles that stand 
 the others conflict, whoever they belong to. Compaction carries identifiers of its own and
 conflicts with itself only. In a file system a handle that stood at the newest version a moment ago
 commits the next one by itself (``_own_commit``): a version's name is given once. ``deltalake``
-commits where there is no file system, and where somebody has changed the table's protocol. Three
-facts of ``deltalake`` 1.6 shape the code:
+commits elsewhere, and where somebody has changed the protocol. Facts of ``deltalake`` 1.6:
 
 - An identifier that was used before is accepted from a fresh handle: the check is ours.
 - An empty file of the newest commit is read as a commit that did nothing, so that the record in
@@ -339,8 +338,7 @@ class LogTable:
     def checkpoint_when_due(self) -> None:
         """Now and then, write a Delta checkpoint and open the table anew from it.
 
-        To ``deltalake`` each commit that a handle has seen since costs time in each later one of
-        Delta's (measured: an append takes 8 ms after a checkpoint, and 30 ms 120 appends later).
+        Each commit that a handle has seen since slows Delta's later ones (docs/facts.md).
 
         Raises:
             Exception: it did not work; the table is as good as before.
@@ -350,11 +348,15 @@ class LogTable:
         self._slow_appends = 0
         with panics_as_errors():
             self.make_all_durable()  # a checkpoint must not outlive what it names
-            self.delta.create_checkpoint()
-            if self.location.folder is not None:
-                name = damage.checkpoint_name(self.version)
-                disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
+            self.write_checkpoint()
             self._table = delta_table.open_table(self.location)
+
+    def write_checkpoint(self) -> None:
+        """A Delta checkpoint of what this handle sees, durably; raises the same."""
+        self.delta.create_checkpoint()
+        if self.location.folder is not None:
+            name = damage.checkpoint_name(self.version)
+            disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
 
     def make_durable(self) -> None:
         """Make the newest append of whoever survive a power failure. Object stores do it anyway.

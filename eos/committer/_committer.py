@@ -180,6 +180,17 @@ class Committer:
             if self._noting.done():  # else the wait was broken off, and is still to be waited for
                 self._noting = None
 
+    def close(self) -> None:
+        """Wait for all that is done beside the caller's own work: the last note, the housekeeping.
+
+        Raises:
+            EosError: as ``await_noted``.
+        """
+        try:
+            self.await_noted()
+        finally:
+            self._log.rest()
+
     def _run_once(
         self,
         query_id: str,

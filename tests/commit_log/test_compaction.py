@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from eos.commit_log import _log as log_module
 from eos.commit_log import _table as table_module
 from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
-from eos.errors import Fenced
+from eos.errors import CommitLogError, Fenced
 from eos.protocol import State
 from tests.protocol.epochs import FIGURES, claim, committed_epoch, opened, step
 
@@ -111,6 +112,62 @@ def test_an_append_does_not_fail_over_compaction(root, log, interval, monkeypatc
     assert [record.getMessage() for record in caplog.records] == [
         f"compaction of commit log {root}/orders failed: no space left"
     ]
+
+
+@pytest.fixture
+def beside(root, monkeypatch):
+    """A log whose house is kept beside its appends, when ``goes_on`` is set; due at once."""
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 10)
+    log = CommitLog.open(root, "orders", keep_epochs=3, keeps_house_beside=True)
+    log.append(claim())
+    keep, goes_on, rounds = log_module.compact, threading.Event(), []
+
+    def wait_and_compact(*args, **options):
+        rounds.append(threading.current_thread())
+        goes_on.wait(20)
+        return keep(*args, **options)
+
+    monkeypatch.setattr(log_module, "compact", wait_and_compact)
+    yield SimpleNamespace(log=log, goes_on=goes_on, rounds=rounds)
+    goes_on.set()
+    log.rest()
+
+
+def test_no_append_waits_for_a_compaction_beside_it(root, beside):
+    log = beside.log
+    commit_epochs(log, log.history.last_claim, range(2, 22))
+    assert (log.history.last_seq, len(beside.rounds)) == (61, 1)  # one at a time
+    beside.goes_on.set()
+    log.rest()
+    assert active_files(root) == 1
+    assert len(log.history._newest) < 12  # what the driver remembers is thinned, too
+    commit_epochs(log, log.history.last_claim, range(22, 26))
+    log.rest()
+    assert (log.history.last_seq, len(beside.rounds)) == (73, 2)
+    assert vars(CommitLog.open(root, "orders").history) == vars(log.history)
+
+
+def test_a_compaction_beside_the_appends_that_finds_the_log_broken_stops_the_driver(root, beside):
+    log = beside.log
+    commit_epochs(log, log.history.last_claim, range(2, 6))
+    assert len(beside.rounds) == 1
+    next((root / "orders").glob("*.parquet")).unlink()
+    beside.goes_on.set()
+    log.rest()
+    for _ in range(2):
+        with pytest.raises(CommitLogError, match=r"is broken: .* is missing"):
+            log.append(opened(log.history.last_claim, "6"))
+
+
+def test_a_successor_ends_a_compaction_beside_the_appends_and_its_driver(root, beside, caplog):
+    log = beside.log
+    commit_epochs(log, log.history.last_claim, range(2, 6))
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    beside.goes_on.set()
+    log.rest()
+    assert "another run has claimed the sink" in caplog.text
+    with pytest.raises(Fenced, match="run-2"):
+        log.append(opened(log.history.last_claim, "6"))
 
 
 def test_compaction_that_loses_rows_deletes_nothing(root, log, monkeypatch):

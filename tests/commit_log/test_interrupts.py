@@ -215,11 +215,12 @@ def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
 # Python swallows an interrupt that arrives in a callback of the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
-def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch):
+@pytest.mark.parametrize("beside", [False, True], ids=["house kept in appends", "beside them"])
+def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch, beside):
     """Two hundred appends, most of them interrupted by a real signal, compaction as well."""
     monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 12)
     dice = random.Random(7)
-    log = CommitLog.open(root, "orders", keep_epochs=1000)
+    log = CommitLog.open(root, "orders", keep_epochs=1000, keeps_house_beside=beside)
     claimed = log.append(claim())
     told, interrupts = [claimed], 0
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)

@@ -1,0 +1,37 @@
+"""A sink's log is compacted beside its epochs, and before the sink is closed."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from deltalake import DeltaTable
+
+from eos.commit_log import _log as log_module
+
+
+@pytest.fixture
+def slow_compaction(monkeypatch):
+    """Due at once, and waits until it may go on; by whom it was begun."""
+    monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
+    compact, goes_on, begun = log_module.compact, threading.Event(), []
+
+    def wait_and_compact(*args, **options):
+        begun.append(threading.current_thread())
+        assert goes_on.wait(60)
+        return compact(*args, **options)
+
+    monkeypatch.setattr(log_module, "compact", wait_and_compact)
+    yield goes_on, begun
+    goes_on.set()
+
+
+def test_no_epoch_waits_for_it_and_closing_does(spark, make_sink, tmp_path, name, slow_compaction):
+    goes_on, begun = slow_compaction
+    sink = make_sink()
+    for number in range(5):
+        sink.write(spark.createDataFrame([(str(number),)], "value string"), epoch=f"e{number}")
+    assert len(begun) == 1
+    threading.Timer(1.0, goes_on.set).start()
+    sink.close()
+    assert len(DeltaTable(tmp_path / "log" / name).file_uris()) == 1
