@@ -36,7 +36,7 @@ class Contents:
 
     @classmethod
     def of(cls, span: Span, ledgers: Sequence[Ledger]) -> Self:
-        """By the partition's ledgers, as they are now; what is deleted of them is not counted."""
+        """By the partition's ledgers; the one at its end may have grown since these were counted."""
         assert span.end is not None
         start = span.start or (0, 0)
         runs = []
@@ -44,7 +44,7 @@ class Contents:
             first = start[1] if ledger.id == start[0] else 0
             end = span.end[1] if ledger.id == span.end[0] else ledger.entries
             if start[0] <= ledger.id <= span.end[0] and end > first:
-                share = (end - first) / max(ledger.entries, end)
+                share = (end - first) / (ledger.entries or end)
                 runs.append(EntryRun(ledger.id, first, end - first, share * ledger.bytes))
         return cls(span, tuple(runs))
 

@@ -155,7 +155,8 @@ class EpochPlanner:
 
     def _contents(self, offset: Offset) -> dict[str, Contents]:
         spans = _with_entries(offset)
-        ledgers = self._planner.ledgers(spans)
+        ends = {name: span.end for name, span in spans.items() if span.end is not None}
+        ledgers = self._planner.ledgers(ends)
         return {name: Contents.of(span, ledgers[name]) for name, span in spans.items()}
 
     def _keep(self, offset: Offset, starts: Mapping[str, EntryPlace]) -> None:

@@ -72,8 +72,8 @@ class SourceOptions(BaseModel):
         max_entries_per_trigger: at most about so many entries in an epoch, over all partitions, but
             at least one of each that has any. An entry is what a producer sent as one batch.
         max_bytes_per_trigger: the same in bytes of the broker's storage.
-        max_rows_per_trigger: the same in messages, by how many the next entry of each partition
-            has.
+        max_rows_per_trigger: the same in messages, by how many an entry of each partition has: the
+            next one, or, of more than 64 partitions, one that was looked at in an epoch before.
         min_partitions: at least so many tasks, when there is enough to read: partitions are split.
         max_partitions: at most so many tasks for the topics: each reads several partitions, one
             after the other.

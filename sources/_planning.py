@@ -14,7 +14,7 @@ from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
-from sources._entries import next_entry
+from sources._entries import RowsPerEntry, next_entry
 from sources._offsets import behind
 from sources._options import SourceOptions
 from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
@@ -33,7 +33,9 @@ class Planner:
         self._options = options
         self._client: PulsarClient = options.client.make()
         self._tails: dict[str, Tail] = {}
+        self._ledgers: dict[str, list[Ledger]] = {}
         self._odd: set[str] = set()
+        self._rows_per_entry = RowsPerEntry(self._rows_of)
 
     def partitions(self) -> list[str]:
         """The exact names of all partitions that there are now.
@@ -181,17 +183,21 @@ class Planner:
             for name in names
         }
 
-    def ledgers(self, names: Iterable[str]) -> dict[str, list[Ledger]]:
-        """What partitions are made of; by the admin API.
+    def ledgers(self, ends: Mapping[str, EntryPlace]) -> dict[str, list[Ledger]]:
+        """What partitions are made of, up to the ledgers of ``ends``; by the admin API.
+
+        Not of each moment: one that is written to may have grown to twice its size meanwhile.
 
         Raises:
             EosError: it can't be asked.
         """
-        topics = [TopicName.parse(name) for name in names]
-        return {
-            str(topic): found
-            for topic, found in zip(topics, at_once(self._admin().ledgers, topics), strict=True)
-        }
+        unknown = [
+            name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
+        ]
+        topics = [TopicName.parse(name) for name in unknown]
+        found = at_once(self._admin().ledgers, topics)
+        self._ledgers.update(zip(unknown, found, strict=True))
+        return {name: self._ledgers[name] for name in ends}
 
     def what_expires(self, names: Iterable[str]) -> list[str]:
         """What deletes messages that the query's subscription would keep, a line of text for each;
@@ -226,16 +232,16 @@ class Planner:
         return self._client.cursor(name, subscription)
 
     def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
-        """How many messages the next entry of each partition has; its next entry is readable.
+        """How many messages an entry of each partition has, about; the next one is readable.
 
         Raises:
             EosError: one can't be read.
         """
-        return dict(at_once(self._messages_of, list(starts.items())))
+        return self._rows_per_entry.of(starts)
 
-    def _messages_of(self, place: tuple[str, EntryPlace]) -> tuple[str, int]:
-        entry = self._next_entry(*place)
-        return place[0], 1 if entry is None else max(1, entry.num_messages)
+    def _rows_of(self, name: str, start: EntryPlace) -> int:
+        entry = self._next_entry(name, start)
+        return 1 if entry is None else entry.num_messages
 
     def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:
         """Of the last messages that somebody has: those that are not the last of their entries,
@@ -279,3 +285,9 @@ def _bounds_or_none(tail: Tail) -> Bounds | None:
 def _end(bounds: Bounds) -> EntryPlace:
     """Behind the last readable entry; the topic's first place when there is none."""
     return behind(bounds.last_id) or bounds.first
+
+
+def _covers(ledgers: Sequence[Ledger], end: EntryPlace) -> bool:
+    """Whether sizes and order are known of all up to ``end``: a ledger that has a successor does
+    not change any more."""
+    return any(one.id == end[0] and end[1] <= 2 * one.entries for one in ledgers)

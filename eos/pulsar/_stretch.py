@@ -125,7 +125,9 @@ class TopicStretch:
             if not is_first:
                 yield entry
             elif place != self.start or not self.is_start(entry):
-                raise TransactionPoisoned(f"{self.topic} has lost the roll call's beginning.")
+                raise TransactionPoisoned(
+                    f"{self.topic} has lost the roll call's beginning, or its reader was moved."
+                )
             is_first = False
             if place >= end.place:
                 return

@@ -1,11 +1,11 @@
-"""The next entry of a topic, looked at while topics move."""
+"""Single entries of topics: looked at while topics move, and not all of them each time."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 
 from eos.errors import BrokerNotReady
-from sources._entries import next_entry
+from sources._entries import LOOKED_AT_AGAIN, RowsPerEntry, next_entry
 
 
 def test_a_topic_that_moves_meanwhile_is_asked_again():
@@ -26,3 +26,47 @@ def test_a_topic_that_moves_meanwhile_is_asked_again():
             return iter(["the entry"])
 
     assert next_entry(Client(), "t", None, 20) == "the entry"
+
+
+def test_partitions_that_are_known_are_looked_at_in_turn():
+    looked, rows = [], {f"t{n}": n for n in range(150)}
+
+    def look(name, start):
+        assert start == (1, int(name[1:]))
+        looked.append(name)
+        return rows[name]
+
+    per_entry = RowsPerEntry(look)
+    starts = {name: (1, n) for n, name in enumerate(rows)}
+    assert per_entry.of(starts) == rows
+    assert sorted(looked) == sorted(rows)
+    told = dict(rows)
+    rows |= {name: count + 1000 for name, count in rows.items()}
+    seen = set()
+    for _ in range(3):
+        looked.clear()
+        found = per_entry.of(starts)
+        assert len(looked) == len(set(looked)) == LOOKED_AT_AGAIN
+        seen.update(looked)
+        told |= {name: rows[name] for name in looked}
+        assert found == told
+    assert seen == set(rows)
+
+
+def test_partitions_that_are_new_are_looked_at_at_once_and_a_few_each_time():
+    looked = []
+
+    def look(name, _):
+        looked.append(name)
+        return 7
+
+    per_entry = RowsPerEntry(look)
+    few = {f"t{n}": (1, 0) for n in range(LOOKED_AT_AGAIN)}
+    for _ in range(2):
+        looked.clear()
+        assert per_entry.of(few) == dict.fromkeys(few, 7)
+        assert sorted(looked) == sorted(few)
+    looked.clear()
+    assert per_entry.of({"new": (1, 0), "t1": (1, 0)}) == {"new": 7, "t1": 7}
+    assert sorted(looked) == ["new", "t1"]
+    assert per_entry.of({}) == {}

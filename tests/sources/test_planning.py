@@ -1,0 +1,64 @@
+"""What planning asks the broker for, and what it knows already."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.admin import Ledger
+from sources._cutting import Contents
+from sources._offsets import Span
+from sources._options import SourceOptions
+from sources._planning import Planner
+
+TOPIC = "persistent://public/default/t"
+OPTIONS = {"serviceUrl": "pulsar://localhost:1", "adminUrl": "http://localhost:1", "topic": TOPIC}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The topics whose ledgers the admin API was asked for; ``asked.ledgers`` is its answer."""
+
+    class Asked(list):
+        ledgers: list[Ledger] = []
+
+    asked = Asked()
+
+    class Admin:
+        def ledgers(self, topic):
+            asked.append(str(topic))
+            return list(asked.ledgers)
+
+    monkeypatch.setattr(Planner, "_admin", lambda _: Admin())
+    return asked
+
+
+def test_ledgers_are_asked_for_when_one_is_new_or_has_doubled(asked):
+    planner = Planner(SourceOptions.parse(OPTIONS))
+    old = Ledger(3, 50, 5_000, False)
+
+    def of(end, *, is_new):
+        before = len(asked)
+        found = planner.ledgers({TOPIC: end})[TOPIC]
+        assert asked[before:] == [TOPIC] * is_new
+        return Contents.of(Span((3, 40), end), found)
+
+    asked.ledgers = [old, Ledger(5, 10, 1_000, False)]
+    assert of((5, 10), is_new=True).entries == 20
+    grown = of((5, 20), is_new=False)
+    assert (grown.entries, grown.bytes) == (30, 3_000)
+    asked.ledgers = [old, Ledger(5, 21, 4_200, False)]
+    assert of((5, 21), is_new=True).bytes == 1_000 + 4_200
+    asked.ledgers += [Ledger(6, 1, 7, False)]
+    assert of((6, 1), is_new=True).entries == 10 + 21 + 1
+    planner.close()
+
+
+def test_one_that_says_nothing_of_itself_is_asked_for_each_time(asked):
+    planner = Planner(SourceOptions.parse(OPTIONS))
+    for ledgers in ([], [Ledger(5, 0, 0, False)], [Ledger(4, 10, 10, False)]):
+        asked.ledgers = ledgers
+        asked.clear()
+        for _ in range(2):
+            assert planner.ledgers({TOPIC: (5, 3)}) == {TOPIC: ledgers}
+        assert asked == [TOPIC] * 2
+    planner.close()
