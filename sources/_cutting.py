@@ -36,7 +36,7 @@ class Contents:
 
     @classmethod
     def of(cls, span: Span, ledgers: Sequence[Ledger]) -> Self:
-        """By the partition's ledgers; the one at its end may have grown since these were counted."""
+        """By the partition's ledgers; the one at its end may have grown since."""
         assert span.end is not None
         start = span.start or (0, 0)
         runs = []

@@ -14,12 +14,16 @@ TOPIC = "persistent://public/default/t"
 OPTIONS = {"serviceUrl": "pulsar://localhost:1", "adminUrl": "http://localhost:1", "topic": TOPIC}
 
 
+class Asked(list):
+    """Topics of which the admin API was asked for ``ledgers``."""
+
+    def __init__(self):
+        super().__init__()
+        self.ledgers: list[Ledger] = []
+
+
 @pytest.fixture
 def asked(monkeypatch):
-    """The topics whose ledgers the admin API was asked for; ``asked.ledgers`` is its answer."""
-
-    class Asked(list):
-        ledgers: list[Ledger] = []
 
     asked = Asked()
 
