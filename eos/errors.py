@@ -126,7 +126,16 @@ class NewCluster(Fatal):
 
 
 class ProtocolError(Fatal):
-    """The peer sent something that the Pulsar protocol does not allow here."""
+    """The peer sent something that the Pulsar protocol does not allow here.
+
+    Attributes:
+        place: ledger and entry, when a single entry can't be read.
+    """
+
+    place: tuple[int, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), {"place": self.place})
 
 
 class ConnectionLost(Retriable):

@@ -19,7 +19,6 @@ from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.wire.batch import key_slices
 from sources._columns import RowFormat
-from sources._entries import next_entry
 from sources._loss import LossGuard
 from sources._offsets import Span, place_text
 from sources._options import SourceOptions
@@ -101,16 +100,14 @@ def read_range(
     guard = LossGuard(fail=options.fail_on_data_loss)
     with kept_client(options.client) as client:
         try:
-            batches = _opened(client, form, one, options.request_timeout_s)
+            batches = _opened(client, form, one)
             yield from _converted(client, batches, form, one)
         except DataLost as error:
             guard.lost(error.args[0], one.topic)
         _check_it_was_all_there(client, one, guard)
 
 
-def _opened(
-    client: PulsarClient, form: RowFormat, one: EntryRange, timeout_s: float
-) -> Iterator[pa.RecordBatch]:
+def _opened(client: PulsarClient, form: RowFormat, one: EntryRange) -> Iterator[pa.RecordBatch]:
     """The messages of a range; what can't be opened is passed over, unless it has to be an error.
 
     What came damaged is asked for again first: a broker short of memory has delivered an entry that
@@ -133,11 +130,10 @@ def _opened(
                         "mode=permissive."
                     )
                     raise
-                odd = next_entry(client, one.topic, start, timeout_s)
-                if odd is None:
+                if error.place is None:
                     raise
                 logger.warning("%s: %s It is left out.", one.topic, error.message)
-                start = MessageId(odd.id.ledger, odd.id.entry + 1)
+                start = MessageId(error.place[0], error.place[1] + 1)
                 continue
         return
 

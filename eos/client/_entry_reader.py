@@ -31,6 +31,11 @@ many entries as it has permits, so no more entries than that ever wait here. It 
 somebody reads: one that has permits and nothing to send looks for more every 10 ms only, when an
 entry has come at the wrong moment (measured)."""
 
+ONE_BY_ONE: Final = 1
+"""Permits of a reader that must not miss an entry. What a broker has read at once it drops without
+a word where the numbers of messages that its entries claim add up to 0 (``Consumer.sendMessages``;
+measured): a single entry takes no other with it."""
+
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """How much may wait here before it is read. Permits can't keep to it, as entries differ in size."""
 
@@ -80,6 +85,7 @@ class EntryReader:
         # Under the condition:
         self._id = next(consumer_ids)
         self._credit = 0  # what the broker has of the permits that it was given
+        self._may_come = 0  # entries: each takes a permit at least
         self._queue: deque[Delivery] = deque()
         self._waiting_bytes = 0
         self._is_out_of_step = False
@@ -199,6 +205,7 @@ class EntryReader:
                 return
             missing = min(missing, _MOST_GRANTED)
             self._credit += missing
+            self._may_come = self._credit - len(self._queue)
         self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=missing))
 
     def _open_again(self) -> None:
@@ -210,7 +217,7 @@ class EntryReader:
         with self._changed:
             self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
             self._is_out_of_step = False
-            self._credit = 0
+            self._credit = self._may_come = 0
         try:
             self.open()
         except BaseException:  # Ctrl-C as well: nothing would ever come, and nobody would say so
@@ -281,13 +288,13 @@ class EntryReader:
             is_late = delivery.command.consumer_id != self._id
             if is_late or self._is_out_of_step or self._failure is not None:
                 return
-            if self._queue and (
-                len(self._queue) >= self._permits
-                or self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES
-            ):
+            if self._may_come <= 0:
+                self._is_out_of_step = True  # who knows what it has left out before this one
+            elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
                 self._is_out_of_step = True
                 self._permits = max(1, len(self._queue) // 2)
             else:
+                self._may_come -= 1
                 self._queue.append(delivery)
                 self._waiting_bytes += len(delivery.body)
             self._changed.notify_all()

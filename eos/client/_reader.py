@@ -66,6 +66,7 @@ class Reader:
         self._last_id: MessageId | None = None
         self._is_terminated = False
         self._permits = 0
+        self._singly = 0  # how many entries to ask for one by one
         # Three places: what was given to the caller, what is decoded, what has come.
         self._given = self._position = None if start is None else start.place
         self._ready: deque[DecodedEntries] = deque()
@@ -190,6 +191,7 @@ class Reader:
                 heard_at = time.monotonic()
             elif time.monotonic() >= heard_at + self._timeout_s:
                 self._explain_silence(end)
+                heard_at = time.monotonic()
 
     def _go_back(self) -> None:
         """Read anew what is decoded and was not given."""
@@ -200,6 +202,8 @@ class Reader:
         self._disconnect()
 
     def _explain_silence(self, end: MessageId) -> None:
+        """Raise why nothing came; once, ask for a while for one entry at a time instead: of what a
+        broker has read at once it may have dropped all (``ONE_BY_ONE``)."""
         # Not earlier: for a while after a broker's restart nothing is readable (measured).
         self.open()
         if self._last_id is None or self._last_id.place < end.place:
@@ -208,7 +212,9 @@ class Reader:
                 f"{end}: its entries have been deleted, or were never readable.",
                 hint="Look at the topic's retention and time to live; or was it made anew?",
             )
-        raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")
+        if self._singly:
+            raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")
+        self._singly = _FEW_ENTRIES
 
     def _decode(self, count: int) -> Iterator[pa.RecordBatch]:
         """Give the first ``count`` entries that wait."""
@@ -245,6 +251,7 @@ class Reader:
             if self._position is None or entry.id.place >= self._position:
                 self._position = _behind(entry.id)
                 self._waiting.append(entry)
+                self._singly = max(0, self._singly - 1)
         if entries:
             with contextlib.suppress(ConnectionLost):  # found out behind what has come
                 self._acknowledge(connection, entries)
@@ -272,6 +279,8 @@ class Reader:
             entries = end.entry - self._position[1] + 1
             if 0 < entries <= _FEW_ENTRIES:
                 low, high = 0, entries
+        if self._singly:
+            low, high = 0, 1
         if self._permits <= low:
             connection.send(commands.Flow(consumer_id=_CONSUMER, permits=high - self._permits))
             self._permits = high

@@ -280,6 +280,9 @@ class CommitLog:
         if not self._keeps_house_beside:
             compaction()
             return
+        self._keep_house(partial(self._begin_beside, compaction))
+
+    def _begin_beside(self, compaction: Callable[[], None]) -> None:
         # No daemon's thread: a driver that ends in order waits for it.
         pool = ThreadPoolExecutor(1, thread_name_prefix="eos-log-house")
         self._housekeeping = submit(pool, compaction)

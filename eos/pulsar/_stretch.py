@@ -5,7 +5,8 @@ Opening a reader is what takes longest in an answer to the roll call (measured: 
 where it leaves out no number from the start to the end: entries of a ledger are numbered without a
 gap, so it has met all of them, whatever anybody has done to its cursor meanwhile. A number that is
 missing may be a marker's or an aborted entry's, too. Then, and whatever else is strange, a new
-reader reads all of it.
+reader reads all of it; and where that one misses a number, another one reads entry by entry: of
+several at once a broker may drop what somebody wants it to (``ONE_BY_ONE``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eos._waiting import beside
+from eos.client import ONE_BY_ONE
 from eos.errors import EosError, RequestTimeout, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
 
@@ -82,7 +84,21 @@ class TopicStretch:
             client.park_reader(reader)
         else:
             reader.close()
-        return met
+        return met if self._is_whole(met) else self._met_one_by_one(client, sent, timeout_s)
+
+    def _is_whole(self, met: list[Entry]) -> bool:
+        """Whether no number is missing behind the start."""
+        ledger, entry = self.start
+        places = [one.id.place for one in met]
+        return places == [(ledger, entry + number + 1) for number in range(len(places))]
+
+    def _met_one_by_one(
+        self, client: PulsarClient, end: MessageId, timeout_s: float
+    ) -> list[Entry]:
+        with client.entry_reader(
+            self.topic, MessageId(*self.start), permits=ONE_BY_ONE, waits_for_parked=True
+        ) as reader:
+            return list(self._met(reader, end, timeout_s))
 
     def _parked(self, client: PulsarClient, *, parks: bool) -> EntryReader | None:
         """The parked reader, where it is of use."""

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 
-from eos.client import Entry, PulsarClient
+from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
 from eos.pulsar.asking import DataAnswer, MarkAnswer, WitnessAnswer
@@ -40,7 +40,7 @@ class Witness:
             # Something to read in any case: a topic that was made anew is empty.
             if not _is_behind(self._receipts.send_sentinel(), part):
                 return MarkAnswer.ABSENT
-            with self._client.entry_reader(self._receipts.name, _mark_id(part)) as reader:
+            with self._read_from(part) as reader:
                 for entry in reader.read(deadline):
                     return MarkAnswer.FOUND if _is_mark(entry, part) else MarkAnswer.ABSENT
         except EosError as error:
@@ -57,7 +57,7 @@ class Witness:
         try:
             if not self._receipts.exists():
                 return WitnessAnswer.HISTORY_GONE
-            with self._client.entry_reader(self._receipts.name, _mark_id(part)) as reader:
+            with self._read_from(part) as reader:
                 sent = self._receipts.send_sentinel()
                 if not _is_behind(sent, part):
                     return WitnessAnswer.HISTORY_GONE
@@ -85,7 +85,7 @@ class Witness:
         deadline = time.monotonic() + timeout_s
         if not self._receipts.exists():
             return None
-        with self._client.entry_reader(self._receipts.name, _mark_id(part)) as reader:
+        with self._read_from(part) as reader:
             sent = self._receipts.send_sentinel()
             if not _is_behind(sent, part):
                 return None
@@ -99,6 +99,10 @@ class Witness:
                 if receipt_call(entry) not in (None, part.mark_uuid):
                     return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
         raise ConnectionLost(f"Nobody can read {self._receipts.name} to its end.")
+
+    def _read_from(self, part: PulsarPart) -> EntryReader:
+        """From the mark on, and nothing left out: what is not met is proved absent by that."""
+        return self._client.entry_reader(self._receipts.name, _mark_id(part), permits=ONE_BY_ONE)
 
     def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:
         """Whether every entry of the transaction is delivered, with the figures that PREPARED has.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eos.errors import ProtocolError
+from eos.ids import MessageId
 from eos.wire.checksum import crc32c
 from eos.wire.commands import (
     COMMANDS,
@@ -101,6 +102,13 @@ def metadata_place(
     if size > end - at - 4:
         raise ProtocolError(f"Metadata of {size} bytes in an entry of {end - start}.")
     return at + 4, at + 4 + size
+
+
+def unreadable_entry(at: MessageId, reason: ProtocolError) -> ProtocolError:
+    """The error that names the entry at ``at``."""
+    error = ProtocolError(f"The entry {at} can't be read: {reason.message}")
+    error.place = at.place
+    return error
 
 
 Command = WireMessage | UnknownCommand | Delivery

@@ -18,6 +18,7 @@ from eos.wire.frames import (
     metadata_place,
     open_envelope,
     parse_envelope,
+    unreadable_entry,
 )
 from eos.wire.messages import WireMessage
 
@@ -101,5 +102,5 @@ def _entry(place: MessageId, data: memoryview, start: int, end: int) -> Delivere
         metadata_start, metadata_end = metadata_place(data, start, end)
         metadata = MessageMetadata.parse(data[metadata_start:metadata_end])
     except ProtocolError as error:
-        raise ProtocolError(f"The entry {place} can't be read: {error.message}") from None
+        raise unreadable_entry(place, error) from None
     return DeliveredEntry(place, metadata, metadata_end, end)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eos.cli import Facts
-from eos.client import Entry, EntryReader, PulsarClient
+from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
@@ -262,7 +262,7 @@ class SinkAudit:
         """
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
-        with client.entry_reader(last.receipt_topic, last.mark_id) as reader:
+        with client.entry_reader(last.receipt_topic, last.mark_id, permits=ONE_BY_ONE) as reader:
             end = reader.last_id(self._target.timeout_s)
             if end is None or end.place <= last.mark_id.place:
                 return None

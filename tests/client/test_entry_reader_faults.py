@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eos.client import Entry, EntryReader, PulsarClient
+from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import (
     BrokerError,
     BrokerNotReady,
@@ -122,6 +122,24 @@ def test_what_comes_beyond_the_permits_is_asked_for_again():
         assert numbers(list(itertools.islice(entries, 11))) == list(range(11))
         starts = [command.start_message_id for command in broker.of(commands.Subscribe)]
         assert [start and start.message_id() for start in starts] == [None, MessageId(7, 10)]
+
+
+def test_one_by_one_nothing_is_taken_that_was_not_asked_for():
+    """A broker whose count of permits is wrong may have left something out before it."""
+    goes_on, rounds = threading.Event(), iter([0, 1])
+
+    def deliver(peer: Peer, consumer_id: int) -> None:
+        peer.sock.sendall(plain(consumer_id, number := next(rounds)))
+        if number == 0:
+            goes_on.wait(20)
+            peer.sock.sendall(plain(consumer_id, 5))
+
+    with reading(Broker(deliver), permits=ONE_BY_ONE) as reader:
+        entries = reader.read(time.monotonic() + 20)
+        assert next(entries).payload == b"0"
+        goes_on.set()
+        wait_until(lambda: reader._is_out_of_step)
+        assert next(entries).payload == b"1"
 
 
 def test_large_batches_that_come_late_are_no_more_than_was_asked_for():

@@ -159,6 +159,17 @@ def test_a_compaction_beside_the_appends_that_finds_the_log_broken_stops_the_dri
             log.append(opened(log.history.last_claim, "6"))
 
 
+def test_where_no_thread_can_be_started_appends_go_on(root, beside, monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(log_module, "submit", fail)
+    log = beside.log
+    commit_epochs(log, log.history.last_claim, range(2, 6))
+    assert (log.history.last_seq, beside.rounds) == (13, [])
+    assert "can't start new thread" in caplog.text
+
+
 def test_a_successor_ends_a_compaction_beside_the_appends_and_its_driver(root, beside, caplog):
     log = beside.log
     commit_epochs(log, log.history.last_claim, range(2, 6))

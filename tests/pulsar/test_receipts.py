@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 
 import pytest
 
@@ -61,6 +62,33 @@ def test_entries_of_strange_counts_hide_neither_mark_nor_sentinel(make_driver, c
     part = pulsar_part(record)
     assert driver.participant._witness.find_mark(part, timeout_s=20) is MarkAnswer.FOUND
     assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+
+
+def test_an_absence_cannot_be_forged_by_having_the_broker_drop_the_receipt(make_driver, client):
+    """Of a hundred entries whose counts add up to 0 it delivers none."""
+    driver = make_driver()
+    driver.committer.claim()
+
+    def send(count: int) -> None:
+        producer = client.entry_producer(driver.participant._receipt_topic.name)
+        for _ in range(count):
+            producer.send(b"")
+        producer.close()
+
+    with armed(Step.OPEN, lambda: send(120)):
+        driver.run("0")
+    record = driver.records()[-1]
+    send_claiming(client, pulsar_part(record).receipt_topic, -98)
+    send(200)
+    sentinel = driver.participant._receipt_topic.send_sentinel()
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.READABLE
+    part, met = pulsar_part(record), set()
+    with client.entry_reader(part.receipt_topic, part.mark_id) as reader:
+        for entry in reader.read(time.monotonic() + 20):
+            met.add(entry.id.place)
+            if entry.id.place >= sentinel.place:
+                break
+    assert part.receipt_id.place not in met  # by who asks for many at once
 
 
 def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarClient):

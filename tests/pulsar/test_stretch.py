@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.client import PulsarClient
+from eos.client import Entry, PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, TransactionPoisoned
 from eos.ids import MessageId
 from eos.pulsar import _stretch
@@ -19,6 +20,7 @@ from eos.pulsar._stretch import FAR_ENTRIES, TopicStretch
 from eos.wire import commands
 from eos.wire.batch import Message
 from tests.support import admin
+from tests.support.hostile import send_claiming
 from tests.transport.scripted import wait_until
 
 LEDGER = 7
@@ -46,6 +48,12 @@ class ScriptedReader:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def __enter__(self) -> ScriptedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass
@@ -204,12 +212,15 @@ class Writer:
         return self.producer.send(value).result(timeout=10)
 
     def read(self, value: bytes, *, parks: bool = True) -> list[bytes]:
+        return [one.messages()[0].value or b"" for one in self.entries(value, parks=parks)]
+
+    def entries(self, value: bytes, *, parks: bool = True) -> list[Entry]:
         stretch = TopicStretch(
             self.producer.topic, self.start.place, lambda _: True, was_met=self.was_met
         )
         met = stretch.read_to(self.client, lambda: self.send(value), timeout_s=20, parks=parks)
         self.start, self.was_met = met[-1].id, True
-        return [one.messages()[0].value or b"" for one in met]
+        return met
 
 
 def test_from_stretch_to_stretch_one_subscription_is_enough(through, proxy, receipts):
@@ -244,9 +255,9 @@ def test_behind_a_marker_a_new_reader_reads_all_of_it(through, proxy, client, re
     client.entry_producer(receipts).send(b"aborted", txn=aborted)
     aborted.abort()
     assert writer.read(b"2") == [b"committed", b"2"]
-    assert proxy.seen[commands.Subscribe] == 2
+    assert proxy.seen[commands.Subscribe] == 3  # the last one reads entry by entry
     assert writer.read(b"3") == [b"3"]
-    assert proxy.seen[commands.Subscribe] == 2
+    assert proxy.seen[commands.Subscribe] == 3
 
 
 def test_an_entry_of_many_messages_stops_no_parked_reader(through, proxy, receipts):
@@ -268,7 +279,7 @@ def test_when_the_topic_moves_a_new_reader_goes_on(
     wait_until(lambda: not writer.producer.is_usable)
     writer.producer = through.entry_producer(receipts)
     assert writer.read(b"2") == [b"2"]
-    assert proxy.seen[commands.Subscribe] == 2
+    assert proxy.seen[commands.Subscribe] == 3  # from one ledger to the next entry by entry
 
 
 def test_when_its_cursor_was_moved_a_new_reader_reads_what_it_has_missed(
@@ -307,3 +318,24 @@ def test_a_stretch_without_its_start_is_not_read(through, receipts):
             through, lambda: writer.send(b"x"), timeout_s=1, parks=True
         )
     assert through.parked_reader(receipts) is None
+
+
+def test_what_a_broker_drops_because_of_a_hostile_count_is_read_all_the_same(client, receipts):
+    """It drops what it has read at once, a hundred entries, where their counts add up to 0."""
+    writer = Writer(client, receipts)
+    values = [b"%d" % n for n in range(230)]
+    for value in values[:120]:
+        writer.send(value)
+    send_claiming(client, receipts, -99)
+    for value in values[120:]:
+        writer.send(value)
+    start = writer.start
+    assert len(writer.entries(b"end", parks=False)) == 120 + 1 + 110 + 1
+    with client.entry_reader(receipts, start) as reader:  # it does that to who asks for all at once
+        last = writer.start
+        met = 0
+        for one in reader.read_to(last, time.monotonic() + 20):
+            met += 1
+            if one.id.place == last.place:
+                break
+    assert met == 1 + 120 + 1 + 110 + 1 - 100

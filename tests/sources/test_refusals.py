@@ -21,6 +21,7 @@ from sources._options import SourceOptions
 from sources._reading import read_range
 from tests.support import admin
 from tests.support.encrypted import send_encrypted
+from tests.support.hostile import send_claiming
 from tests.support.tokens import CONFIG, token
 
 ADMIN = token("admin")
@@ -84,6 +85,28 @@ def test_an_encrypted_entry_is_named_and_can_be_left_out(pulsar_standalone, clie
         read(url, name)
     for mode in ("dropmalformed", "permissive"):
         assert read(url, name, mode=mode) == [b"plain", b"behind"]
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_what_is_behind_an_entry_of_a_strange_count_is_read(pulsar_standalone, client, name, count):
+    """The broker drops what it reads at once when the counts in it add up to 0: 0, or -1 and 1."""
+    url = pulsar_standalone.service_url
+    for value in (b"before", count, b"behind", b"last"):
+        if isinstance(value, int):
+            send_claiming(client, name, value)
+        else:
+            client.entry_producer(name, create=True).send(value).result(timeout=20)
+        if value == b"behind":  # and nothing else, yet
+            with pytest.raises(ProtocolError, match=rf"\d+:1:.* says that it has {count} messages"):
+                read(url, name, requestTimeoutS="2")
+            for mode in ("dropmalformed", "permissive"):
+                found = read(url, name, mode=mode, requestTimeoutS="2")
+                assert found == [b"before", b"behind"]
+    assert read(url, name, mode="dropmalformed", requestTimeoutS="2") == [
+        b"before",
+        b"behind",
+        b"last",
+    ]
 
 
 @pytest.mark.parametrize("mode", ["failfast", "dropmalformed", "permissive"])

@@ -11,7 +11,7 @@ from eos.wire.batch._compression import decompress
 from eos.wire.batch._reader import DecodedMessage, decode_batch, decode_first, decode_key
 from eos.wire.checksum import entry_checksum
 from eos.wire.commands import MessageMetadata
-from eos.wire.frames import Delivery
+from eos.wire.frames import Delivery, unreadable_entry
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Entry:
         try:
             return cls(at, *delivery.open())
         except ProtocolError as error:
-            raise _unreadable(at, error) from None
+            raise unreadable_entry(at, error) from None
 
     @property
     def txn(self) -> TxnId | None:
@@ -98,7 +98,7 @@ class Entry:
         try:
             return self._messages()
         except ProtocolError as error:
-            raise _unreadable(self.id, error) from None
+            raise unreadable_entry(self.id, error) from None
 
     def _messages(self) -> list[DecodedMessage]:
         payload = self._uncompressed()
@@ -135,10 +135,6 @@ class Entry:
         if (metadata.num_chunks_from_msg or 1) > 1:
             raise ProtocolError("it is one chunk of a message.")
         return decompress(self.payload, metadata.compression or 0, metadata.uncompressed_size or 0)
-
-
-def _unreadable(at: MessageId, reason: ProtocolError) -> ProtocolError:
-    return ProtocolError(f"The entry {at} can't be read: {reason.message}")
 
 
 def _key_text(key: str | bytes | None) -> bytes:
