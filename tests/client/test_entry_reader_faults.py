@@ -33,10 +33,17 @@ TOPIC = "persistent://public/default/t"
 
 
 class Broker(ScriptedBroker):
-    """Answers everything as it should; ``deliver`` says what a consumer gets on its first FLOW."""
+    """Answers everything as it should; ``deliver`` says what comes after the first FLOW, or, where
+    it ``delivers_again``, after the first one of each consumer."""
 
-    def __init__(self, deliver: Callable[[Peer, int], None] = lambda _peer, _id: None) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Peer, int], None] = lambda _peer, _id: None,
+        *,
+        delivers_again: bool = False,
+    ) -> None:
         self._deliver = deliver
+        self._delivers_again = delivers_again
         self._delivered: set[int] = set()
         self.refusal = 0
         self.ack_error: int | None = None
@@ -73,11 +80,14 @@ class Broker(ScriptedBroker):
                         consumer_id=1, request_id=command.request_id, error=self.ack_error
                     )
                 )
-            case commands.Flow() if command.consumer_id not in self._delivered:
+            case commands.Flow() if self._is_due(command.consumer_id):
                 self._delivered.add(command.consumer_id)
                 self._deliver(peer, command.consumer_id)
             case commands.Subscribe() | commands.CloseConsumer():
                 peer.send(commands.Success(request_id=command.request_id))
+
+    def _is_due(self, consumer_id: int) -> bool:
+        return not self._delivered or (self._delivers_again and consumer_id not in self._delivered)
 
 
 @contextmanager
@@ -113,7 +123,9 @@ def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
 
 def test_what_comes_beyond_the_permits_is_asked_for_again():
     rounds = iter([range(11), [10]])
-    broker = Broker(lambda peer, consumer_id: sending(*next(rounds))(peer, consumer_id))
+    broker = Broker(
+        lambda peer, consumer_id: sending(*next(rounds))(peer, consumer_id), delivers_again=True
+    )
     with reading(broker, permits=10) as reader:
         read(reader, 0)
         wait_until(lambda: reader._is_out_of_step)
@@ -134,7 +146,7 @@ def test_one_by_one_nothing_is_taken_that_was_not_asked_for():
             goes_on.wait(20)
             peer.sock.sendall(plain(consumer_id, 5))
 
-    with reading(Broker(deliver), permits=ONE_BY_ONE) as reader:
+    with reading(Broker(deliver, delivers_again=True), permits=ONE_BY_ONE) as reader:
         entries = reader.read(time.monotonic() + 20)
         assert next(entries).payload == b"0"
         goes_on.set()
