@@ -128,7 +128,7 @@ class TopicStatsShape(StatsShape):
     """What a topic holds; of ``partitioned-stats`` over all partitions."""
 
     storageSize: Size = 0  # noqa: N815
-    msgInCounter: Size = 0  # noqa: N815
+    msgInCounter: Long = 0  # noqa: N815  # a writer may claim any count, -1000 as well
     publishers: list[Any] = []
 
 
@@ -228,7 +228,7 @@ def topic_stats(answer: Any) -> TopicStats:
     found = _checked(_TOPIC_STATS, answer)
     return TopicStats(
         storage_bytes=found.storageSize,
-        messages_in=found.msgInCounter,
+        messages_in=max(0, found.msgInCounter),
         producers=len(found.publishers),
         readers=sum(
             len(one.consumers) for one in found.subscriptions.values() if not one.isDurable

@@ -124,6 +124,14 @@ def test_a_namespaces_topics_are_named_once_and_the_brokers_own_are_left_out(ser
     assert admin.topics("public/default") == [TOPIC]
 
 
+def test_what_a_hostile_writer_has_a_broker_count_is_read(server):
+    """It adds up what entries claim to hold: -1000 messages, for one."""
+    server.give(200, json.dumps({"msgInCounter": -1000, "storageSize": 7}).encode())
+    admin = AdminClient(server.url(), Security(), timeout_s=10)
+    stats = admin.topic_stats(TOPIC, is_partitioned=False)
+    assert (stats.messages_in, stats.storage_bytes) == (0, 7)
+
+
 def test_the_ledger_that_is_written_to_has_its_entries(server):
     server.give(200, json.dumps(LEDGERS).encode())
     assert AdminClient(server.url(), Security(), timeout_s=10).ledgers(TOPIC) == [
