@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from eos.at_once import at_once
-from eos.client import Entry, PulsarClient
+from eos.client import ONE_BY_ONE, Entry, PulsarClient
 from eos.ids import EntryPlace, MessageId
 from eos.retry import attempts
 
@@ -30,7 +30,7 @@ def next_entry(
     """
     deadline = time.monotonic() + timeout_s
     for attempt in attempts(timeout_s):
-        with attempt, client.entry_reader(topic, start, permits=1) as reader:
+        with attempt, client.entry_reader(topic, start, permits=ONE_BY_ONE) as reader:
             return next(reader.read(deadline), None)
     raise AssertionError  # the last attempt's error passes
 

@@ -4,7 +4,7 @@ from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_producer import EntryProducer
-from eos.client._entry_reader import ONE_BY_ONE, EntryReader
+from eos.client._entry_reader import ONE_BY_ONE, PERMITS, EntryReader
 from eos.client._producer import Producer
 from eos.client._reader import Reader
 from eos.client._tail import Bounds, Tail
@@ -14,6 +14,7 @@ from eos.wire.batch import Entry
 
 __all__ = [
     "ONE_BY_ONE",
+    "PERMITS",
     "Bounds",
     "Consumer",
     "Entry",

@@ -239,8 +239,8 @@ class PulsarClient:
         """The same, of entries as they are stored.
 
         Args:
-            permits: how many messages the broker may have under way; 1 when one entry is wanted:
-                the broker reads and sends no other.
+            permits: how many messages the broker may have under way; ``ONE_BY_ONE`` when one entry
+                is wanted, as the broker reads and sends no other, or when none may be missed.
             waits_for_parked: where a policy limits readers, wait for those that others have parked.
 
         Raises:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eos._waiting import beside
-from eos.client import ONE_BY_ONE
+from eos.client import ONE_BY_ONE, PERMITS
 from eos.errors import EosError, RequestTimeout, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
 
@@ -95,9 +95,7 @@ class TopicStretch:
     def _met_one_by_one(
         self, client: PulsarClient, end: MessageId, timeout_s: float
     ) -> list[Entry]:
-        with client.entry_reader(
-            self.topic, MessageId(*self.start), permits=ONE_BY_ONE, waits_for_parked=True
-        ) as reader:
+        with self._open(client, permits=ONE_BY_ONE) as reader:
             return list(self._met(reader, end, timeout_s))
 
     def _parked(self, client: PulsarClient, *, parks: bool) -> EntryReader | None:
@@ -149,8 +147,9 @@ class TopicStretch:
                 return
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
 
-    def _open(self, client: PulsarClient) -> EntryReader:
-        return client.entry_reader(self.topic, MessageId(*self.start), waits_for_parked=True)
+    def _open(self, client: PulsarClient, *, permits: int = PERMITS) -> EntryReader:
+        start = MessageId(*self.start)
+        return client.entry_reader(self.topic, start, permits=permits, waits_for_parked=True)
 
     def _send_and_open(
         self, client: PulsarClient, send: Callable[[], MessageId]

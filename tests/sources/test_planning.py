@@ -24,7 +24,6 @@ class Asked(list):
 
 @pytest.fixture
 def asked(monkeypatch):
-
     asked = Asked()
 
     class Admin:
