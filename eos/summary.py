@@ -6,7 +6,7 @@ Crosses from executors as JSON, so it stands apart from everything that only a d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from eos.errors import EosError, Fatal, crossed
@@ -55,8 +55,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """One task's report. ``registered``: the exact partitions it added to the transaction.
-    ``run_id``: what it answered the roll call with; empty when it had no rows to send. ``counts``:
+    """One task's report. ``spark_partition``: None when the driver has written the epoch by itself,
+    without tasks. ``registered``: the exact partitions it added to the transaction. ``run_id``:
+    what it answered the roll call with; empty when it had no rows to send. ``counts``:
     how many partitions each topic had that its rows named. ``was_crowded``: a policy admits fewer
     producers than its process would like to keep.
 
@@ -64,7 +65,7 @@ class TaskSummary:
     only run it again, and no second run may write into the same transaction.
     """
 
-    spark_partition: int
+    spark_partition: int | None
     run_id: str
     registered: tuple[str, ...]
     partitions: tuple[PartitionFigures, ...]
@@ -74,8 +75,10 @@ class TaskSummary:
 
     @property
     def answer(self) -> Answer | None:
-        """What it answered the roll call with; None when it had no rows to send."""
-        return Answer(self.spark_partition, self.run_id) if self.run_id else None
+        """What it answered the roll call with; None when it had no rows to send, or is none."""
+        if self.spark_partition is None or not self.run_id:
+            return None
+        return Answer(self.spark_partition, self.run_id)
 
     @property
     def records(self) -> int:
@@ -139,6 +142,11 @@ def merge_figures(summaries: Iterable[TaskSummary]) -> tuple[PartitionFigures, .
     )
 
 
+def is_drivers_own(summaries: Sequence[TaskSummary]) -> bool:
+    """Whether the driver has written by itself: no task has then, and no roll call was held."""
+    return [summary.spark_partition for summary in summaries] == [None]
+
+
 def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
     """Raise what a task reports, in its own class: bad input before what bad luck caused.
 
@@ -150,5 +158,6 @@ def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
         raise error
 
 
-def _rebuilt(error: TaskError, spark_partition: int) -> EosError:
-    return crossed(error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint)
+def _rebuilt(error: TaskError, spark_partition: int | None) -> EosError:
+    where = "" if spark_partition is None else f" (Spark partition {spark_partition})"
+    return crossed(error.kind, f"{error.message}{where}", error.hint)

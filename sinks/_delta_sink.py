@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import pyarrow as pa
@@ -17,11 +17,11 @@ from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
 from eos.errors import InputError, crossed
-from eos.protocol import History, Part
+from eos.protocol import History
 from sinks._delta_task import REPORT_SCHEMA, StageTask
 from sinks._jobs import tagged_jobs
 from sinks.options import DeltaSinkArguments, DeltaSinkOptions
-from sinks.output import Output, Write
+from sinks.output import Begun, Output, Write
 from sinks.sink import Sink
 
 
@@ -80,8 +80,15 @@ class DeltaOutput(Output):
             columns = [field.with_nullable(True) for field in arrow_schema(df)]
             table.create(pa.schema(columns), self._options.partition_by)
 
-    def plan(self, df: DataFrame, context: SparkContext, part: Part) -> Write:
+    def plan(
+        self,
+        df: DataFrame,
+        context: SparkContext,
+        begun: Begun,
+        may_rerun: Callable[[], bool],  # noqa: ARG002
+    ) -> Write:
         """See ``Output``."""
+        part = begun()  # first: both look at the table
         assert isinstance(part, DeltaPart)
         table, options = self.participant.table, self._options
         schema = table.check_schema(arrow_schema(df), merge=options.merge_schema)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark import SparkContext
@@ -16,12 +17,13 @@ from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.summary import TaskSummary
 from eos.wire.batch import Hashing, parse_compression
+from sinks._few_rows import FewRows
 from sinks._jobs import tagged_jobs
 from sinks._progress import warn_of_new_topic
 from sinks._task import SUMMARY_SCHEMA, WriteTask
 from sinks.columns import select_columns
 from sinks.options import PulsarSinkOptions
-from sinks.output import Output, Write
+from sinks.output import Begun, Output, Write
 
 
 class PulsarOutput(Output):
@@ -31,6 +33,7 @@ class PulsarOutput(Output):
 
     def __init__(self, options: PulsarSinkOptions) -> None:
         self._options = options
+        self._few = FewRows(options.driver_rows)
         self.participant = PulsarParticipant(
             options.sink_id,
             options.service_url,
@@ -60,32 +63,50 @@ class PulsarOutput(Output):
         with contextlib.suppress(EosError):
             self.participant.touches(self._partitions())
 
-    def plan(self, df: DataFrame, context: SparkContext, part: Part) -> Write:
-        """See ``Output``."""
+    def plan(
+        self, df: DataFrame, context: SparkContext, begun: Begun, may_rerun: Callable[[], bool]
+    ) -> Write:
+        """See ``Output``. Rows that are few are fetched, meanwhile."""
         options = self._options
         columns = select_columns(
             df, names_topics=options.topic is None, schema=options.schema_of_values
         )
         topics = self.topics()
         self.participant.touches(topics)
+        fetched = None
+        if self._few.are_expected and may_rerun():
+            with tagged_jobs(context):
+                fetched = self._few.fetch(columns.rows)
         task = self.task(
-            part,
+            begun(),
             topics,
             columns.rows.columns,
             columns.value_type,
             after=self.participant.committed,
             parks=self.participant.parks,
         )
-        writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
+        if fetched is None:
+            writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
+            write = partial(self._by_tasks, writing, context)
+        else:
+            write = partial(self._by_driver, task, fetched)
 
-        def write() -> Sequence[TaskSummary]:
-            with tagged_jobs(context):
-                summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
+        def write_and_look() -> Sequence[TaskSummary]:
+            summaries = write()
+            if not any(one.error for one in summaries):
+                self._few.saw(sum(one.records for one in summaries))
             if not topics:
                 self.participant.touches({name for one in summaries for name in one.registered})
             return summaries
 
-        return write
+        return write_and_look
+
+    def _by_driver(self, task: WriteTask, rows: list[pa.RecordBatch]) -> list[TaskSummary]:
+        return [task.write_here(self.participant.client, rows)]
+
+    def _by_tasks(self, writing: DataFrame, context: SparkContext) -> list[TaskSummary]:
+        with tagged_jobs(context):
+            return [TaskSummary.from_json(row.summary) for row in writing.collect()]
 
     def task(
         self,

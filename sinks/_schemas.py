@@ -78,7 +78,7 @@ class TaskSchemas:
     ) -> dict[str, EntryProducer]:
         """A producer on each of ``topics``, registered in ``txn``: one that was parked ``after``
         one of those transactions, where there is one. Where no schema is registered, a new one,
-        which registers it.
+        which registers it. None stays open when one fails.
 
         Raises:
             IncompatibleSchema: shows what the topic has, and what the rows need.
@@ -93,8 +93,11 @@ class TaskSchemas:
             usable = () if is_new else after
             try:
                 producers = self._client.entry_producers(names, txn=txn, schema=info, after=usable)
-            except IncompatibleSchema as error:
-                error.hint = self._remedy(names[0], info, str(error))
+            except BaseException as error:
+                for producer in opened.values():
+                    producer.abandon()
+                if isinstance(error, IncompatibleSchema):
+                    error.hint = self._remedy(names[0], info, str(error))
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened

@@ -89,10 +89,9 @@ def may_rerun(df: DataFrame) -> bool:
     Raises:
         ConfigurationError: see ``running_query``.
     """
-    if not is_stateful(df):
-        return True
     conf = _query_behind(df).sparkSessionForStream().conf()
-    return int(conf.get(_STATE_FORMAT, "1")) < 2
+    # The format first: to look for state takes longer.
+    return int(conf.get(_STATE_FORMAT, "1")) < 2 or not is_stateful(df)
 
 
 def _query_behind(df: DataFrame) -> Any:

@@ -3,14 +3,15 @@
 Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends everything
 once or reports why not; it raises no ``EosError``, which Spark would answer with another attempt.
 It answers the roll call before its first row, and sends nothing when another run of it has answered
-(I4); without rows it neither answers nor connects.
+(I4); without rows it neither answers nor connects. The driver sends few rows by the same code.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -103,7 +104,11 @@ class WriteTask:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
         """Send ``batches``, or say why not."""
-        return _Run(self, spark_partition()).write(batches)
+        return _Run(self, spark_partition(), lambda: kept_client(self.client)).write(batches)
+
+    def write_here(self, client: PulsarClient, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
+        """Send ``batches`` from the driver, by its own ``client``, once; or say why not."""
+        return _Run(self, None, lambda: nullcontext(client)).write(batches)
 
 
 def spark_partition() -> int:
@@ -115,10 +120,11 @@ def spark_partition() -> int:
 
 @dataclass
 class _Run:
-    """One run of the task of one Spark partition."""
+    """One run of the task of one Spark partition; None: of none, the driver is at work itself."""
 
     task: WriteTask
-    spark_partition: int
+    spark_partition: int | None
+    client: Callable[[], AbstractContextManager[PulsarClient]]
     run_id: str = ""
     was_crowded: bool = False
 
@@ -155,7 +161,7 @@ class _Run:
     def _write(
         self, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
-        with kept_client(self.task.client) as client:
+        with self.client() as client:
             try:
                 return self._write_by(client, batches)
             finally:
@@ -165,9 +171,10 @@ class _Run:
         self, client: PulsarClient, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         task = self.task
-        self.run_id = task.call.answer(
-            client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
-        )
+        if self.spark_partition is not None:
+            self.run_id = task.call.answer(
+                client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
+            )
         failpoints.reached(TaskStep.ANSWER)
         txn = client.join(task.txn)
         topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
@@ -184,8 +191,7 @@ class _Run:
             # The abort that follows must not overtake what is under way: it could pin readers.
             txn.settle()
             for writer in writers.values():
-                if writer.heir is not None:
-                    writer.heir.abandon()
+                writer.give_up()  # a driver's client goes on
             raise
         schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
         return figures, txn.registered, topics.counts
@@ -199,7 +205,7 @@ class _Run:
         writers: dict[str, _PartitionWriter],
     ) -> None:
         # From epoch to epoch the tasks move on, so that no partition is always left out.
-        turn = txn.id.least + self.spark_partition
+        turn = txn.id.least + (self.spark_partition or 0)
         for batch in batches:
             by_topic = list(topics.split(batch))
             schemas.look_up([names[0] for names, _ in by_topic])
@@ -211,9 +217,9 @@ class _Run:
             wanted = (names[one.partition] for names, _, slices in parts for one in slices)
             new = dict.fromkeys(name for name in wanted if name not in writers)
             producers = schemas.producers(new, txn, after=self.task.after)
-            failpoints.reached(TaskStep.REGISTER)
             for name, producer in producers.items():
                 writers[name] = _PartitionWriter(producer, txn)
+            failpoints.reached(TaskStep.REGISTER)
             for names, rows, slices in parts:
                 _write(self.task, rows, [(writers[names[one.partition]], one) for one in slices])
             failpoints.reached(TaskStep.SEND)
@@ -326,6 +332,10 @@ class _PartitionWriter:
         self.records += batch.num_messages
         self.bytes += batch.value_and_key_bytes
         self.checksum = (self.checksum + batch.checksum) % 2**64
+
+    def give_up(self) -> None:
+        """Close what is open, when nothing is under way; does not wait for the broker's answer."""
+        (self.heir or self.producer).abandon()
 
     def close(self, *, parks: bool) -> PartitionFigures:
         """Wait for every acknowledgement, close the producer, and say what was sent.

@@ -12,6 +12,9 @@ from pyspark.sql import DataFrame
 from eos.participant import Participant
 from eos.protocol import History, Part
 
+Begun = Callable[[], Part]
+"""Waits for an output's part of an attempt that is being begun."""
+
 Write = Callable[[], Sequence[Any]]
 """Writes the rows; what it returns goes to ``Participant.count``. When it comes back, no task of it
 runs any more."""
@@ -23,12 +26,18 @@ class Output(ABC):
     participant: Participant
 
     @abstractmethod
-    def plan(self, df: DataFrame, context: SparkContext, part: Part) -> Write:
-        """Step 5 up to the one Spark action that writes ``df`` in the attempt of ``part``; touches
-        nothing yet.
+    def plan(
+        self, df: DataFrame, context: SparkContext, begun: Begun, may_rerun: Callable[[], bool]
+    ) -> Write:
+        """Step 5 up to the one Spark action that writes ``df``; touches nothing yet.
+
+        Args:
+            begun: waits for the output's part of the attempt, which is being begun.
+            may_rerun: asked before ``df`` is computed where it may be once more.
 
         Raises:
             InputError: the DataFrame can't be written there.
+            EosError: no attempt could be begun.
         """
 
     def traces(self) -> list[str]:

@@ -10,9 +10,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame
 
-from eos.committer import Reports
+from eos.committer import PartsBegun, Reports
 from eos.errors import ConfigurationError, Retriable
-from eos.protocol import Part
 from sinks._arguments import check_dataframe
 from sinks._jobs import tagged_jobs
 from sinks.options import SinkOptions
@@ -116,7 +115,11 @@ class _AllOrNothing(Sink):
         return made
 
     def _plan(
-        self, df: DataFrame, context: SparkContext, parts: tuple[Part, ...]
+        self,
+        df: DataFrame,
+        context: SparkContext,
+        begun: PartsBegun,
+        may_rerun: Callable[[], bool],
     ) -> Callable[[], Reports]:
         """As every sink's, of rows that are computed once, and before anything is written.
 
@@ -131,7 +134,7 @@ class _AllOrNothing(Sink):
             with tagged_jobs(context):
                 rows = df.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
             try:
-                return plan(rows, context, parts)()
+                return plan(rows, context, begun, may_rerun)()
             except Py4JJavaError as error:
                 if _LOST in str(error):
                     gone = "An executor that kept rows for the outputs is gone."

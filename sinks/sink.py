@@ -9,13 +9,14 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.commit_log import CommitLog
-from eos.committer import Committer, EpochResult, Observer, Reports
+from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
 from sinks._arguments import BatchKey, batch_key, check_batch
@@ -147,17 +148,20 @@ class Sink(ABC):
     def _run(
         self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
     ) -> EpochResult:
+        def may_be_computed_again() -> bool:
+            return query_id == BATCH or may_rerun(df)
+
         try:
             self._check_order(query_id, epoch)
             committer = self._opened(df, query_id, epoch)
             result = committer.run_epoch(
                 query_id,
                 epoch,
-                lambda parts: self._plan(df, context, parts),
+                lambda begun: self._plan(df, context, begun, may_be_computed_again),
                 **known,
                 # A batch job's caller may end the process, or look at the log, right away.
                 notes_later=query_id != BATCH,
-                may_rerun=lambda: query_id == BATCH or may_rerun(df),
+                may_rerun=may_be_computed_again,
             )
         except BaseException as error:
             twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
@@ -222,14 +226,22 @@ class Sink(ABC):
         return self._committer
 
     def _plan(
-        self, df: DataFrame, context: SparkContext, parts: tuple[Part, ...]
+        self,
+        df: DataFrame,
+        context: SparkContext,
+        begun: PartsBegun,
+        may_rerun: Callable[[], bool],
     ) -> Callable[[], Reports]:
         """Step 5, up to the Spark actions that write the rows; the function runs these."""
         pairs = zip(self._outputs, self.frames(df), strict=True)
         # In the order of the record: what can expire comes first.
         ordered = sorted(pairs, key=lambda pair: not pair[0].participant.can_expire)
         writes = [
-            output.plan(frame, context, part)
-            for (output, frame), part in zip(ordered, parts, strict=True)
+            output.plan(frame, context, partial(_nth, begun, number), may_rerun)
+            for number, (output, frame) in enumerate(ordered)
         ]
         return lambda: [write() for write in writes]
+
+
+def _nth(begun: PartsBegun, number: int) -> Part:
+    return begun()[number]

@@ -256,7 +256,7 @@ class EntryProducer:
             )
 
     def abandon(self) -> None:
-        """Close one that has sent nothing; does not wait for the broker's answer."""
+        """Close one of which nothing is under way; does not wait for the broker's answer."""
         if self._window.close():
             self._take_back()
 

@@ -2,7 +2,7 @@
 
 from eos.committer._claim import Claim
 from eos.committer._committer import Committer
-from eos.committer._epoch import EpochResult, PlanWriting, Reports
+from eos.committer._epoch import EpochResult, PartsBegun, PlanWriting, Reports
 from eos.committer._observer import Observer
 from eos.committer._open_epoch import OpenEpoch
 from eos.committer._shared_run import SharedRun
@@ -15,6 +15,7 @@ __all__ = [
     "Observer",
     "OpenEpoch",
     "Participants",
+    "PartsBegun",
     "PlanWriting",
     "Reports",
     "SharedRun",

@@ -209,7 +209,7 @@ class Committer:
             epoch,
             run,
             beside=self._beside,
-            meanwhile=lambda parts: planned(plan, parts),  # Spark plans while the log is written
+            meanwhile=lambda parts: planned(plan, parts),  # Spark plans while others answer
             deadline_s=self._deadline_s,
             watch=watch,
         )

@@ -13,16 +13,20 @@ from eos.protocol import LogRecord, Part, check_key, epoch_number, is_streaming
 Reports = Sequence[Sequence[Any]]
 """What the writing has brought back, for each participant: what its ``count`` takes."""
 
-PlanWriting = Callable[[tuple[Part, ...]], Callable[[], Reports]]
-"""Plans the epoch's writing in the attempt that the parts name, and touches nothing. What it
+PartsBegun = Callable[[], tuple[Part, ...]]
+"""Waits for the parts of an attempt that is being begun."""
+
+PlanWriting = Callable[[PartsBegun], Callable[[], Reports]]
+"""Plans the epoch's writing in the attempt that the parts name, and touches no output. What it
 returns writes the rows, and comes back when none of its tasks runs."""
 
 
-def planned(plan: PlanWriting, parts: tuple[Part, ...]) -> Callable[[], Reports]:
-    """``plan(parts)``; what goes wrong in it comes up when the writing would begin, not before."""
+def planned(plan: PlanWriting, parts: PartsBegun) -> Callable[[], Reports]:
+    """``plan(parts)``; what goes wrong in it comes up when the writing would begin, not before.
+    An interrupt comes up at once: who sent it does not wait for what is being begun."""
     try:
         return plan(parts)
-    except BaseException as error:
+    except Exception as error:
         failure = error
 
     def fail() -> Reports:

@@ -8,8 +8,9 @@ later run takes over from what the log says.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -19,7 +20,7 @@ from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._claim import Claim
 from eos.committer._ending import Settled
-from eos.committer._epoch import Reports
+from eos.committer._epoch import PartsBegun, Reports
 from eos.committer._reasons import NO_RECORDS, reason_of
 from eos.committer._watch import EpochWatch
 from eos.errors import EosError, Fenced, Indeterminate, Retriable
@@ -56,7 +57,7 @@ class OpenEpoch:
         run: Run,
         *,
         beside: Executor,
-        meanwhile: Callable[[tuple[Part, ...]], T],
+        meanwhile: Callable[[PartsBegun], T],
         deadline_s: float,
         watch: EpochWatch | None = None,
     ) -> tuple[OpenEpoch, T]:
@@ -64,32 +65,25 @@ class OpenEpoch:
 
         Args:
             run: which attempt, as ``decide_epoch`` says.
-            beside: appends OPEN in the meantime.
-            meanwhile: what can be done without it: planning, for one; must not raise.
+            beside: one thread, which does both.
+            meanwhile: what can be done without them: planning, for one. What it is given waits for
+                the parts that are begun, and raises what went wrong with them; it raises nothing
+                else.
             watch: takes the time of each step.
 
         Raises:
             EosError: nothing was opened, or the log does not take it.
         """
         watch = watch or EpochWatch()
-        claimed = claim.complete()
-        parts = tuple(
-            _begun(participant, part, query_id, epoch, run, deadline_s)
-            for part, participant in claim.participants.of_record(claimed)
-        )
-        watch.passed(Step.BEGIN)
-        failpoints.reached(Step.BEGIN)
-        record = LogRecord.opened(
-            claimed,
-            query_id=query_id,
-            epoch=epoch,
-            attempt=run.attempt,
-            opened_at=datetime.now(UTC),
-            participants=parts,
-        )
-        opening = submit(beside, lambda: log.append(record))
-        done = meanwhile(parts)
-        opened = cls(log, claim, opening.result(), watch)
+        beginning = _Beginning(claim, query_id, epoch, run, deadline_s, watch)
+        try:
+            parts = submit(beside, beginning.begin)
+            opening = submit(beside, lambda: log.append(beginning.record(parts.result())))
+            done = meanwhile(parts.result)
+            opened = cls(log, claim, opening.result(), watch)
+        except BaseException:
+            beginning.give_up()
+            raise
         watch.passed(Step.OPEN)
         failpoints.reached(Step.OPEN)
         return opened, done
@@ -170,18 +164,66 @@ class OpenEpoch:
         self._claim.ending.clean_up(last)
 
 
-def _begun(
-    participant: Participant, claimed: Part, query_id: str, epoch: str, run: Run, deadline_s: float
-) -> Part:
-    previous, reason = run.previous, run.previous.reason if run.previous else None
-    attempt = Attempt(
-        query_id=query_id,
-        epoch=epoch,
-        number=run.attempt,
-        previous=previous.part(claimed.key) if previous else None,
-        has_expired=reason is not None and reason.kind is ReasonKind.EXPIRED,
-    )
-    for one_try in attempts(deadline_s):
-        with one_try:
-            begun = participant.begin(attempt)
-    return begun
+class _Beginning:
+    """An attempt that is being begun, in a thread beside its caller's."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        query_id: str,
+        epoch: str,
+        run: Run,
+        deadline_s: float,
+        watch: EpochWatch,
+    ) -> None:
+        self._claimed = claim.complete()
+        self._pairs = list(claim.participants.of_record(self._claimed))
+        self._query_id = query_id
+        self._epoch = epoch
+        self._run = run
+        self._deadline_s = deadline_s
+        self._watch = watch
+        self._is_given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: what is not answered now is not asked for again."""
+        self._is_given_up.set()
+
+    def begin(self) -> tuple[Part, ...]:
+        """Step 3: begin each participant.
+
+        Raises:
+            EosError: one can't be begun.
+        """
+        parts = tuple(self._begun(participant, part) for part, participant in self._pairs)
+        self._watch.passed(Step.BEGIN)
+        failpoints.reached(Step.BEGIN)
+        return parts
+
+    def record(self, parts: tuple[Part, ...]) -> LogRecord:
+        """OPEN, for the log."""
+        return LogRecord.opened(
+            self._claimed,
+            query_id=self._query_id,
+            epoch=self._epoch,
+            attempt=self._run.attempt,
+            opened_at=datetime.now(UTC),
+            participants=parts,
+        )
+
+    def _begun(self, participant: Participant, claimed: Part) -> Part:
+        previous = self._run.previous
+        reason = previous.reason if previous else None
+        attempt = Attempt(
+            query_id=self._query_id,
+            epoch=self._epoch,
+            number=self._run.attempt,
+            previous=previous.part(claimed.key) if previous else None,
+            has_expired=reason is not None and reason.kind is ReasonKind.EXPIRED,
+        )
+        for one_try in attempts(self._deadline_s):
+            with one_try:
+                if self._is_given_up.is_set():
+                    raise CancelledError
+                begun = participant.begin(attempt)
+        return begun

@@ -221,7 +221,7 @@ class SharedRun:
                     epoch,
                     run,
                     beside=beside,
-                    meanwhile=begun.append,
+                    meanwhile=lambda parts: begun.append(parts()),
                     deadline_s=self._deadline_s,
                 )
             except Retriable:

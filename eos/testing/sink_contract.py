@@ -21,7 +21,7 @@ import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import Claim, Committer, OpenEpoch, Participants
+from eos.committer import Claim, Committer, OpenEpoch, Participants, PartsBegun
 from eos.participant import Access, Kind, Participant, kind_of
 from eos.protocol import BATCH, History, Known, LogRecord, Part, Run, Stage, State
 from eos.steps import AnyStep, EndingStep, Step
@@ -317,8 +317,8 @@ class SinkContract:
         assert sorted(output.read()) == sorted([*ROWS, *MORE])
 
     def _run(self, life: _Life, epoch: str, rows: Sequence[str]) -> None:
-        def plan(parts: tuple[Part, ...]) -> Callable[[], list[Sequence[Any]]]:
-            return lambda: [life.output.write(parts[0], rows)]
+        def plan(begun: PartsBegun) -> Callable[[], list[Sequence[Any]]]:
+            return lambda: [life.output.write(begun()[0], rows)]
 
         Committer(life.log, [life.participant]).run_epoch(BATCH, epoch, plan)
 

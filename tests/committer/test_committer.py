@@ -248,7 +248,7 @@ def test_what_a_run_did_that_no_summary_tells_of_is_never_committed(
         return [write(client, begun)]
 
     with pytest.raises(TransactionPoisoned):
-        driver.committer.run_epoch(QUERY, "0", lambda parts: lambda: send_and_write(parts))
+        driver.committer.run_epoch(QUERY, "0", lambda begun: lambda: send_and_write(begun()))
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"] * 2
     assert str(driver.records()[-1].reason).startswith("POISONED: ")
     assert values(pulsar_standalone, topic) == []

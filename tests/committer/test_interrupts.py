@@ -7,10 +7,12 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from eos import failpoints
+from eos.errors import ConnectionLost
 from eos.protocol import BATCH, State
 from eos.steps import AnyStep, EndingStep, LogStep, Step
 from tests.support.judge import drain
@@ -43,6 +45,15 @@ def test_after_an_interrupt_behind_any_step_the_same_driver_goes_on(
     assert values(pulsar_standalone, topic) == expected
 
 
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """SIGALRM interrupts as Ctrl-C does."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarm")
 def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_looks(
     pulsar_standalone, make_driver, topic, monkeypatch
 ):
@@ -59,44 +70,63 @@ def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_l
         return append(draft)
 
     monkeypatch.setattr(driver.log, "append", interrupting)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            driver.run("1", query_id=BATCH)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(KeyboardInterrupt):
+        driver.run("1", query_id=BATCH)
     assert late != [threading.main_thread()]
+    assert driver.run("1", query_id=BATCH).status == "written"
+    assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_begin_that_nobody_waits_for_any_more_is_not_tried_again(
+    pulsar_standalone, make_driver, topic, monkeypatch
+):
+    """It would keep the process from its end, and the next call from its beginning, for as long."""
+    driver = make_driver(deadline_s=60)
+    driver.run("0", query_id=BATCH)
+    begin, tries = driver.participant.begin, []
+
+    def unreachable(attempt):
+        tries.append(time.monotonic())
+        if len(tries) == 1:
+            time.sleep(0.3)  # by then the call waits
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+        raise ConnectionLost("made up")
+
+    monkeypatch.setattr(driver.participant, "begin", unreachable)
+    with pytest.raises(KeyboardInterrupt):
+        driver.run("1", query_id=BATCH)
+    time.sleep(2)  # by then it would have been tried several times
+    assert len(tries) <= 2
+    monkeypatch.setattr(driver.participant, "begin", begin)
     assert driver.run("1", query_id=BATCH).status == "written"
     assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
 
 
 # Python swallows an interrupt that arrives in a callback of the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("alarm")
 def test_under_signals_at_random_moments_every_key_is_written_once(
     pulsar_standalone, make_driver, topic
 ):
     driver = make_driver()
     driver.run("0", query_id=BATCH)
     dice, interrupts = random.Random(7), 0
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        for number in range(1, 25):
-            for _ in range(6):
-                result = None
+    for number in range(1, 25):
+        for _ in range(6):
+            result = None
+            try:
                 try:
-                    try:
-                        signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.001, 0.25))
-                        result = driver.run(str(number), query_id=BATCH)
-                    finally:  # which the signal may interrupt as well
-                        signal.setitimer(signal.ITIMER_REAL, 0)
-                except KeyboardInterrupt:
-                    interrupts += 1
-                if result is not None:
-                    break
-            else:
-                driver.run(str(number), query_id=BATCH)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+                    signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.001, 0.25))
+                    result = driver.run(str(number), query_id=BATCH)
+                finally:  # which the signal may interrupt as well
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupts += 1
+            if result is not None:
+                break
+        else:
+            driver.run(str(number), query_id=BATCH)
     assert interrupts > 5
     expected = [row for number in range(25) for row in rows_of(str(number))]
     assert sorted(values(pulsar_standalone, topic)) == sorted(expected)

@@ -261,10 +261,9 @@ def test_a_folder_alone_is_a_sink(make_driver, folder, tmp_path):
     log = CommitLog.open(tmp_path / "alone", "files")
     output = FolderParticipant(folder)
 
-    def plan(parts):
-        (part,) = parts
-
+    def plan(begun):
         def write():
+            (part,) = begun()
             part.staged.mkdir(parents=True)
             paths = [part.staged / f"{n}" for n in range(3)]
             for path in paths:

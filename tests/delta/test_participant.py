@@ -33,7 +33,7 @@ def written(output: TableOutput, log: CommitLog, epoch: str = "a") -> tuple[Delt
     """An epoch that is committed; its part, and its PREPARED."""
     committer = Committer(log, [output.participant()])
     committer.run_epoch(
-        BATCH, epoch, lambda parts: lambda: [output.write(parts[0], ["one", "two"])]
+        BATCH, epoch, lambda begun: lambda: [output.write(begun()[0], ["one", "two"])]
     )
     record = next(one for one in log.records() if (one.epoch, one.state) == (epoch, "PREPARED"))
     (part,) = record.participants

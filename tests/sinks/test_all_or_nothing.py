@@ -165,8 +165,8 @@ def test_rows_that_an_executor_has_taken_along_are_not_computed_again_for_the_ta
     df = spark.range(0, 50, 1, 2).mapInArrow(random_ids, "id long")
     plan, lost = DeltaOutput.plan, []
 
-    def lose_them_first(self, frame, context, part):
-        write = plan(self, frame, context, part)
+    def lose_them_first(self, frame, context, *others):
+        write = plan(self, frame, context, *others)
 
         def write_without_them():
             if not lost:

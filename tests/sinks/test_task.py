@@ -12,13 +12,12 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from eos.client.kept import ClientOptions
+from eos.client.kept import ClientOptions, kept_client
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
 from eos.transport.security import Security
 from eos.wire.batch import Compression, Hashing
-from sinks import _task as task_module
 from sinks._task import WriteTask, _PartitionWriter, _Run, gathered
 
 
@@ -76,9 +75,10 @@ class Closing:
             raise self.failure
         time.sleep(0.05)
         self.seen.append("closed")
-        if parks:
-            self.heir = SimpleNamespace(abandon=lambda: self.seen.append("abandoned"))
         return "figures"
+
+    def give_up(self) -> None:
+        self.seen.append("given up")
 
 
 def closing(
@@ -93,19 +93,19 @@ def closing(
 
     txn = SimpleNamespace(settle=lambda: seen.append("settled"), check=check, registered=("t",))
     client = SimpleNamespace(join=lambda _: txn, was_crowded=False)
-    monkeypatch.setattr(task_module, "kept_client", lambda _: nullcontext(client))
     writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
     monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
     try:
-        return _Run(replace(write_task(), parks=parks), 0)._write([]), seen
+        task = replace(write_task(), parks=parks)
+        return _Run(task, 0, lambda: nullcontext(client))._write([]), seen
     except EosError as error:
         return error, seen
 
 
 def test_a_task_that_fails_as_it_closes_reports_when_nothing_is_under_way(monkeypatch):
     failure = ConnectionLost("x")
-    assert closing(monkeypatch, failure) == (failure, ["settled"])
+    assert closing(monkeypatch, failure) == (failure, ["settled", "given up"])
 
 
 @pytest.mark.parametrize("place", [0, 1, 40])
@@ -114,15 +114,15 @@ def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeyp
     failures[place] = ConnectionLost("x")
     error, seen = closing(monkeypatch, *failures)
     assert error is failures[place]
-    assert seen[-1] == "settled"
-    assert "settled" not in seen[:-1]
+    assert seen[-42:] == ["settled", *["given up"] * 41]
+    assert "settled" not in seen[:-42]
 
 
 def test_a_task_that_fails_keeps_no_producer_for_later(monkeypatch):
     failed = closing(monkeypatch, None, ConnectionLost("x"), None, parks=True)[1]
-    assert failed[-3:] == ["settled", "abandoned", "abandoned"]
+    assert failed[-4:] == ["settled", *["given up"] * 3]
     poisoned = closing(monkeypatch, None, parks=True, poison=ConnectionLost("x"))[1]
-    assert poisoned == ["closed", "settled", "abandoned"]
+    assert poisoned == ["closed", "settled", "given up"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -137,7 +137,8 @@ def test_a_topic_that_is_gone_under_a_task_was_deleted_and_no_option_is_named(mo
         raise TopicNotFound("no such topic", hint="open the producer with create=True")
 
     monkeypatch.setattr(RollCall, "answer", gone)
-    error = _Run(write_task(), 0).write([batch(1)]).error
+    task = write_task()
+    error = _Run(task, 0, lambda: kept_client(task.client)).write([batch(1)]).error
     assert error is not None
     assert (error.kind, error.hint) == ("TopicNotFound", TopicNotFound.deleted_hint)
 

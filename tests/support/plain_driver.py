@@ -101,7 +101,7 @@ class PlainDriver:
         return self.committer.run_epoch(
             query_id,
             epoch,
-            lambda parts: partial(self._write, parts, rows_of(epoch, count)),
+            lambda begun: partial(self._write, begun(), rows_of(epoch, count)),
             planned_at=lambda: planned_at,
             notes_later=notes_later,
         )

@@ -85,10 +85,11 @@ class FolderDriver:
         before_write: Callable[[], object] = lambda: None,
         notes_later: bool = False,
     ) -> EpochResult:
-        def plan(parts: Any) -> Any:
+        def plan(begun: Any) -> Any:
             def write() -> Any:
+                (part,) = begun()
                 before_write()
-                return [[_store(parts[0].staged, str(n), row) for n, row in enumerate(rows)]]
+                return [[_store(part.staged, str(n), row) for n, row in enumerate(rows)]]
 
             return write
 
