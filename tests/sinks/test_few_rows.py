@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 
 import pulsar
 import pytest
@@ -20,6 +21,7 @@ from eos.steps import TaskStep
 from sinks import DeltaSink, all_or_nothing
 from sinks._few_rows import FewRows
 from sinks._task import WriteTask
+from sinks.sink import Sink
 from tests.sinks.source import Source
 from tests.support import admin
 from tests.support.judge import drain, quiet_client
@@ -399,31 +401,29 @@ def test_state_is_right_behind_a_wrong_guess(
     assert by_driver == []
 
 
-def test_a_topic_and_a_table_hold_the_same(
-    source, make_sink, log, values, tmp_path, by_driver, name
-):
-    table = str(tmp_path / "table")
-    sink = all_or_nothing(
-        make_sink(driver_rows=FEW),
-        DeltaSink(sink_id=name, table=table, commit_log=str(tmp_path / "log")),
-    )
-    try:
-        written = run(source, sink, tmp_path, 1, 2, 3, 4, 40, 5)
-    finally:
-        sink.close()
+@pytest.fixture
+def both(make_sink, tmp_path, name) -> Iterator[Sink]:
+    """A topic and a table, all or nothing."""
+    table = DeltaSink(sink_id=name, table=str(tmp_path / "table"), commit_log=str(tmp_path / "log"))
+    sink = all_or_nothing(make_sink(driver_rows=FEW), table)
+    yield sink
+    sink.close()
+
+
+def in_table(tmp_path) -> list[str]:
+    return sorted(DeltaTable(tmp_path / "table").to_pyarrow_table().column("value").to_pylist())
+
+
+def test_a_topic_and_a_table_hold_the_same(source, both, values, tmp_path, by_driver):
+    written = run(source, both, tmp_path, 1, 2, 3, 4, 40, 5)
     assert values() == written
-    assert sorted(DeltaTable(table).to_pyarrow_table().column("value").to_pylist()) == written
+    assert in_table(tmp_path) == written
     assert by_driver == [4]
 
 
 def test_rows_that_an_executor_has_taken_along_before_they_are_fetched_are_computed_anew(
-    spark, make_sink, values, tmp_path, by_driver, name, monkeypatch
+    spark, both, values, tmp_path, by_driver, monkeypatch
 ):
-    table = str(tmp_path / "table")
-    sink = all_or_nothing(
-        make_sink(driver_rows=FEW),
-        DeltaSink(sink_id=name, table=table, commit_log=str(tmp_path / "log")),
-    )
     fetch, lost = FewRows.fetch, []
 
     def lose_them_first(self, rows):
@@ -435,15 +435,12 @@ def test_rows_that_an_executor_has_taken_along_before_they_are_fetched_are_compu
 
     monkeypatch.setattr(FewRows, "fetch", lose_them_first)
     df = spark.range(4).selectExpr("uuid() AS value")
-    try:
-        for number in range(4):
-            sink.write(df, epoch=str(number))
-    finally:
-        sink.close()
+    for number in range(4):
+        both.write(df, epoch=str(number))
     assert lost
     assert by_driver == []
     assert len(values()) == 16
-    assert sorted(DeltaTable(table).to_pyarrow_table().column("value").to_pylist()) == values()
+    assert in_table(tmp_path) == values()
 
 
 def test_epochs_that_failed_do_not_count(spark, make_sink, by_driver):
