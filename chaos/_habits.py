@@ -7,14 +7,18 @@ driver's log.
 from __future__ import annotations
 
 import os
+import random
+import tempfile
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from eos.errors import DuplicateEpochCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     Write = Callable[[DataFrame, int], None]
     Habit = Callable[[SparkSession, Write], Write]
@@ -24,6 +28,8 @@ HABITS_ENV: Final = "EOS_CHAOS_HABITS"
 SLOW_S: Final = 4.0
 """How long the slow listener takes for each epoch."""
 _SECOND_CALL: Final = 2
+_FAILS: Final = 0.02
+"""How often the rows that Python gets at once (100) bring a task to its end."""
 
 
 def said(habit: str) -> str:
@@ -135,6 +141,54 @@ def _listens_slowly(spark: SparkSession, write: Write) -> Write:
     return write
 
 
+def _fails_in_tasks(_: SparkSession, write: Write) -> Write:
+    """A function over the rows fails in the middle of them: for certain once in each life of the
+    driver, and then now and then. Executors' errors reach the driver's log by Spark."""
+    marker = Path(tempfile.mkdtemp(), "failed")
+    text = said("fails-in-tasks")
+
+    def fail_at_random(frames: Iterable[Any]) -> Iterator[Any]:
+        for frame in frames:
+            yield frame
+            if len(frame) and (_is_new(marker) or random.random() < _FAILS):
+                raise RuntimeError(f"{text} behind {len(frame)} rows")
+
+    def call(df: DataFrame, epoch: int) -> None:
+        write(df.mapInPandas(fail_at_random, df.schema), epoch)
+
+    return call
+
+
+def _is_new(marker: Path) -> bool:
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _has_failing_neighbours(spark: SparkSession, write: Write) -> Write:
+    """Another query of the session fails, and is started again, like a cell of a notebook."""
+
+    def fail(_: DataFrame, epoch: int) -> None:
+        raise ValueError(f"the neighbour's epoch {epoch}")
+
+    def start() -> StreamingQuery:
+        rates = spark.readStream.format("rate").load()
+        return rates.writeStream.foreachBatch(fail).queryName("neighbour").start()
+
+    neighbour = start()
+
+    def call(df: DataFrame, epoch: int) -> None:
+        nonlocal neighbour
+        write(df, epoch)
+        if not neighbour.isActive:
+            say("has-failing-neighbours", f"epoch {epoch}, {neighbour.id} has failed")
+            neighbour = start()
+
+    return call
+
+
 HABITS: Final[dict[str, Habit]] = {
     "swallows": _swallows,
     "calls-twice": _calls_twice,
@@ -142,4 +196,6 @@ HABITS: Final[dict[str, Habit]] = {
     "caches": _caches,
     "shuffles": _shuffles,
     "listens-slowly": _listens_slowly,
+    "fails-in-tasks": _fails_in_tasks,
+    "has-failing-neighbours": _has_failing_neighbours,
 }

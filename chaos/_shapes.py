@@ -5,9 +5,9 @@ Event time is the number of an input, in seconds since ``BASE_S``: each input is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chaos._checkpoint import Checkpoint
 from chaos.checker.history import Record
@@ -48,8 +48,10 @@ class ShapeTraits:
 
 SHAPES: Final[dict[QueryShape, ShapeTraits]] = {
     "stream": ShapeTraits(),
+    "scattered": ShapeTraits(keeps_order=False),
     "notebook": ShapeTraits(),
     "stateful": ShapeTraits(comes_twice=True, keeps_order=False),
+    "grouped": ShapeTraits(comes_twice=True, keeps_order=False),
     "windowed": ShapeTraits(has_windows=True, keeps_order=False),
     "joined": ShapeTraits(readings=2, keeps_order=False),
 }
@@ -60,12 +62,38 @@ def rows_of(spark: SparkSession, job: Job) -> DataFrame:
     match job.shape:
         case "stateful":
             return job.input(spark).dropDuplicates(["value"])
+        case "scattered":
+            return _scattered(job.input(spark), job.tasks)
+        case "grouped":
+            return _grouped(job.input(spark))
         case "windowed":
             return _windowed(job.input(spark))
         case "joined":
             other = job.input(spark, f"{INPUT_SUBSCRIPTION}-again")
             return _joined(job.input(spark), other)
     return job.input(spark)
+
+
+def _scattered(rows: DataFrame, tasks: int) -> DataFrame:
+    """Nothing of it is the same when a task runs again: neither its rows nor what is in them."""
+    from pyspark.sql import functions as f
+
+    drawn = "map('uuid', uuid(), 'rand', string(rand()), 'at', string(current_timestamp()))"
+    return rows.selectExpr("*", f"{drawn} AS properties").repartition(tasks, f.rand())
+
+
+def _grouped(rows: DataFrame) -> DataFrame:
+    """The first of each value, by a function of the user's own that keeps state."""
+    return rows.groupBy("value").applyInPandasWithState(
+        _first_of_group, "value string, key string", "seen boolean", "append", "NoTimeout"
+    )
+
+
+def _first_of_group(_: object, frames: Iterable[Any], state: Any) -> Iterator[Any]:
+    for frame in frames:
+        if not state.exists:
+            state.update((True,))
+            yield frame[["value", "key"]].head(1)
 
 
 def _windowed(rows: DataFrame) -> DataFrame:

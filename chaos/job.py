@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Workload = Callable[[SparkSession, "Job"], StreamingQuery]
 
-QueryShape = Literal["stream", "stateful", "windowed", "joined", "notebook"]
+QueryShape = Literal["stream", "scattered", "stateful", "grouped", "windowed", "joined", "notebook"]
 SLOT = "slot"
 READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"

@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "steps", "summary", "transport", "_waiting", "wire",
     },
     "testing": {"commit_log", "committer", "failpoints", "participant", "protocol", "steps"},
-    "standalone": {"admin", "entry", "errors", "transport"},
+    "standalone": {"admin", "entry", "errors", "hidden", "transport"},
     "cli": {"admin", "client", "errors", "transport"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.

@@ -52,7 +52,21 @@ def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):
     }  # fmt: skip
     assert {f"{top}/py.typed" for top in ("eos", "sinks", "recovery", "chaos")} <= set(names)
     assert "eos = eos.standalone.pytest_plugin" in text
-    assert "eos_chaos = chaos.pytest_plugin" in text
+    assert "chaos.pytest_plugin" not in text
+
+
+def test_pytest_runs_in_a_project_with_folders_of_our_names(scripts, tmp_path):
+    for name in ("sinks", "sources", "catalog", "chaos", "recovery"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("MINE = True\n")
+    (tmp_path / "test_mine.py").write_text(
+        "import chaos, sinks\n\n\ndef test_mine():\n    assert chaos.MINE and sinks.MINE\n\n\n"
+        "def test_harness(chaos_cluster):\n    pass\n"
+    )
+    command = [str(scripts / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "1 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "hides the package 'chaos'" in done.stdout
 
 
 @pytest.mark.parametrize("program", ["eos-broker", "eos-recovery", "eos-catalog", "eos-chaos"])

@@ -32,7 +32,7 @@ HitPart = Literal[
     "source",
 ]
 
-QUERIES: Final[frozenset[QueryShape]] = frozenset({"stream", "stateful"})
+QUERIES: Final[frozenset[QueryShape]] = frozenset({"stream", "scattered", "stateful", "grouped"})
 """Jobs that have a checkpoint of Spark's."""
 
 

@@ -13,11 +13,14 @@ from typing import Final
 
 import psutil
 
+from chaos.cluster.life import Life
 from chaos.cluster.processes import stopped
 from chaos.cluster.target import FaultTarget
-from chaos.faults._fault import Fault, Proof
+from chaos.faults._armed import Armed
+from chaos.faults._fault import Act, Fault, Proof
 from chaos.faults._refusal import refused
 from eos.cli import Exit
+from eos.steps import Step
 
 _NEWER_RECORDS: Final = 6
 """So many the older copy lacks at least: two epochs."""
@@ -69,17 +72,40 @@ def _log_cut(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _disk_full(target: FaultTarget) -> Iterator[Proof]:
-    """No file of the driver's Python may grow: what a full disk looks like to it."""
     log = target.driver_log()
-    life = target.supervisor.current
+    with _no_space(target.supervisor.current):
+        yield Proof(log.await_line(_NOTICED))
+
+
+@contextmanager
+def _no_space(life: Life) -> Iterator[None]:
+    """No file of the driver's Python may grow: what a full disk looks like to it."""
     process = psutil.Process(life.pid)
     before = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        yield Proof(log.await_line(_NOTICED))
+        yield
     finally:
         if life.is_alive:
             process.rlimit(psutil.RLIMIT_FSIZE, before)
+
+
+def _disk_full_after(step: Step) -> Act:
+    """The driver sleeps after the step until there is no space for the record of the next one."""
+
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        armed = Armed(target, step, "stop", count=2)
+        asleep = armed.await_asleep()
+        if asleep is None:
+            yield Proof()
+            return
+        log = target.driver_log()
+        with _no_space(armed.life):
+            asleep.resume()
+            yield Proof(log.await_line(_NOTICED))
+
+    return act
 
 
 @contextmanager
@@ -165,4 +191,16 @@ FAULTS: Final = (
     Fault("log-rolled-back", "log", "a driver finds an older copy of the log", _rolled_back),
     Fault("record-missing", "log", "a driver finds a file of the log gone", _record_missing),
     Fault("disk-full", "log", "the driver can write no file for a while", _disk_full),
+    Fault(
+        "disk-full-at-prepare",
+        "log",
+        "the driver can write no file when it has to append PREPARED",
+        _disk_full_after(Step.RECEIPT),
+    ),
+    Fault(
+        "disk-full-at-finish",
+        "log",
+        "the driver can write no file when it has to append COMMITTED",
+        _disk_full_after(Step.END),
+    ),
 )

@@ -142,6 +142,22 @@ CONDITIONS: Final[dict[str, Condition]] = {
         _stateful("rocksdb", 1),
         _stateful("rocksdb", 2),
         Condition(
+            "random-columns",
+            "query",
+            "uuid(), rand() and the time are in the rows, and which task has a row is drawn",
+            said("scattered"),
+            shape="scattered",
+        ),
+        Condition(
+            "stateful-pandas",
+            "query",
+            "a function of the user's own keeps state (applyInPandasWithState), and each record "
+            "comes in two inputs",
+            said("grouped"),
+            shape="grouped",
+            excludes=_OF_ODD_ROWS,
+        ),
+        Condition(
             "windowed-counts",
             "query",
             "records are counted by key and window, and written with their count when it is over",
@@ -161,6 +177,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
         _habit("caches", "the foreachBatch function caches and counts the DataFrame"),
         _habit("shuffles", "the foreachBatch function repartitions, also what has no rows"),
         _habit("listens-slowly", "a StreamingQueryListener takes seconds for each event"),
+        _habit("fails-in-tasks", "a mapInPandas before the sink fails in the middle of its rows"),
+        _habit("has-failing-neighbours", "other queries of the session fail all the time"),
         Condition(
             "forgotten-stages",
             "spark",

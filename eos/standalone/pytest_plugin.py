@@ -1,13 +1,18 @@
-"""Gives tests a real broker: ask for the fixture ``pulsar_standalone``.
+"""Fixtures for users' tests: a real broker, and the chaos harness.
 
-pytest loads this module in every run where the project is installed, so it imports nothing
-before the fixture is used.
+pytest loads this module in every run where the project is installed, so it imports nothing before
+a fixture is used, and nothing by a plain name that a user's own folder may have::
+
+    def test_orders_survive(chaos_cluster, assert_exactly_once):
+        result = chaos_cluster.run("my_jobs.orders:pipeline", seed=7)
+        assert_exactly_once(result)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import importlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,3 +31,26 @@ def pulsar_standalone() -> Iterator[PulsarStandalone]:
 
     with PulsarStandalone() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A ``chaos.testing.ChaosCluster``: a broker, and what is needed to run jobs against it and
+    break them; one for the session."""
+    with _harness().ChaosCluster(tmp_path_factory.mktemp("chaos")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def assert_exactly_once() -> Callable[[Any], None]:
+    """Fails with the anomalies of a result, its seed, and the faults that there were."""
+    check: Callable[[Any], None] = _harness().check_exactly_once
+    return check
+
+
+def _harness() -> Any:
+    """``chaos.testing``, by name: this room is below it."""
+    from eos.hidden import check_not_hidden
+
+    check_not_hidden("chaos", "sinks", "recovery")
+    return importlib.import_module("chaos.testing")

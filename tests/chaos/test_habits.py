@@ -77,6 +77,28 @@ def test_an_epoch_is_taken_back_with_all_that_came_behind_it(tmp_path):
     assert left("offsets") == {"0", "1", "2", ".0.crc", ".1.crc", ".2.crc"}
 
 
+class Mapped:
+    """A DataFrame of frames, which says what is mapped over it as Spark's executors would."""
+
+    schema = "value string"
+
+    def __init__(self, frames: list[list[int]]) -> None:
+        self.frames = frames
+
+    def mapInPandas(self, function, _: str) -> list[list[int]]:  # noqa: N802 - Spark's name
+        return list(function(iter(self.frames)))
+
+
+def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch):
+    monkeypatch.setattr("chaos._habits._FAILS", 0)
+    given: list[object] = []
+    call = with_habits(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
+    with pytest.raises(RuntimeError, match=f"{said('fails-in-tasks')} behind 2 rows"):
+        call(Mapped([[], [1, 2], [3]]), 0)
+    call(Mapped([[1, 2], [3]]), 0)
+    assert given == [[[1, 2], [3]]]
+
+
 class Rows:
     """A DataFrame, as far as the notebook touches one."""
 
