@@ -265,6 +265,11 @@ class CommitLogError(Fatal):
     """The commit log is broken, rolled back or unwritable; the message names the file."""
 
 
+class CommitLogUnreadable(CommitLogError):
+    """The commit log can't be read from here (permissions, a store that does not answer): whether
+    it is broken is not known."""
+
+
 class InDoubt(Indeterminate):
     """A transaction is unfinished and its outcome can't be proved now."""
 

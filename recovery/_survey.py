@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.progress import track
 
 from eos.admin import AdminClient
-from eos.cli import Exit, Facts, worst
-from eos.errors import CommitLogError, EosError
+from eos.cli import Exit, Facts, exit_of, worst
+from eos.errors import EosError
 from eos.ids import TxnId
 from recovery._sink_view import SinkView, view
 from recovery._target import Target
@@ -56,7 +56,7 @@ def survey(target: Target, sink: str | None, *, shows_progress: bool = True) -> 
             log = target.log(sink_id)
             views.append(view(log.history, log.records()))
         except EosError as error:
-            is_broken = isinstance(error, CommitLogError)
+            is_broken = exit_of(error) is Exit.NEEDS_ACTION
             broken.append(BrokenSink(sink_id=sink_id, error=str(error), is_broken=is_broken))
     problems: list[str] = []
     admin = target.maybe_admin()

@@ -7,6 +7,7 @@ sets the exit code.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from eos.admin import AdminClient
 from eos.cli import Cluster, Report, cluster_of, reporting, with_options
-from eos.commit_log import CommitLog, sinks
+from eos.commit_log import CommitLog, emptied, sinks
 from eos.errors import ConfigurationError, EosError
 from eos.participant import Access
 from eos.pulsar.part import pulsar_part
@@ -48,19 +49,30 @@ class Target(Cluster):
 
         Raises:
             ConfigurationError: there are none, or not that one; names those that are there.
+            CommitLogError: what has its name is no log.
         """
-        known = sinks(self.root, storage_options=self.storage_options)
+        known = sorted(
+            sinks(self.root, storage_options=self.storage_options)
+            + emptied(self.root, storage_options=self.storage_options)
+        )
+        if only is not None and only not in known:
+            with contextlib.suppress(ConfigurationError):  # nothing there: a wrong name
+                self.log(only)  # raises what is wrong with what is there
         if not known:
             raise ConfigurationError(
                 f"There is no commit log below {self.root}.",
-                hint="Pass the folder or URL that the sinks have as commit_log.",
+                hint="Pass the folder or URL that the sinks have as commit_log: the folder that "
+                "holds a folder for each sink. Is it mounted?",
             )
         if only is None:
             return known
         if only not in known:
+            like = difflib.get_close_matches(only, known, 3)
+            meant = f"Did you mean {' or '.join(map(repr, like))}? " if like else ""
             shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
             raise ConfigurationError(
-                f"There is no sink {only!r} below {self.root}.", hint=f"Sinks there: {shown}."
+                f"There is no sink {only!r} below {self.root}.",
+                hint=f"{meant}Sinks there: {shown}.",
             )
         return [only]
 

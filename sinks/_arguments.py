@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import date
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+from numbers import Integral
 from typing import Any
 
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -11,7 +15,7 @@ from pyspark.sql.dataframe import DataFrame
 from eos.errors import ConfigurationError
 
 BatchKey = str | int | date
-"""A batch job's key. An int counts as its digits, a date or datetime as its ISO text."""
+"""A batch job's key: text, a whole number, a date, or a datetime with a time zone."""
 
 _FROM_PANDAS = "spark.createDataFrame(pdf)"
 _MAKE_ONE = {
@@ -23,26 +27,72 @@ _MAKE_ONE = {
 """Package of a table that is no DataFrame of Spark's -> how to make it one."""
 
 
-def batch_key(epoch: object) -> str:
-    """The text that ``epoch`` is recorded as: ``20261120`` and ``"20261120"`` are one key.
+@dataclass(frozen=True)
+class NamedKey:
+    """A batch job's key, as the log records it.
+
+    ``lookalikes``: other texts that people use for the same rows, and that are other keys: a day's
+    date and its midnight; what earlier releases made of a datetime.
+    """
+
+    text: str
+    lookalikes: tuple[str, ...] = ()
+
+
+def batch_key(epoch: object) -> NamedKey:
+    """The key that ``epoch`` is recorded as: ``20261120`` and ``"20261120"`` are one.
+
+    A datetime is a moment: the same one in two time zones is one key, written in UTC.
 
     Raises:
-        ConfigurationError: it is neither text nor a whole number nor a date; True is no number.
+        ConfigurationError: it is something else, or a datetime without a time zone; True is no
+            number.
     """
     match epoch:
         case str():
-            return epoch
+            return NamedKey(str.__str__(epoch))  # of an Enum its value, not its name
         case bool():
             pass
-        case int():
-            return str(int(epoch))
-        case date():  # and datetime
-            return epoch.isoformat()
+        case Integral():  # numpy's, too
+            return NamedKey(str(int(epoch)))
+        case datetime():
+            return _moment(epoch)
+        case date():
+            day = epoch.isoformat()
+            return NamedKey(day, (f"{day}T00:00:00+00:00", f"{day}T00:00:00"))
     raise ConfigurationError(
         f"epoch is of type {type(epoch).__name__}: a batch job's key is a str, an int, a "
-        "datetime.date or a datetime.datetime.",
-        hint='Give what names these rows and no others, for example epoch="2026-11-20".',
+        "datetime.date, or a datetime.datetime with a time zone.",
+        hint=_key_hint(epoch),
     )
+
+
+def _moment(given: datetime) -> NamedKey:
+    if given.utcoffset() is None:
+        raise ConfigurationError(
+            f"epoch is the datetime {given.isoformat()} without a time zone: which moment that is "
+            "depends on the machine.",
+            hint="Give it one, for example epoch.replace(tzinfo=UTC). For a whole day use "
+            "epoch.date(). A key that an earlier release wrote is epoch.isoformat().",
+        )
+    moment = given.astimezone(UTC)
+    midnights = [one for one in (given, moment) if one.time() == one.time().min]
+    others = [given.isoformat(), given.replace(tzinfo=None).isoformat()]
+    others += [one.date().isoformat() for one in midnights]
+    text = moment.isoformat()
+    return NamedKey(text, tuple(dict.fromkeys(one for one in others if one != text)))
+
+
+def _key_hint(epoch: object) -> str:
+    match epoch:
+        case Enum():
+            return "Use its value: epoch=key.value."
+        case uuid.UUID():
+            return (
+                "Use epoch=str(key), if a rerun of the job has the same one: with a new one each "
+                "time nothing is ever skipped."
+            )
+    return 'Give what names these rows and no others, for example epoch="2026-11-20".'
 
 
 def check_dataframe(df: Any) -> None:

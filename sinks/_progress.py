@@ -7,7 +7,7 @@ from typing import Final
 
 from eos.committer import EpochResult
 from eos.ids import TopicName
-from eos.protocol import History
+from eos.protocol import BATCH, History
 from eos.pulsar.part import pulsar_part
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,32 @@ def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) ->
             "attempts": result.attempts,
         },
     )
+
+
+def warn_of_skipped_key(records: int | None, sink_id: str, key: str) -> None:
+    """A warning for a batch key that was written before, with ``records`` rows: other rows under
+    it would be dropped."""
+    logger.warning(
+        "epoch %s of sink %s was written before (rows: %s): nothing is written now. The key "
+        "alone counts, rows are not compared. Other rows need a key of their own",
+        key,
+        sink_id,
+        "unknown" if records is None else f"{records:,}",
+        extra={"sink": sink_id, "query": BATCH, "epoch": key, "rows": records},
+    )
+
+
+def warn_of_other_rows(records: int | None, sink_id: str, key: str, left_out: int) -> None:
+    """A warning, when a job that was skipped had another number of rows than its key holds."""
+    if records not in (None, left_out):
+        logger.warning(
+            "epoch %s of sink %s holds %s rows, and this job had %s: they are other rows, and none "
+            "of them is written. Write them under a key of their own",
+            key,
+            sink_id,
+            f"{records:,}",
+            f"{left_out:,}",
+        )
 
 
 def warn_of_new_topic(history: History, topic: TopicName) -> None:

@@ -45,6 +45,15 @@ def running_query(df: DataFrame) -> RunningQuery:
     return RunningQuery(query.id().toString(), query.runId().toString())
 
 
+def is_in_query(df: DataFrame) -> bool:
+    """Whether ``df`` was made in a streaming query's ``foreachBatch`` call."""
+    try:
+        _query_behind(df)
+    except ConfigurationError:
+        return False
+    return True
+
+
 def planned_at(df: DataFrame, epoch: int) -> datetime:
     """When Spark decided which rows are in ``epoch``, as its checkpoint has it.
 

@@ -54,12 +54,13 @@ class TaskReport(WriterCommitMessage):
     """What a task gives to Spark, and Spark to the commit.
 
     ``mark`` names the transaction that its rows are in; None when it has sent none. ``summary`` is
-    a ``TaskSummary`` as JSON.
+    a ``TaskSummary`` as JSON. ``left_out``: rows that were not written, as the epoch was done.
     """
 
     name: EpochName
     mark: str | None
     summary: str
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ class Writing:
             summary = replace(summary, counts=((str(self.options.topic), len(topics)),))
         return self.report(name, part, summary)
 
-    def begin(self, name: EpochName) -> BatchTarget | None:
-        """Open a batch job's epoch, on the driver; None: it is done.
+    def begin(self, name: EpochName) -> BatchTarget | Skip:
+        """Open a batch job's epoch, on the driver, unless it is done.
 
         Raises:
             EosError: it can't be opened.
@@ -135,7 +136,7 @@ class Writing:
         try:
             opened = process.run.join(name.query_id, name.epoch)
             if isinstance(opened, Skip):
-                return None
+                return opened
             try:
                 return BatchTarget(pulsar_part(opened.record), process.output.topics())
             except BaseException as error:
@@ -145,13 +146,13 @@ class Writing:
             self.forget(name)  # the commit comes in another process
 
     def write_in(
-        self, name: EpochName, target: BatchTarget | None, batches: Iterable[pa.RecordBatch]
+        self, name: EpochName, target: BatchTarget | Skip, batches: Iterable[pa.RecordBatch]
     ) -> TaskReport:
         """Send the rows in the transaction that ``begin`` has opened."""
+        if isinstance(target, Skip):
+            receive_at_once()
+            return replace(self.nothing(name), left_out=sum(batch.num_rows for batch in batches))
         rows = self.rows(batches)
-        if target is None:
-            _drain(rows)
-            return self.nothing(name)
         task = self.task(PulsarOutput(self.options), target.part, target.topics)
         return self.report(name, target.part, task.write(rows))
 

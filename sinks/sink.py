@@ -7,7 +7,7 @@ import copy
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,8 +22,9 @@ from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
 from sinks._arguments import BatchKey, batch_key, check_batch
 from sinks._jobs import spark_context
 from sinks._opening import open_log
-from sinks._progress import log_written
+from sinks._progress import log_written, warn_of_skipped_key
 from sinks._streaming import (
+    is_in_query,
     is_stateful,
     may_rerun,
     planned_at,
@@ -99,24 +100,33 @@ class Sink(ABC):
     def write(self, df: DataFrame, *, epoch: BatchKey) -> EpochResult:
         """Write a batch job's rows, exactly once for each ``epoch``.
 
-        A key that an earlier run has written is skipped, by the key alone: rows are not compared.
+        A key that is written already is skipped, by whichever object, process or run: the result's
+        status is ``skipped``, its figures are those of the first call, and a warning is logged. The
+        key alone counts: rows are not compared.
 
         Args:
-            epoch: what names these rows: text, a whole number, a date or a datetime. A number
-                counts as its digits, a date as its ISO text: ``date(2026, 11, 20)`` and
-                ``"2026-11-20"`` are one key, ``datetime(2026, 11, 20)`` is another one.
+            epoch: what names these rows: text, a whole number, a date, or a datetime with a time
+                zone. A number counts as its digits, a date as its ISO text, a datetime as its ISO
+                text in UTC. A date and that day's midnight are two keys: when one of them is
+                written, the other is refused, unless it is given as text.
 
         Raises:
             ConfigurationError: ``epoch`` or ``df`` is something else; says what is allowed.
             InputError: the rows can't be written as they are; nothing of them is readable.
-            DuplicateEpochCall: ``epoch`` was written by this sink object already.
             Fenced: another driver has claimed the sink.
             InDoubt: an earlier transaction's outcome can't be proved now.
             TransactionPoisoned: the epoch failed ``max_attempts`` times; the log says why.
         """
         context = spark_context(df)
         check_batch(df)
-        return self._reported(df, context, BATCH, batch_key(epoch))
+        key = batch_key(epoch)
+        result = self._reported(df, context, BATCH, key.text, lookalikes=key.lookalikes)
+        if result.status == "skipped":
+            with contextlib.suppress(Exception):  # a log handler that raises
+                warn_of_skipped_key(result.records, self.options.sink_id, key.text)
+            if is_in_query(df) and is_stateful(df):
+                run_without_writing(df)
+        return result
 
     def close(self) -> None:
         """Free connections, tell listeners the rest. The claim stays: the next driver takes it."""
@@ -146,7 +156,14 @@ class Sink(ABC):
         return result
 
     def _run(
-        self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
+        self,
+        df: DataFrame,
+        context: SparkContext,
+        query_id: str,
+        epoch: str,
+        *,
+        lookalikes: Sequence[str] = (),
+        **known: Any,
     ) -> EpochResult:
         def may_be_computed_again() -> bool:
             return query_id == BATCH or may_rerun(df)
@@ -154,6 +171,7 @@ class Sink(ABC):
         try:
             self._check_order(query_id, epoch)
             committer = self._opened(df, query_id, epoch)
+            committer.check_lookalikes(epoch, lookalikes)
             result = committer.run_epoch(
                 query_id,
                 epoch,

@@ -23,8 +23,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from eos.errors import EosError, Fatal, InDoubt
-from eos.protocol import BATCH
+from eos.protocol import BATCH, Skip
 from sinks._checkpoint import planned_at, query_id_of
+from sinks._progress import warn_of_other_rows, warn_of_skipped_key
 from sinks._writing import EpochName, TaskReport, Writing, running_epoch
 from sinks.columns import layout_of
 from sinks.options import WriterOptions
@@ -115,13 +116,8 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         key = options.epoch or f"job-{uuid.uuid4()}"
         self._name = EpochName(BATCH, key, str(uuid.uuid4()))
         self._target = self._writing.begin(self._name)
-        if self._target is None:
-            logger.warning(
-                "epoch %s of sink %s was written by an earlier job: this one writes nothing more. "
-                "The name alone counts, the rows are not compared.",
-                key,
-                options.sink_id,
-            )
+        if isinstance(self._target, Skip):
+            warn_of_skipped_key(self._target.records, options.sink_id, key)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """What one task does, on an executor; it needs no commit log there."""
@@ -136,6 +132,11 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         with _explained(lambda error: _UNKNOWN if isinstance(error, InDoubt) else _RERUN):
             self._writing.commit(self._name, _reports(messages))
         self._writing.forget(self._name)
+        if isinstance(self._target, Skip):
+            left_out = sum(report.left_out for report in _reports(messages))
+            warn_of_other_rows(
+                self._target.records, self._writing.options.sink_id, self._name.epoch, left_out
+            )
 
     def abort(self, messages: _Messages) -> None:  # noqa: ARG002
         """Abort it, unless it is decided."""

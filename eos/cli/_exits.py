@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from eos.errors import (
+    CommitLogUnreadable,
     ConfigurationError,
     EosError,
     Indeterminate,
@@ -31,7 +32,9 @@ def exit_of(error: EosError) -> Exit:
     """
     if isinstance(error, ConfigurationError):
         return Exit.USAGE
-    if isinstance(error, Retriable | Indeterminate | Unauthorized | ProtocolError):
+    if isinstance(
+        error, Retriable | Indeterminate | Unauthorized | ProtocolError | CommitLogUnreadable
+    ):
         return Exit.UNKNOWN
     return Exit.NEEDS_ACTION
 

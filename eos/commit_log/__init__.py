@@ -5,7 +5,7 @@ from eos.commit_log._log import COMPACTION_INTERVAL, Clock, CommitLog
 from eos.commit_log._probe import StorageProbe, probe_storage
 from eos.commit_log._repair import Mendable, examine, mend
 from eos.commit_log.schema import SCHEMA, to_row
-from eos.commit_log.sinks import has_log, sinks
+from eos.commit_log.sinks import emptied, has_log, sinks
 
 __all__ = [
     "COMPACTION_INTERVAL",
@@ -16,6 +16,7 @@ __all__ = [
     "CompactionReport",
     "Mendable",
     "StorageProbe",
+    "emptied",
     "examine",
     "has_log",
     "mend",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from eos._disk import NotDurable
+from eos.commit_log import _append_errors as append_errors
 from eos.commit_log import damage
 from eos.commit_log._reading import at, read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
@@ -114,7 +115,7 @@ class Head:
                 self.table.append(record)
             except NotDurable as error:
                 # Written, but who knows for how long; a second try would only hide that.
-                raise damage.unsettled(self.table.location, record, error) from error
+                raise append_errors.unsettled(self.table.location, record, error) from error
             except Exception as error:
                 cause = error
             # A process may be stopped for days in mid-append. Delta files of that age are cleaned
@@ -128,7 +129,7 @@ class Head:
                 break
         where = self.table.location
         shown = where.cause(cause) if cause else None
-        raise damage.not_written(where, record, cause) from shown
+        raise append_errors.not_written(where, record, cause) from shown
 
     def _look_for(self, record: LogRecord) -> LogRecord | None:
         """Look what stands at the record's place: itself, nothing (None), or another's."""
@@ -138,7 +139,7 @@ class Head:
         except CommitLogError:
             raise
         except Exception as error:
-            raise damage.unsettled(self.table.location, record, error) from None
+            raise append_errors.unsettled(self.table.location, record, error) from None
         if position < record.seq:
             return None
         # Dropped since: then others have gone on for long, and it is theirs.
@@ -147,7 +148,7 @@ class Head:
             return found
         last = records[-1]
         if last.run_id in self._own_runs and self._fenced is None:
-            raise damage.overtaken(self.table.location, record, last) from None
+            raise append_errors.overtaken(self.table.location, record, last) from None
         raise self._fence(last) from None
 
     def _fence(self, record: LogRecord) -> Fenced:

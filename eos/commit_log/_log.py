@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from eos._waiting import Future, submit
+from eos.commit_log import damage
 from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport, compact
 from eos.commit_log._head import Head
 from eos.commit_log._reading import read_again
@@ -113,11 +114,14 @@ class CommitLog:
 
         Raises:
             ConfigurationError: there is no such log, or a bad sink id or URL.
-            CommitLogError: it is broken; names the file.
+            CommitLogError: it is broken, emptied, or can't be read; names the file.
         """
         location = Location(root, sink_id, storage_options)
         table = LogTable.maybe_open(location, sink_id)
         if table is None:
+            emptied = damage.empty(location, sink_id)
+            if emptied is not None:
+                raise emptied
             raise ConfigurationError(
                 f"there is no commit log {location.uri}.",
                 hint="Check commit_log and sink_id; sinks are the folders below commit_log.",

@@ -135,6 +135,9 @@ def _examine(location: Location, sink_id: str) -> Mendable:
         return Mendable(lost_checkpoint=lost, unwritten=tuple(unwritten))
     table = LogTable.maybe_open(location, sink_id)
     if table is None:
+        emptied = damage.empty(location, sink_id)
+        if emptied is not None:
+            raise emptied
         raise ConfigurationError(f"there is no commit log {location.uri}.", sink_id=sink_id)
     read_history(table)
     return Mendable(doubled=table.doubled)

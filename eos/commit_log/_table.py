@@ -116,7 +116,7 @@ class LogTable:
                     return cls(location, sink_id, delta_table.open_table(location))
             except TableNotFoundError:
                 # Remains may be a table that somebody is creating just now: look twice.
-                if not delta_table.has_remains(location):
+                if not damage.has_remains(location, sink_id):
                     return None
                 if attempt:
                     raise damage.broken(

@@ -18,12 +18,20 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from eos.commit_log.location import LOG_FOLDER, Location
-from eos.errors import CommitLogError, EosError, Retriable
-from eos.protocol import LogRecord
+from eos.errors import CommitLogError, CommitLogUnreadable
 
 BROKEN_HINT: Final = (
     "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
-    "it from a copy that holds everything up to the last driver's stop, then start again."
+    "it from a copy that holds everything up to the last driver's stop, then start again. Is there "
+    "none? Move what is left away, and start once with the newest checkpoint and "
+    'on_new_query="continue": only the epoch that Spark runs again may then be there twice. Batch '
+    "keys are forgotten with their log."
+)
+
+_EMPTY_HINT: Final = (
+    "Somebody has emptied it, or a first start was cut short. Restore it from a copy that holds "
+    "everything up to the last driver's stop. If the sink has never written, start its driver: it "
+    "makes the log, and refuses where it finds that the sink has written."
 )
 
 CHANGED_HINT: Final = (
@@ -157,7 +165,7 @@ def _broken_commits(location: Location, without: Collection[str | None]) -> Iter
         except ValueError as error:
             yield str(error)
     if not versions and newest < 0:
-        yield f"{LOG_FOLDER} holds no commit"
+        yield location.what_is_there() or f"{LOG_FOLDER} holds no commit"
 
 
 def _unreadable_parquet(location: Location, path: str, size: int | None = None) -> Iterator[str]:
@@ -231,6 +239,41 @@ def _versions(names: Iterable[str], kind: re.Pattern[str]) -> list[int]:
     return [int(match[1]) for name in names if (match := kind.fullmatch(name))]
 
 
+def has_remains(location: Location, sink_id: str) -> bool:
+    """Whether files are there that only a table has.
+
+    Raises:
+        CommitLogError: that can't be seen.
+    """
+    try:
+        return is_remains([*location.names(), *location.names(LOG_FOLDER)])
+    except OSError as error:
+        raise unreadable(location, sink_id, error, None) from None
+
+
+def is_remains(names: Iterable[str]) -> bool:
+    """Whether one of the names is one that only a table's files have."""
+    return any(name.endswith((".parquet", ".json")) for name in names)
+
+
+def empty(location: Location, sink_id: str) -> CommitLogError | None:
+    """The error for a place where a log should be and where nothing of one is left; None: the place
+    itself is missing, or holds something else.
+
+    Raises:
+        CommitLogError: it can't be seen.
+    """
+    try:
+        what = location.what_is_there()
+    except OSError as error:
+        raise unreadable(location, sink_id, error, None) from None
+    if what is None:
+        return None
+    return CommitLogError(
+        f"commit log {location.uri} is broken: {what}.", hint=_EMPTY_HINT, sink_id=sink_id
+    )
+
+
 def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None) -> CommitLogError:
     """The error for a log that can't be relied on, with the file that is to blame."""
     finding, obstacle = _search(location, table)
@@ -255,42 +298,20 @@ def unreadable(
     text = location.clean(error)
     lost = None if obstacle else lost_checkpoint(location)
     if finding and not lost:
-        return broken(location, sink_id, finding if finding in text else text, table)
-    about = f" ({obstacle})" if obstacle else f" ({lost} is missing or broken)" if lost else ""
-    return CommitLogError(
+        return broken(location, sink_id, finding, table)
+    if lost:
+        return CommitLogError(
+            f"commit log {location.uri} can't be read: {text} ({lost} is missing or broken).",
+            hint=f"Every commit is there: `eos-recovery log repair {sink_id}` mends it.",
+            sink_id=sink_id,
+        )
+    about = f" ({obstacle})" if obstacle and obstacle not in text else ""
+    is_denied = "ermission denied" in f"{text}{about}"
+    return CommitLogUnreadable(
         f"commit log {location.uri} can't be read: {text}{about}.",
-        hint=f"Every commit is there: `eos-recovery log repair {sink_id}` mends it."
-        if lost
-        else "Check that the folder or bucket can be reached and read by this user.",
+        hint=(is_denied and location.whose())
+        or "Check that the folder or bucket can be reached and read by this user.",
         sink_id=sink_id,
-    )
-
-
-def not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
-    """The error for a record that was looked for after a failed append and is not there.
-
-    ``CommitLogError`` for a local folder, which a person has to look at; ``Retriable`` for an
-    object store and for commits that only met other commits too often.
-    """
-    text = location.clean(cause) if cause else "it took too long"
-    is_refused = cause is not None and is_refusal(cause)
-    is_race = cause is not None and is_lost_race(cause)
-    may_pass = is_race or (location.folder is None and not is_refused)
-    advice = (
-        CHANGED_HINT
-        if is_refused
-        else "Check that the store can be reached, and try again."
-        if may_pass
-        else "Check the folder's free space, quota and permissions."
-    )
-    return (Retriable if may_pass else CommitLogError)(
-        f"commit log {location.uri}: the {record.state.value} record (seq {record.seq}) "
-        f"was not written: {text}.",
-        hint=f"The log is as it was. {advice}",
-        sink_id=record.sink_id,
-        query_id=record.query_id,
-        epoch=record.epoch,
-        txn_id=record.txn_id,
     )
 
 
@@ -309,31 +330,6 @@ def is_refusal(error: Exception) -> bool:
     """Whether Delta refuses what the table, as somebody has changed it, does not take."""
     text = str(error)
     return isinstance(error, DeltaError) and any(sign in text for sign in _REFUSALS)
-
-
-def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
-    """The error for a record whose place another one of the same run has taken: a late one of this
-    process, or one of another process."""
-    return Retriable(
-        f"commit log {location.uri}: the {record.state.value} record was not written: another "
-        f"append of this run took its place (seq {record.seq}; the log ends with "
-        f"{last.state.value} at seq {last.seq}).",
-        hint="Decide again by what the log says now.",
-        sink_id=record.sink_id,
-        query_id=record.query_id,
-        epoch=record.epoch,
-        txn_id=record.txn_id,
-    )
-
-
-def unsettled(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
-    """The error for a record of which it is not known whether it will stay."""
-    return CommitLogError(
-        f"commit log {location.uri}: it is not known whether the {record.state.value} record at "
-        f"seq {record.seq} was written for good: {location.clean(error)}.",
-        hint="Try again: the next call reads the log first, and goes on from what it says.",
-        sink_id=record.sink_id,
-    )
 
 
 def _search(location: Location, table: DeltaTable | None) -> tuple[str | None, str | None]:

@@ -10,7 +10,6 @@ Two facts of ``deltalake`` 1.6 shape the code:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -18,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from eos import _disk as disk
 from eos.commit_log import damage
 from eos.commit_log.damage import panics_as_errors
-from eos.commit_log.location import LOG_FOLDER, Location
+from eos.commit_log.location import Location
 from eos.commit_log.schema import SCHEMA
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
@@ -60,9 +59,3 @@ def create_table(location: Location) -> None:
     if location.folder is not None:
         disk.sync(location.folder, [damage.commit_name(0)])
         disk.sync(location.folder.parent, [])
-
-
-def has_remains(location: Location) -> bool:
-    """Whether files are there that only a table has."""
-    names: Sequence[str] = [*location.names(), *location.names(LOG_FOLDER)]
-    return any(name.endswith((".parquet", ".json")) for name in names)

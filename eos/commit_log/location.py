@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -107,6 +108,34 @@ class Location:
         found = self._handler().get_file_info_selector(selector)
         return sorted(info.path.rstrip("/").rsplit("/", 1)[-1] for info in found)
 
+    def what_is_there(self) -> str | None:
+        """What of a local folder is there, in words, where it is no table: nothing in it, or a
+        file. None: it is missing, or something else is in it.
+
+        Raises:
+            OSError: it can't be seen.
+        """
+        if self.folder is None or not os.path.lexists(self.folder):
+            return None
+        if not self.folder.is_dir():
+            return "it is no folder"
+        is_empty = set(os.listdir(self.folder)) <= {LOG_FOLDER} and not self.names(LOG_FOLDER)
+        return "its folder is empty" if is_empty else None
+
+    def whose(self) -> str:
+        """Whose the local folder is, or the nearest one above it that can be seen, and who asks."""
+        for folder in () if self.folder is None else (self.folder, *self.folder.parents):
+            with suppress(OSError):
+                about, me = folder.stat(), os.geteuid()
+                owner = _user(about.st_uid)
+                if about.st_uid == me:
+                    return f"{folder} has the mode {stat.S_IMODE(about.st_mode):04o}."
+                return (
+                    f"{folder} belongs to {owner} (mode {stat.S_IMODE(about.st_mode):04o}), and "
+                    f"this is {_user(me)}: run it as the drivers' user, sudo -u {owner} ..."
+                )
+        return ""
+
     def beside(self, name: str) -> Location:
         """The folder ``name`` in the same root, opened by the same options."""
         root = self.uri.rstrip("/").rsplit("/", 1)[0] or "/"
@@ -145,7 +174,7 @@ class Location:
                 return (self.folder / name).read_bytes()
             content: bytes = self._handler().open_input_file(name).read()
             return content
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def clean(self, error: BaseException) -> str:
@@ -221,6 +250,14 @@ def _checked_folder(text: str) -> str:
             hint=f"At most {_MAX_PART_BYTES} bytes between two slashes, {_MAX_PATH_BYTES} in all.",
         )
     return os.path.abspath(text)
+
+
+def _user(number: int) -> str:
+    """The name of a user, or its number where it has none (in a container, say)."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def _fuse_path(rest: str) -> str:

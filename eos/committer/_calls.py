@@ -17,7 +17,7 @@ from eos.errors import (
     RewoundCheckpoint,
     UnfinishedEpoch,
 )
-from eos.protocol import BATCH, LogRecord, check_follows, check_replayed, is_streaming
+from eos.protocol import LogRecord, check_follows, check_replayed, is_streaming
 
 logger = logging.getLogger(__name__)
 
@@ -43,24 +43,25 @@ class Calls:
         self._on_gap = on_gap
         self._on_rewind = on_rewind
         self._asked: set[str] = set()
-        self._keys: set[str] = set()
         # Spark asks for a stream's epochs in turn: the last one is enough to remember.
         self._last: dict[str, tuple[str, str]] = {}
 
     def check(self, query_id: str, epoch: str, call: str) -> None:
-        """Nothing, when ``epoch`` was not done in ``call`` yet.
+        """Check that a stream's ``epoch`` was not done in ``call`` yet.
+
+        Spark calls once for each epoch of a run, so a second call has other rows. A batch job's key
+        is the caller's own name for its rows: asked for again, it is skipped.
 
         Raises:
             DuplicateEpochCall: it was; the rows of this call would be dropped in silence.
         """
-        done = (epoch, call) in (self._last.get(query_id), _done.get(self._name_of(query_id)))
-        if done or (query_id == BATCH and epoch in self._keys):
+        if (epoch, call) in (self._last.get(query_id), _done.get(self._name_of(query_id))):
             raise DuplicateEpochCall(
                 "This sink was called twice for one epoch in one run. The first call's rows are "
                 "written; the second call's are not, and no restart writes them.",
                 hint="Call each sink once in a foreachBatch function (union the DataFrames, or "
-                "use a second sink_id); give each batch write a key of its own. Rows that are "
-                'missing now: sink.write(rows, epoch="a key of its own").',
+                "use a second sink_id). If the second call had other rows, write those: "
+                'sink.write(rows, epoch="a key of its own").',
                 query_id=query_id,
                 epoch=epoch,
             )
@@ -89,9 +90,7 @@ class Calls:
 
     def add(self, query_id: str, epoch: str, call: str) -> None:
         """``epoch`` is done."""
-        if query_id == BATCH:
-            self._keys.add(epoch)
-        else:
+        if is_streaming(query_id):
             self._last[query_id] = (epoch, call)
             if call:
                 _done[self._name_of(query_id)] = (epoch, call)

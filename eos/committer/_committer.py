@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -20,6 +20,7 @@ from eos.committer._open_epoch import OpenEpoch
 from eos.committer._watch import EpochWatch
 from eos.committer.participants import Participants
 from eos.errors import (
+    ConfigurationError,
     Fenced,
     Indeterminate,
     InDoubt,
@@ -28,7 +29,17 @@ from eos.errors import (
     UnfinishedEpoch,
 )
 from eos.participant import Participant
-from eos.protocol import EpochDecision, LogRecord, Run, Skip, State, check_lineage, decide_epoch
+from eos.protocol import (
+    BATCH,
+    EpochDecision,
+    LogRecord,
+    Run,
+    Skip,
+    State,
+    check_lineage,
+    decide_epoch,
+    is_streaming,
+)
 from eos.retry import reruns
 from eos.steps import Step
 
@@ -86,6 +97,23 @@ class Committer:
         self._catch_up()
         check_lineage(self._log.history, query_id, epoch, on_new_query)
 
+    def check_lookalikes(self, key: str, lookalikes: Iterable[str]) -> None:
+        """Refuse a new batch key, when the log holds one that people use for the same rows.
+
+        Raises:
+            ConfigurationError: one of ``lookalikes`` is written, and ``key`` is not.
+        """
+        self._catch_up()
+        history = self._log.history
+        written = [one for one in lookalikes if history.is_done(BATCH, one)]
+        if written and not history.is_done(BATCH, key):
+            raise ConfigurationError(
+                f"epoch {key} is not written, and {written[0]} is: if both name the same rows, "
+                "they would be written twice.",
+                hint=f'If they are the same rows, use epoch="{written[0]}", which is skipped. If '
+                f'not, use the text epoch="{key}".',
+            )
+
     def claim(self) -> LogRecord:
         """Step 1, unless it is done: claim the sink, end what is unfinished.
 
@@ -119,7 +147,7 @@ class Committer:
             watch: takes the time of each step, and has run since the call began; see ``Observer``.
 
         Raises:
-            DuplicateEpochCall: the epoch was written by this committer and ``call`` already.
+            DuplicateEpochCall: a stream's epoch was written in ``call`` already.
             UnfinishedEpoch: an earlier epoch of the query is not in the topics.
             RewoundCheckpoint: the epoch is done, and was planned anew since.
             Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
@@ -240,7 +268,13 @@ class Committer:
         return result_of("written", last, watch)
 
     def _decide(self, query_id: str, epoch: str) -> EpochDecision:
-        """Step 2. Whoever was overtaken may know less than the log holds by now."""
+        """Step 2. Whoever was overtaken may know less than the log holds by now.
+
+        A batch key may have been committed by anybody since: that is a skip, even for a run that
+        has lost its claim, which writes nothing more.
+        """
+        if not is_streaming(query_id):
+            self._log.refresh()
         try:
             return decide_epoch(self._log.history, query_id, epoch)
         except UnfinishedEpoch:

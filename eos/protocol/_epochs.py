@@ -19,6 +19,11 @@ class Skip:
 
     record: LogRecord | None
 
+    @property
+    def records(self) -> int | None:
+        """How many rows its outputs hold; None when that is not known any more."""
+        return None if self.record is None else self.record.records
+
 
 @dataclass(frozen=True)
 class Run:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eos.cli import Facts
+from eos.cli import Exit, Facts, exit_of
 from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName
@@ -47,8 +47,8 @@ class AuditedSink(Facts):
 class SinkAudit:
     """Reads a sink's topics and compares them with its log.
 
-    ``findings`` is what must not be, ``unknown`` what could not be checked, ``facts`` the rest;
-    all three grow while ``run`` is iterated over.
+    ``findings`` is what must not be, ``unknown`` what could not be checked, ``broken`` why the log
+    can't be relied on, ``facts`` the rest; all grow while ``run`` is iterated over.
 
     Args:
         last: only so many of the newest epochs; all when None.
@@ -58,6 +58,7 @@ class SinkAudit:
     def __init__(self, target: Target, sink_id: str, last: int | None, silence_s: float) -> None:
         self.findings: list[Finding] = []
         self.unknown: list[str] = []
+        self.broken: list[str] = []
         self.facts = AuditedSink(sink_id=sink_id)
         self._target = target
         self._last = last
@@ -72,7 +73,8 @@ class SinkAudit:
             log = self._target.log(sink_id)
             records = log.records()
         except EosError as error:
-            self.unknown.append(f"the log of sink {sink_id}: {error}")
+            is_broken = exit_of(error) is Exit.NEEDS_ACTION
+            (self.broken if is_broken else self.unknown).append(f"the log of {sink_id}: {error}")
             return
         seen = view(log.history, records)
         self._count(

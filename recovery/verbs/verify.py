@@ -18,19 +18,21 @@ from recovery.audit.sink import AuditedSink, SinkAudit
 
 
 class VerifyReport(Report):
-    """The audit. ``findings``: what must not be; ``unknown``: what could not be checked."""
+    """The audit. ``findings``: what must not be; ``broken``: logs that can't be relied on;
+    ``unknown``: what could not be checked."""
 
     sinks: list[AuditedSink]
     findings: list[Finding]
+    broken: list[str]
     unknown: list[str]
 
     @property
     def exit(self) -> Exit:
-        """Findings and epochs that are unfinished or not written need action; what was not
-        checked is unknown."""
+        """Findings, broken logs and epochs that are unfinished or not written need action; what
+        was not checked is unknown."""
         unfinished = any(sink.unfinished or sink.owing for sink in self.sinks)
         return worst(
-            Exit.NEEDS_ACTION if self.findings or unfinished else Exit.CLEAN,
+            Exit.NEEDS_ACTION if self.findings or self.broken or unfinished else Exit.CLEAN,
             Exit.UNKNOWN if self.unknown else Exit.CLEAN,
         )
 
@@ -56,6 +58,8 @@ class VerifyReport(Report):
                 f"{escape(query_label(finding.query_id or '-'))}, {escape(finding.topic)}: "
                 f"{escape(finding.what)}.{at}"
             )
+        for text in self.broken:
+            console.print(f"[red]Wrong:[/] {escape(text)}")
         for text in self.unknown:
             console.print(f"[yellow]Not checked:[/] {escape(text)}")
         verdict = {
@@ -99,10 +103,11 @@ def verify(
         eos-recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
 
     Exit codes: 0 everything is there, whole, once; 1 something is wrong, unfinished or not
-    written; 2 not everything could be checked; 64 wrong options.
+    written, or a log is broken; 2 not everything could be checked; 64 wrong options.
     """
     audits: list[AuditedSink] = []
     findings: list[Finding] = []
+    broken: list[str] = []
     unknown: list[str] = []
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -113,5 +118,6 @@ def verify(
                 bar.update(task, description=doing)
             audits.append(audit.facts)
             findings += audit.findings
+            broken += audit.broken
             unknown += audit.unknown
-    return VerifyReport(sinks=audits, findings=findings, unknown=unknown)
+    return VerifyReport(sinks=audits, findings=findings, broken=broken, unknown=unknown)

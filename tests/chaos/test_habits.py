@@ -112,7 +112,7 @@ def test_a_notebook_goes_on_with_the_same_key_and_the_same_sink(tmp_path, capsys
         (tmp_path / "input" / f"input-{number:06}.parquet").touch()
     folders = {"checkpoint": str(tmp_path), "input_dir": str(tmp_path / "input")}
     job = Job("m:f", "", "", "t", "s", "", scratch_dir="", **folders)
-    sink = Failing(None, KeyboardInterrupt(), DuplicateEpochCall("written before"), SystemExit())
+    sink = Failing(None, KeyboardInterrupt(), None, SystemExit())
     notebook = Notebook(SimpleNamespace(read=Rows()), job, sink)
     with pytest.raises(SystemExit):
         notebook.awaitTermination()

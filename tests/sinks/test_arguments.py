@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, date, datetime
+from enum import Enum, IntEnum, StrEnum
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyspark.pandas as ps
@@ -22,27 +26,89 @@ PANDAS = pd.DataFrame({"value": ["a"]})
 CONNECTED = object.__new__(ConnectDataFrame)
 
 
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+class Day(StrEnum):
+    FRIDAY = "2026-11-20"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
 @pytest.mark.parametrize(
     ("epoch", "text"),
     [
         ("2026-11-20", "2026-11-20"),
+        (np.str_("a"), "a"),
+        (Day.FRIDAY, "2026-11-20"),
         (20261120, "20261120"),
+        (np.int64(7), "7"),
+        (np.uint8(7), "7"),
+        (Number.ONE, "1"),
         (date(2026, 11, 20), "2026-11-20"),
-        (datetime(2026, 11, 20, 6, 30), "2026-11-20T06:30:00"),
         (datetime(2026, 11, 20, tzinfo=UTC), "2026-11-20T00:00:00+00:00"),
-        (pd.Timestamp("2026-11-20"), "2026-11-20T00:00:00"),
+        (datetime(2026, 11, 20, 1, tzinfo=BERLIN), "2026-11-20T00:00:00+00:00"),
+        (datetime(2026, 11, 20, 1, 2, 3, 4, tzinfo=UTC), "2026-11-20T01:02:03.000004+00:00"),
+        (pd.Timestamp("2026-11-20 01:00", tz="Europe/Berlin"), "2026-11-20T00:00:00+00:00"),
+        (pd.Timestamp(1, unit="ns", tz="UTC"), "1970-01-01T00:00:00.000000001+00:00"),
+        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "2026-10-25T00:30:00+00:00"),
+        (datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN), "2026-10-25T01:30:00+00:00"),
     ],
 )
-def test_a_key_is_text_a_number_or_a_date(epoch, text):
-    assert batch_key(epoch) == text
+def test_a_key_is_text_a_number_a_date_or_a_moment(epoch, text):
+    assert batch_key(epoch).text == text
+    assert type(batch_key(epoch).text) is str
 
 
-@pytest.mark.parametrize("epoch", [True, 1.5, None, b"a", ("a",)])
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        True,
+        np.True_,
+        1.5,
+        None,
+        b"a",
+        ("a",),
+        Colour.RED,
+        uuid.uuid4(),
+        np.datetime64("2026-11-20"),
+    ],
+)
 def test_any_other_key_is_refused_with_what_is_allowed(epoch):
     with pytest.raises(ConfigurationError) as caught:
         batch_key(epoch)
     assert f"of type {type(epoch).__name__}:" in str(caught.value)
-    assert "a str, an int, a datetime.date or a datetime.datetime" in str(caught.value)
+    assert "a str, an int, a datetime.date, or a datetime.datetime" in str(caught.value)
+
+
+@pytest.mark.parametrize("epoch", [datetime(2026, 11, 20, 6), pd.Timestamp("2026-11-20")])
+def test_a_datetime_without_a_time_zone_is_refused_with_what_to_write(epoch):
+    with pytest.raises(ConfigurationError, match=r"without a time zone.*tzinfo=UTC.*\.date\(\)"):
+        batch_key(epoch)
+
+
+def test_a_key_that_only_looks_different_is_refused_and_its_text_is_taken(spark, make_sink, log):
+    df = spark.sql("SELECT 'x' AS value")
+    day, midnight = date(2026, 11, 20), datetime(2026, 11, 20, tzinfo=UTC)
+    assert make_sink().write(df, epoch=midnight).status == "written"
+    assert make_sink().write(df, epoch=midnight.astimezone(BERLIN)).status == "skipped"
+    with pytest.raises(ConfigurationError, match=r'written twice.*epoch="2026-11-20T00:00:00\+00'):
+        make_sink().write(df, epoch=day)
+    assert make_sink().write(df, epoch=day.isoformat()).status == "written"  # said in so many words
+    sink = make_sink()
+    assert sink.write(df, epoch=day).status == "skipped"
+    # A key that an earlier release recorded with its offset is not written again unnoticed.
+    local = datetime(2026, 11, 21, tzinfo=BERLIN)
+    assert sink.write(df, epoch=local.isoformat()).status == "written"
+    with pytest.raises(ConfigurationError, match="written twice"):
+        sink.write(df, epoch=local)
+    assert len([r for r in log() if r.state == "COMMITTED"]) == 3
 
 
 def test_a_number_and_its_digits_are_one_key(spark, make_sink, log):

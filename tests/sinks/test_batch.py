@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 
-from eos.errors import DuplicateEpochCall
+from eos.errors import Fenced
 from eos.pulsar.part import pulsar_part
 from eos.wire.batch import partitions_for_keys
 from tests.support.admin import create_partitioned
@@ -33,13 +36,42 @@ def test_rows_are_written_once_and_a_rerun_of_the_key_is_skipped(spark, make_sin
     assert [r.state for r in log() if r.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_the_same_key_twice_in_one_run_is_an_error_and_the_rows_stay(spark, make_sink, seen):
-    df = spark.range(10).selectExpr("cast(id as string) AS value")
-    sink = make_sink()
+def test_a_committed_key_is_a_skip_whoever_asks(spark, make_sink, seen, caplog):
+    df = spark.range(50).selectExpr("cast(id as string) AS value")
+    sink, other = make_sink(), make_sink()
     sink.write(df, epoch="a")
-    with pytest.raises(DuplicateEpochCall, match=r"called twice.*key of its own"):
-        sink.write(df, epoch="a")
-    assert len(seen()) == 10
+    caplog.set_level(logging.WARNING, "sinks._progress")
+    again = sink.write(df.limit(1), epoch="a")
+    assert (again.status, again.records, again.attempts) == ("skipped", 50, 0)
+    (warning,) = caplog.messages
+    assert "written before (rows: 50): nothing is written now" in warning
+    other.write(df, epoch="b")
+    # It has lost its claim: what is committed is a skip all the same, anything else is refused.
+    assert [sink.write(df, epoch=key).status for key in "ab"] == ["skipped"] * 2
+    with pytest.raises(Fenced):
+        sink.write(df, epoch="c")
+    assert other.write(df, epoch="c").status == "written"
+    assert len(seen()) == 150
+
+
+def test_of_two_at_once_with_one_key_one_writes(spark, make_sink, seen):
+    df = spark.range(0, 50, 1, 2).selectExpr("cast(id as string) AS value")
+    shared = make_sink()
+    sinks = [shared, shared, make_sink(), make_sink()]
+    gate = threading.Barrier(len(sinks))
+
+    def write(sink) -> str:
+        gate.wait()
+        try:
+            return sink.write(df, epoch="a").status
+        except Fenced:
+            return "fenced"
+
+    with ThreadPoolExecutor(len(sinks)) as pool:
+        outcomes = list(pool.map(write, sinks))
+    assert outcomes.count("written") <= 1, outcomes
+    assert make_sink().write(df, epoch="a").status in ("written", "skipped")
+    assert len(seen()) == 50
 
 
 def test_every_column_arrives_as_it_was(spark, make_sink, seen):

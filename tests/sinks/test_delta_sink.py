@@ -18,7 +18,6 @@ from eos.delta.participant import DeltaParticipant
 from eos.errors import (
     CommitLogError,
     ConfigurationError,
-    DuplicateEpochCall,
     InDoubt,
     InputError,
     NewCluster,
@@ -283,12 +282,12 @@ def test_a_table_that_can_not_be_read_leaves_the_commit_in_doubt_and_then_goes_o
     assert len(rows(table)) == 5
 
 
-def test_a_second_call_for_a_key_is_an_error(spark, make_sink):
+def test_a_second_call_for_a_key_is_a_skip(spark, make_sink, table):
     df = spark.range(5).selectExpr("id")
     sink = make_sink()
     sink.write(df, epoch="a")
-    with pytest.raises(DuplicateEpochCall):
-        sink.write(df, epoch="a")
+    assert sink.write(df, epoch="a").status == "skipped"
+    assert len(rows(table)) == 5
 
 
 def test_a_wrong_option_is_refused_at_once(make_sink):

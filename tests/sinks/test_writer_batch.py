@@ -13,6 +13,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from eos.summary import TaskSummary
+from sinks._writing import TaskReport
+from sinks.writer import PulsarBatchWriter
 from tests.support.judge import drain
 
 Save = Callable[..., None]
@@ -58,6 +61,21 @@ def test_a_rerun_with_the_same_epoch_writes_nothing_and_another_one_does(save, r
     assert log() == before
     save(rows, epoch="2026-11-24")
     assert seen() == sorted(2 * [str(n) for n in range(10)])
+
+
+def test_a_rerun_with_other_rows_under_its_key_says_so(save, rows, writer_options, seen, caplog):
+    save(rows, epoch="a")
+    writer = PulsarBatchWriter(writer_options | {"epoch": "a"}, rows.schema, overwrite=False)
+    nothing = TaskSummary(0, "", (), ()).to_json()
+    for left_out in (10, 3):
+        caplog.clear()
+        writer.commit([TaskReport(writer._name, None, nothing, left_out=left_out)])
+        assert [text for text in caplog.messages if "this job had" in text] == [
+            f"epoch a of sink {writer_options['sinkId']} holds 10 rows, and this job had 3: they "
+            "are other rows, and none of them is written. Write them under a key of their own"
+        ][: left_out == 3]
+    save(rows.limit(3), epoch="a")
+    assert len(seen()) == 10
 
 
 def test_a_rerun_without_an_epoch_writes_again(save, rows, seen):

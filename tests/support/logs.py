@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from tests.protocol.epochs import FAILED, QUERY, claim, committed_epoch, opened,
 GIVEN_UP = Reason(ReasonKind.DECIDED, "Ada: test data")
 
 
-def small_log(root: Path) -> CommitLog:
-    """A log of sink "orders": a claim and two committed epochs, seven records."""
-    log = CommitLog.open(root, "orders")
-    claimed = log.append(claim())
+def small_log(root: Path, sink_id: str = "orders") -> CommitLog:
+    """A log of one sink: a claim and two committed epochs, seven records."""
+    log = CommitLog.open(root, sink_id)
+    claimed = log.append(replace(claim(), sink_id=sink_id))
     for epoch in ("0", "1"):
         for record in committed_epoch(claimed, epoch):
             log.append(record)

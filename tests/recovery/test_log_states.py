@@ -1,0 +1,142 @@
+"""What is left of a commit log, in every state: no damage looks like a wrong name, or clean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eos.commit_log import CommitLog
+from eos.errors import CommitLogError, CommitLogUnreadable
+from tests.support.command_line import Ended
+from tests.support.logs import small_log
+
+_NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The logs of ``orders`` and ``ticks``, to be copied."""
+    whole: Path = tmp_path_factory.mktemp("whole")
+    for sink_id in ("orders", "ticks"):
+        small_log(whole, sink_id)
+    return whole
+
+
+@pytest.fixture
+def root(whole) -> Iterator[Path]:
+    """A copy of its own; readable by everybody, other than what is below tmp_path."""
+    root = Path(tempfile.mkdtemp(prefix="eos-log-states-"))
+    shutil.copytree(whole, root, dirs_exist_ok=True)
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    yield root
+    for path in (root, *root.rglob("*")):
+        path.chmod(stat.S_IRWXU)
+    shutil.rmtree(root)
+
+
+@contextmanager
+def not_root() -> Iterator[None]:
+    """As a user whom modes concern; whoever is none already stays."""
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+
+
+def said(ended: Ended) -> str:
+    return f"{ended.out} {ended.err}"
+
+
+def remove(folder: Path, *patterns: str) -> None:
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def half_restored(ticks: Path) -> None:
+    """Every second data file."""
+    for path in sorted(ticks.glob("*.parquet"))[::2]:
+        path.unlink()
+
+
+def file_instead(ticks: Path) -> None:
+    shutil.rmtree(ticks)
+    ticks.write_text("a file")
+
+
+def delta_log_is_a_file(ticks: Path) -> None:
+    remove(ticks, "_delta_log")
+    (ticks / "_delta_log").write_text("a file")
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "_delta_log gone": (lambda t: remove(t, "_delta_log"), "data without a Delta log"),
+    "_delta_log emptied": (lambda t: remove(t, "_delta_log/*"), "data without a Delta log"),
+    "_delta_log alone": (lambda t: remove(t, "*.parquet"), ".parquet is missing"),
+    "emptied": (lambda t: remove(t, "*"), "its folder is empty"),
+    "both emptied": (lambda t: remove(t, "*.parquet", "_delta_log/*"), "its folder is empty"),
+    "half restored": (half_restored, ".parquet is missing"),
+    "first commit gone": (lambda t: remove(t, f"_delta_log/{0:020}.json"), f"{0:020}.json is"),
+    "a commit gone": (lambda t: remove(t, f"_delta_log/{3:020}.json"), f"{3:020}.json is missing"),
+    "a file": (file_instead, "it is no folder"),
+    "_delta_log a file": (delta_log_is_a_file, "_delta_log holds no commit"),
+}
+
+
+@pytest.mark.parametrize("verb", ["status", "verify", "resolve"])
+@pytest.mark.parametrize("state", DAMAGED)
+def test_damage_is_named_with_the_way_out_and_needs_action(recovery, root, state, verb):
+    damage, says = DAMAGED[state]
+    damage(root / "ticks")
+    ended = recovery(verb, "ticks", "--commit-log", str(root))
+    assert ended.code == 1, ended
+    assert says in said(ended)
+    assert "estore" in said(ended)
+    with pytest.raises(CommitLogError, match="estore"):
+        CommitLog.open_read_only(root, "ticks")
+
+
+@pytest.mark.parametrize("state", [name for name in DAMAGED if name != "a file"])
+def test_damage_of_one_does_not_hide_the_others(recovery, root, state):
+    DAMAGED[state][0](root / "ticks")
+    report = recovery("status", "--json", "--commit-log", str(root))
+    assert (report.code, len(report.json["sinks"])) == (1, 1)
+    assert [(one["sink_id"], one["is_broken"]) for one in report.json["broken"]] == [
+        ("ticks", True)
+    ]
+
+
+@pytest.mark.parametrize("what", ["", "ticks", "ticks/_delta_log", "ticks/*.parquet"])
+def test_what_this_user_may_not_read_is_unknown_with_the_user_who_may(recovery, root, what):
+    for path in root.glob(what) if what else [root]:
+        path.chmod(0)
+    with not_root():
+        for args in (["status"], ["status", "ticks"], ["verify", "ticks"]):
+            ended = recovery(*args, "--commit-log", str(root))
+            assert ended.code == 2, ended
+            assert "ermission denied" in said(ended)
+            assert "sudo -u root" in said(ended) or os.geteuid() != _NOBODY
+        with pytest.raises(CommitLogUnreadable, match="ermission denied"):
+            CommitLog.open(root, "ticks")
+
+
+def test_a_wrong_name_is_a_wrong_option_with_names_like_it(recovery, root):
+    ended = recovery("status", "tick", "--commit-log", str(root))
+    assert ended.code == 64
+    assert "There is no sink 'tick'" in said(ended)
+    assert "Did you mean 'ticks'? Sinks there: orders, ticks." in said(ended)
+    (root / "notes").mkdir()
+    (root / "notes" / "todo.txt").touch()
+    assert recovery("status", "notes", "--commit-log", str(root)).code == 64
+    assert "notes" not in recovery("status", "--commit-log", str(root)).out
