@@ -102,6 +102,15 @@ class MessageTooLarge(InputError):
     """One message is larger than the broker takes (``maxMessageSize``, 5 MiB by default)."""
 
 
+class UsedAfterFork(Fatal):
+    """A forked child uses an object of its parent, and has neither its threads nor connections."""
+
+    default_hint = (
+        "Make a new one in the child, or start processes without a fork: "
+        'multiprocessing.get_context("spawn").'
+    )
+
+
 class DuplicateEpochCall(Fatal):
     """The same sink was called twice for one epoch in one run."""
 

@@ -17,7 +17,7 @@ from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
 from eos.errors import InputError, crossed
-from eos.protocol import History
+from eos.protocol import History, Part
 from sinks._delta_task import REPORT_SCHEMA, StageTask
 from sinks._jobs import tagged_jobs
 from sinks.options import DeltaSinkArguments, DeltaSinkOptions
@@ -69,6 +69,10 @@ class DeltaOutput(Output):
     def traces(self) -> list[str]:
         """Rows of this sink that another log has committed to the table."""
         return self.participant.traces()
+
+    def is_written_by(self, part: Part) -> bool:
+        """Whether it is of the same table."""
+        return isinstance(part, DeltaPart) and part.table == self.participant.table.folder.uri
 
     def on_open(self, history: History, df: DataFrame) -> None:
         """Make the table, unless the log has written to it: then it may only be away."""

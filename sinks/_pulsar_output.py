@@ -51,6 +51,13 @@ class PulsarOutput(Output):
             for topic in self.participant.other_receipt_topics()
         ]
 
+    def is_written_by(self, part: Part) -> bool:
+        """Whether it has rows of the same topic; where rows name their topics, of any."""
+        if not isinstance(part, PulsarPart):
+            return False
+        named = self._options.topic is not None
+        return str(self._options.topic_name.base) in part.topics if named else bool(part.topics)
+
     def on_open(self, history: History, df: DataFrame) -> None:  # noqa: ARG002
         """See ``remember``."""
         self.remember(history)

@@ -49,6 +49,10 @@ class Output(ABC):
         """
         return []
 
+    @abstractmethod
+    def is_written_by(self, part: Part) -> bool:
+        """Whether ``part``, of another sink's log, may be of the same output."""
+
     def on_open(self, history: History, df: DataFrame) -> None:
         """The log was opened, for an epoch of ``df``: make what has to be there by its columns, and
         give the user a word about what has changed since.

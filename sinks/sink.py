@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
+from eos.forking import stay_in_process
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
 from sinks._arguments import BatchKey, batch_key, check_batch
 from sinks._jobs import spark_context
@@ -170,7 +171,7 @@ class Sink(ABC):
 
         try:
             self._check_order(query_id, epoch)
-            committer = self._opened(df, query_id, epoch)
+            committer = self._opened(df, query_id, epoch, known.get("call", ""))
             committer.check_lookalikes(epoch, lookalikes)
             result = committer.run_epoch(
                 query_id,
@@ -218,7 +219,7 @@ class Sink(ABC):
             return newest is not None and newest.state in (*FINAL, State.ABANDONED)
         return False
 
-    def _opened(self, df: DataFrame, query_id: str, epoch: str) -> Committer:
+    def _opened(self, df: DataFrame, query_id: str, epoch: str, run_id: str) -> Committer:
         options = self.options
         if self._committer is None:
             outputs = self.outputs()
@@ -226,7 +227,7 @@ class Sink(ABC):
                 # A client that is left open keeps threads that may outlive the interpreter.
                 weakref.finalize(self, output.participant.close)
             log = open_log(
-                options, outputs, query_id, epoch, on_append=self._observer.state_changed
+                options, outputs, query_id, epoch, run_id, on_append=self._observer.state_changed
             )
             for output, frame in zip(outputs, self.frames(df), strict=True):
                 output.on_open(log.history, frame)
@@ -263,3 +264,6 @@ class Sink(ABC):
 
 def _nth(begun: PartsBegun, number: int) -> Part:
     return begun()[number]
+
+
+stay_in_process(Sink)

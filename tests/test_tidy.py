@@ -53,10 +53,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_waiting": set(),
     "retry": {"errors"},
     "failpoints": {"errors", "steps"},
+    "forking": {"errors"},
     "wire": {"errors", "ids"},
     "schemas": {"errors", "wire"},
     "transport": {"errors", "_waiting", "wire"},
-    "client": {"at_once", "errors", "ids", "retry", "transport", "_waiting", "wire"},
+    "client": {
+        "at_once", "errors", "forking", "ids", "retry", "transport", "_waiting", "wire",
+    },
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
     "participant": {"protocol", "transport"},
@@ -67,8 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_local_paths": set(),
     "_credentials": set(),
     "commit_log": {
-        "_credentials", "_disk", "errors", "events", "failpoints", "ids", "_local_paths",
-        "participant", "protocol", "steps", "summary", "_waiting",
+        "_credentials", "_disk", "errors", "events", "failpoints", "forking", "ids",
+        "_local_paths", "participant", "protocol", "steps", "summary", "_waiting",
     },
     "delta": {
         "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "_local_paths",

@@ -10,7 +10,20 @@ from eos.client._reader import Reader
 from eos.client._tail import Bounds, Tail
 from eos.client._transaction import Transaction
 from eos.client._unacknowledged import ReceivedMessage
+from eos.forking import stay_in_process
 from eos.wire.batch import Entry
+
+stay_in_process(
+    PulsarClient,
+    Producer,
+    EntryProducer,
+    Transaction,
+    Consumer,
+    Reader,
+    EntryReader,
+    Tail,
+    SubscriptionCursor,
+)
 
 __all__ = [
     "ONE_BY_ONE",

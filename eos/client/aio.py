@@ -19,6 +19,7 @@ from eos.client._producer import Producer
 from eos.client._transaction import Transaction
 from eos.client._unacknowledged import ReceivedMessage
 from eos.client._woken import Woken
+from eos.forking import stay_in_process
 from eos.ids import MessageId
 from eos.transport.security import Security
 
@@ -315,3 +316,6 @@ class AsyncPulsarClient:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+stay_in_process(AsyncPulsarClient, AsyncProducer, AsyncConsumer, AsyncTransaction)

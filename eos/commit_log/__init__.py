@@ -6,6 +6,9 @@ from eos.commit_log._probe import StorageProbe, probe_storage
 from eos.commit_log._repair import Mendable, examine, mend
 from eos.commit_log.schema import SCHEMA, to_row
 from eos.commit_log.sinks import emptied, has_log, sinks
+from eos.forking import stay_in_process
+
+stay_in_process(CommitLog)
 
 __all__ = [
     "COMPACTION_INTERVAL",

@@ -1,5 +1,6 @@
 """Performs what the protocol decides; sinks and the recovery tools share it."""
 
+from eos.committer._calls import wrote_in_run
 from eos.committer._claim import Claim
 from eos.committer._committer import Committer
 from eos.committer._epoch import EpochResult, PartsBegun, PlanWriting, Reports
@@ -19,4 +20,5 @@ __all__ = [
     "PlanWriting",
     "Reports",
     "SharedRun",
+    "wrote_in_run",
 ]

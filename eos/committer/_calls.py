@@ -25,6 +25,12 @@ logger = logging.getLogger(__name__)
 # a function may make a new sink for each of its calls.
 _done: Final[dict[tuple[str, str, str], tuple[str, str]]] = {}
 
+
+def wrote_in_run(log_uri: str, sink_id: str, query_id: str, call: str) -> bool:
+    """Whether this process has written an epoch of the query with that sink in the run ``call``."""
+    return _done.get((log_uri, sink_id, query_id), ("", ""))[1] == call != ""
+
+
 _NOT_TOLD: Final = (Fenced, RewoundCheckpoint, CommitLogError)
 """Errors that leave no FAILED: the log is another run's, holds the epoch, or can't be relied on."""
 

@@ -202,6 +202,35 @@ def check_lineage(
         )
 
 
+def check_not_renamed(
+    other: History, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
+) -> None:
+    """Check that a sink without a record of the query may write ``epoch`` to an output that the
+    query has written to as sink ``other``: the sink's id was changed.
+
+    Raises:
+        NewLineage: it may not, by ``on_new_query``; or the epoch is readable there, or may be.
+    """
+    is_open = any(record.query_id == query_id for record in other.unfinished)
+    if other.is_done(query_id, epoch):
+        state = f"Epoch {epoch} is committed there, and would be written twice."
+    elif is_open:
+        state = "An epoch is unfinished there, and may be committed."
+    elif on_new_query == "continue":
+        return
+    else:
+        state = f"Its last epoch there is {other.last_committed_epoch(query_id)}."
+    raise NewLineage(
+        f"The query has written to this output as sink {other.sink_id}, whose log is in the same "
+        f"folder. {state}",
+        hint=f'Use sink_id="{other.sink_id}". To change it all the same: start the query once '
+        "with the old sink_id, stop it with query.stop() when it has nothing to do, then start it "
+        'with the new one and on_new_query="continue". (A second sink of one foreachBatch '
+        "function is called after the first one.)",
+        query_id=query_id,
+    )
+
+
 def lost_log(commit_log: str, trace: str) -> NewLineage:
     """The error for a sink without a log whose earlier log has left a ``trace``, in words."""
     return NewLineage(

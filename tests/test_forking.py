@@ -1,0 +1,92 @@
+"""A forked child that uses what its parent made: an error at once, and no harm to the parent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from eos.client import PulsarClient
+from eos.client.aio import AsyncPulsarClient
+from eos.commit_log import CommitLog
+from sinks import DeltaSink, PulsarSink
+from tests.protocol.epochs import claim
+from tests.support.judge import drain
+
+
+def in_a_fork(act: Callable[[], object]) -> str:
+    """What ``act`` ends with in a forked child that has ten seconds."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            said = f"returned {act()!r}"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, json.dumps(said).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        content = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return str(json.loads(content)) if content else f"killed by signal {os.WTERMSIG(status)}"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_a_parent_made_is_refused_in_its_fork_and_goes_on_in_the_parent(
+    pulsar_standalone, tmp_path, name
+):
+    url = pulsar_standalone.service_url
+    client = PulsarClient(url)
+    producer = client.producer(name, create=True)
+    producer.send(b"before").result()
+    consumer, reader = client.consumer(name, "s"), client.reader(name)
+    entries, tail, txn = client.entry_producer(name), client.tail(name), client.transaction()
+    aio = AsyncPulsarClient(url)
+    log = CommitLog.open(tmp_path / "log", "orders")
+    topic = PulsarSink(sink_id="a", service_url=url, topic=name, commit_log=str(tmp_path / "log"))
+    table = DeltaSink(sink_id="b", table=str(tmp_path / "t"), commit_log=str(tmp_path / "log"))
+    uses: dict[str, Callable[[], object]] = {
+        "PulsarClient": lambda: client.producer(name),
+        "PulsarClient ": lambda: client.__enter__(),
+        "Producer": lambda: producer.send(b"x"),
+        "Producer ": producer.flush,
+        "Consumer": lambda: consumer.receive(1),
+        "Reader": lambda: next(iter(reader.read(idle_s=1))),
+        "Reader ": lambda: reader.last_id,
+        "EntryProducer": lambda: entries.send(b"x"),
+        "Tail": tail.last_id,
+        "Transaction": txn.commit,
+        "AsyncPulsarClient": lambda: asyncio.run(aio.producer(name)),
+        "CommitLog": lambda: log.append(claim()),
+        "PulsarSink": lambda: topic.write(None, epoch="a"),
+        "PulsarSink ": lambda: topic(None, 0),
+        "DeltaSink": lambda: table.write(None, epoch="a"),
+    }
+    for kind, use in uses.items():
+        said = in_a_fork(use)
+        assert said.startswith(f"UsedAfterFork: This {kind.strip()} was made in process"), said
+        assert "Make a new one in the child" in said
+    ends = (producer, consumer, reader, entries, tail, client, topic, table)
+    assert in_a_fork(lambda: [one.close() for one in ends]) == f"returned {[None] * len(ends)}"
+    assert in_a_fork(lambda: asyncio.run(aio.close())) == "returned None"
+
+    def in_the_child() -> int:
+        with PulsarClient(url) as own, own.producer(name) as writing:
+            writing.send(b"by the child").result(10)
+        return 0
+
+    assert in_a_fork(in_the_child) == "returned 0"
+    producer.send(b"after", txn=txn)
+    txn.commit()
+    assert log.append(claim()).seq == 1
+    assert {one.value for one in drain(url, name)} == {b"before", b"by the child", b"after"}
+    assert consumer.receive(10).value == b"before"
+    for one in ends:
+        one.close()
+    asyncio.run(aio.close())
