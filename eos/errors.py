@@ -165,6 +165,10 @@ class BrokerNotReady(Retriable):
     """The broker cannot serve this now (loading, unloading, busy, limits)."""
 
 
+class TransactionStillOpen(Retriable):
+    """A transaction is open before the end of what is to be read: it can't be complete yet."""
+
+
 class ConsumerBusy(BrokerNotReady):
     """The subscription exists, and another consumer has it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,10 @@ from eos.ids import EntryPlace, TopicName
 from sources._columns import RowFormat
 from sources._cutting import Contents, limited, shares
 from sources._history_reading import HistoryRange
+from sources._left_topics import known_places
 from sources._loss import LossGuard
 from sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
+from sources._open_transactions import StandstillWatch, wait_until_decided
 from sources._options import SourceOptions
 from sources._places import LATEST
 from sources._planning import Planner
@@ -39,6 +41,7 @@ class EpochPlanner:
         self._form = form
         self._planner = Planner(options)
         self._guard = LossGuard(fail=options.fail_on_data_loss)
+        self._standstill = StandstillWatch()
         self._subscription: QuerySubscription | None = None
         self._target: Ends | None = None
         self._history: HistoryTable | None = None
@@ -95,17 +98,19 @@ class EpochPlanner:
             EosError: a topic can't be asked.
         """
         bounds = self._planner.bounds(self._planner.partitions())
-        starts = self._guard.starts(offset.ends, bounds, self._planner)
-        self._keep(offset, starts)
+        places, left = known_places(offset, bounds, self._options, self._guard)
+        starts = self._guard.starts(places, bounds, self._planner)
+        starts = self._keep(offset, starts, unknown=starts.keys() - places.keys())
         if (history := self._of_past(offset)) is not None:
-            return Offset.starting(starts, offset.subscription, history)
+            return replace(Offset.starting(starts, offset.subscription, history), left=left)
         ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
         if self._target is not None:
             ends = {name: _earlier(end, self._target.get(name)) for name, end in ends.items()}
-        following = offset.followed_by(starts, ends)
+        following = offset.followed_by(starts, ends, left)
+        self._standstill.look(following.ends, self._planner)
         if following is offset or not self._options.is_limited:
             return following
-        return offset.followed_by(starts, {**ends, **self._limited(following)})
+        return offset.followed_by(starts, {**ends, **self._limited(following)}, left)
 
     def _of_past(self, offset: Offset) -> HistorySpan | None:
         """The history's files behind those of ``offset``; None: there are none.
@@ -159,15 +164,17 @@ class EpochPlanner:
         ledgers = self._planner.ledgers(ends)
         return {name: Contents.of(span, ledgers[name]) for name, span in spans.items()}
 
-    def _keep(self, offset: Offset, starts: Mapping[str, EntryPlace]) -> None:
+    def _keep(
+        self, offset: Offset, starts: dict[str, EntryPlace], unknown: Collection[str]
+    ) -> dict[str, EntryPlace]:
         if offset.subscription is None or not self._options.durable_subscription:
-            return
+            return starts
         if self._subscription is None:
             name = self._options.subscription or offset.subscription
             self._subscription = QuerySubscription(
                 name, self._planner, timeout_s=self._options.request_timeout_s
             )
-        self._subscription.keep(starts)
+        return self._subscription.keep(starts, unknown)
 
     def commit(self, offset: Offset) -> None:
         """Spark will not ask again for what is in the epoch of ``offset`` or before it."""
@@ -223,6 +230,7 @@ class EpochPlanner:
 
         Raises:
             DataLost: entries behind a starting place have been deleted.
+            TransactionStillOpen: one is open before a stated end.
             EosError: a topic can't be asked.
         """
         history = None
@@ -234,12 +242,18 @@ class EpochPlanner:
         else:
             places = self._planner.starts(otherwise=EARLIEST)
         stops = self._planner.stops(list(places))
+        wait_until_decided(
+            {name: stop for name, stop in stops.items() if stop is not None},
+            self._planner,
+            wait_s=self._options.ending_wait_s,
+            fail=self._options.on_open_transaction == "fail",
+        )
         bounds: dict[str, Bounds] = self._planner.bounds(places)
         starts = self._guard.starts(places, bounds, self._planner)
         # What is not there yet can't be read: it may never come.
-        ends = {
-            name: _earlier(stops.get(name), behind(one.last_id)) for name, one in bounds.items()
-        }
+        ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
+        for name in ends.keys() & stops.keys():
+            ends[name] = _earlier(stops[name], ends[name])
         return replace(Offset.starting(starts).followed_by(starts, ends), history=history)
 
     def close(self) -> None:

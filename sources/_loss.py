@@ -40,14 +40,14 @@ class LossGuard:
         self._fail = fail
         self.losses = 0
 
-    def lost(self, what: str, topic: str) -> None:
+    def lost(self, what: str, topic: str, *, hint: str = _HINT) -> None:
         """Something is, or may be.
 
         Raises:
             DataLost: unless this only warns.
         """
         if self._fail:
-            raise DataLost(what, hint=_HINT)
+            raise DataLost(what, hint=hint)
         self.losses += 1
         logger.warning("%s", what, extra={"topic": topic, "losses": self.losses})
 
@@ -68,8 +68,8 @@ class LossGuard:
         """
         for name in sorted(places.keys() - bounds.keys()):
             self.lost(
-                f"{name} was deleted, or the query's options leave it out now. It was to be read "
-                f"from {place_text(places[name])} on.",
+                f"{name} was deleted, or its topic was made anew. It was to be read from "
+                f"{place_text(places[name])} on.",
                 name,
             )
         places = dict(places) | dict.fromkeys(self._made_anew(places, bounds, topics))

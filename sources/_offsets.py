@@ -6,6 +6,9 @@ read from its end offset alone, and a replayed one reads exactly the same.
 
 A query that begins with the topics' past in a table has that table's version in each offset, and
 which of its files the epoch has. The topics' places are those of the seam until it is read.
+
+Topics that the query reads no longer keep their places in each offset: one that comes back is
+continued from there.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from eos.ids import EntryPlace, MessageId
 VERSION: Final = 1
 WITH_HISTORY: Final = 2
 """What an offset of a query that began with a history says; older releases refuse it."""
+WITH_LEFT: Final = 3
+"""The same of one that has left topics, with a history or without."""
 EARLIEST: Final = "earliest"
 
 _PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18}):(0|[1-9][0-9]{0,18})")
@@ -158,6 +163,8 @@ def parse_place(text: str) -> EntryPlace | None:
 class Offset:
     """The spans of one epoch, by the exact names of partitions, and the query's subscription.
 
+    ``left``: where the query stopped in partitions that it reads no longer.
+
     ``to_json`` and ``from_json`` are inverse. Equal offsets are equal texts, as Spark compares
     them so: names are sorted.
     """
@@ -165,6 +172,7 @@ class Offset:
     spans: Mapping[str, Span]
     subscription: str | None = None
     history: HistorySpan | None = None
+    left: Mapping[str, EntryPlace | None] = field(default_factory=dict)
 
     @classmethod
     def starting(
@@ -183,7 +191,10 @@ class Offset:
         return {name: span.end for name, span in self.spans.items()}
 
     def followed_by(
-        self, starts: Mapping[str, EntryPlace | None], ends: Mapping[str, EntryPlace | None]
+        self,
+        starts: Mapping[str, EntryPlace | None],
+        ends: Mapping[str, EntryPlace | None],
+        left: Mapping[str, EntryPlace | None] | None = None,
     ) -> Offset:
         """The offset of an epoch from ``starts`` up to ``ends``; itself if nothing is between.
 
@@ -199,7 +210,7 @@ class Offset:
         if not is_new:
             return self
         done = self.history and self.history.followed_by(self.history.last)
-        return Offset(spans, self.subscription, done)
+        return Offset(spans, self.subscription, done, left or {})
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
@@ -208,10 +219,13 @@ class Offset:
             for name, span in sorted(self.spans.items())
         }
         named = {} if self.subscription is None else {"subscription": self.subscription}
-        if self.history is None:
-            return {"partitions": spans, **named, "version": VERSION}
-        past = {"history": self.history.to_json()}
-        return {**past, "partitions": spans, **named, "version": WITH_HISTORY}
+        version, more = VERSION, {}
+        if self.history is not None:
+            version, more = WITH_HISTORY, {"history": self.history.to_json()}
+        if self.left:
+            places = {name: place_text(place) for name, place in sorted(self.left.items())}
+            version, more = WITH_LEFT, {**more, "left": places}
+        return {**more, "partitions": spans, **named, "version": version}
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -222,9 +236,14 @@ class Offset:
         """
         try:
             assert isinstance(value, dict)
-            assert value["version"] in (VERSION, WITH_HISTORY)
-            past = value["history"] if value["version"] == WITH_HISTORY else None
+            version = value["version"]
+            assert version in (VERSION, WITH_HISTORY, WITH_LEFT)
+            past = value["history"] if version == WITH_HISTORY else None
+            if version == WITH_LEFT:
+                past = value.get("history")
             history = None if past is None else HistorySpan.from_json(past)
+            places = value["left"] if version == WITH_LEFT else {}
+            left = {str(name): parse_place(place) for name, place in places.items()}
             subscription = value.get("subscription")
             assert isinstance(subscription, str | None)
             spans = {
@@ -236,4 +255,4 @@ class Offset:
                 f"The checkpoint holds an offset that is none of this source: {str(value)[:200]}",
                 hint="Was the checkpoint made by another source, or by a newer version of eos?",
             ) from None
-        return cls(spans, subscription, history)
+        return cls(spans, subscription, history, left)

@@ -66,6 +66,10 @@ class SourceOptions(BaseModel):
             milliseconds since 1970, or ``2026-11-22T10:00:00Z``; or a JSON object of such.
         ending_offsets: of batch reads, the same (not included); latest by default.
         ending_time: instead of it: up to before the first entry that was published then or later.
+        ending_wait_s: for how long a batch read waits when its stated end can't be reached yet: a
+            transaction is open before it, or ``ending_time`` is still to come.
+        on_open_transaction: what becomes of the read when one is open even then: fail (an error),
+            or stop (a warning, and the read ends before it).
         history: folder or URL of a Delta table that holds the topics' past: it is read first, then
             each partition behind the last message that the table has of it.
         history_version: which version of it; the newest by default.
@@ -80,6 +84,8 @@ class SourceOptions(BaseModel):
         split_by: ``entries``: tasks read a partition's ranges of entries; ``keys``: each reads
             all entries and keeps its part of the keys, so that the messages of a key stay in order
             in one task (those without a key in the first).
+        dropped_topics: topics, by comma, that the query has read and is not to read any more, by
+            their pattern neither: they are not missed.
         fail_on_data_loss: whether a query ends when what it has still to read was deleted.
         durable_subscription: whether a stream has a subscription that keeps what it has to read.
         subscription: its name; one of its own by default, which the checkpoint keeps.
@@ -107,6 +113,8 @@ class SourceOptions(BaseModel):
     starting_time: _Text | None = None
     ending_offsets: _Text | None = None
     ending_time: _Text | None = None
+    ending_wait_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    on_open_transaction: Literal["fail", "stop"] = "fail"
     history: _Text | None = None
     history_version: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     max_entries_per_trigger: _Count | None = None
@@ -115,6 +123,7 @@ class SourceOptions(BaseModel):
     min_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     max_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     split_by: Literal["entries", "keys"] = "entries"
+    dropped_topics: _Text | None = None
     fail_on_data_loss: bool = True
     durable_subscription: bool = True
     subscription: _Text | None = None
@@ -167,6 +176,7 @@ class SourceOptions(BaseModel):
         options.security  # noqa: B018 - half a key pair is refused here, not in a task
         options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
         options.own_schema  # noqa: B018
+        options._check_dropped()
         if options.history is not None:
             Folder(options.history)
             for topic in options.topic_names:
@@ -176,6 +186,15 @@ class SourceOptions(BaseModel):
                         hint=f"Name the topic: {topic.base}.",
                     )
         return options
+
+    def _check_dropped(self) -> None:
+        for topic in self.topic_names:
+            for dropped in self.dropped_names:
+                if dropped in (topic, topic.base) or dropped.base == topic:
+                    raise ConfigurationError(
+                        f"droppedTopics names {dropped}, which is to be read as well.",
+                        hint="Name it in one of the two.",
+                    )
 
     @model_validator(mode="after")
     def _names_its_topics(self) -> Self:
@@ -225,7 +244,20 @@ class SourceOptions(BaseModel):
         if self.pattern is None:
             return topic in self.topic_names or topic.base in self.topic_names
         namespace, local = self.pattern
+        if self.drops(topic):
+            return False
         return topic.namespace_name == namespace and bool(local.fullmatch(topic.base.local))
+
+    def drops(self, topic: TopicName) -> bool:
+        """Whether ``topic``, or the topic that it is a partition of, is not to be read any more."""
+        names = self.dropped_names
+        return topic in names or topic.base in names
+
+    @property
+    def dropped_names(self) -> frozenset[TopicName]:
+        """The topics that are not to be read any more."""
+        names = (self.dropped_topics or "").split(",")
+        return frozenset(TopicName.parse(name.strip()) for name in names if name.strip())
 
     @property
     def topic_names(self) -> tuple[TopicName, ...]:

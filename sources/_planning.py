@@ -7,15 +7,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from eos.admin import AdminClient, Ledger
+from eos.admin import AdminClient, Ledger, OpenTransaction
 from eos.at_once import at_once
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
 from eos.errors import ConfigurationError, TopicNotFound
-from eos.ids import EntryPlace, MessageId, TopicName
+from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
 from sources._entries import RowsPerEntry, next_entry
 from sources._offsets import behind
+from sources._open_transactions import wait_for_time
 from sources._options import SourceOptions
 from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
 from sources._values import ValueFormat, value_format
@@ -47,7 +48,8 @@ class Planner:
         if pattern is not None:
             return self._matching(pattern)
         counted = at_once(self._partitions_of, self._options.topic_names)
-        return [str(name) for names in counted for name in names]
+        # Each once: a topic may be named beside one of its partitions.
+        return list(dict.fromkeys(str(name) for names in counted for name in names))
 
     def _partitions_of(self, topic: TopicName) -> Sequence[TopicName]:
         if topic.partition_index is not None:
@@ -70,6 +72,7 @@ class Planner:
             if name is not None
             and local.fullmatch(name.base.local)
             and not name.local.startswith("__")
+            and not self._options.drops(name)
         ]
 
     def _maybe_parse(self, name: str) -> TopicName | None:
@@ -161,14 +164,47 @@ class Planner:
         return self._found(names, asked_places(text, names, "startingOffsets"))
 
     def stops(self, names: list[str]) -> dict[str, EntryPlace | None]:
-        """The same of places at which the options end; partitions that they don't name end where
-        they end now."""
+        """The same of places at which the options end; a partition that they don't name, or whose
+        end is latest, is not in the result: it ends where it ends.
+
+        Raises:
+            ConfigurationError: they say something that is no place, or a time to come.
+        """
         options = self._options
         if options.ending_time is not None:
             asked = asked_times(options.ending_time, names, "endingTime")
+            times = [one for one in asked.values() if isinstance(one, int)]
+            wait_for_time(max(times, default=None), options.ending_wait_s)
         else:
             asked = asked_places(options.ending_offsets or LATEST, names, "endingOffsets")
-        return self._found(names, dict.fromkeys(names, LATEST) | asked)
+        stated = {name: one for name, one in asked.items() if one != LATEST}
+        return self._found(stated, stated)
+
+    def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
+        """The partitions that an open transaction holds back before their ends (None: before the
+        last entry that is written), and where it begins.
+
+        Raises:
+            EosError: one can't be asked.
+        """
+        found = self._each(ends, lambda tail: tail.first_undecided(ends[tail.topic]))
+        return {name: place for name, place in found.items() if place is not None}
+
+    def open_transactions(self) -> list[OpenTransaction] | None:
+        """All of the cluster, the oldest first; None without the admin API.
+
+        Raises:
+            EosError: it can't be asked.
+        """
+        if self._options.admin_url is None:
+            return None
+        for tc_id in range(self._client.coordinators.count()):
+            self._client.coordinators.connect(tc_id)  # one tells nothing before (measured)
+        return self._admin().open_transactions()
+
+    def begun_at(self, topic: str, txn: TxnId) -> MessageId | None:
+        """The first entry of an open transaction in an exact topic; None: it has none there."""
+        return self._admin().begun_at(TopicName.parse(topic), txn)
 
     def _found(
         self, names: Iterable[str], asked: Mapping[str, Asked]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from eos.at_once import at_once
@@ -45,29 +45,60 @@ class QuerySubscription:
         self._cursors = cursors
         self._timeout_s = timeout_s
         self._kept: dict[str, SubscriptionCursor] = {}
+        self._begun: dict[str, EntryPlace] = {}
 
-    def keep(self, places: Mapping[str, EntryPlace | None]) -> None:
+    def keep(
+        self, places: Mapping[str, EntryPlace], unknown: Collection[str] = ()
+    ) -> dict[str, EntryPlace]:
         """Make it where it is missing, and keep what is at the places and behind them. Topics
         move: who is refused meanwhile asks again.
+
+        Args:
+            unknown: those of ``places`` of which the checkpoint knows nothing: they begin with the
+                topic's first entry.
+
+        Returns:
+            ``places``; where a subscription of the query's own stands further in an unknown one,
+            that is its place: older releases forgot where they stopped in a topic that they left.
 
         Raises:
             EosError: the broker refuses, or does not answer.
         """
-        missing = [(name, place) for name, place in places.items() if name not in self._kept]
+        missing = [
+            (name, place, name in unknown)
+            for name, place in places.items()
+            if name not in self._kept
+        ]
         at_once(lambda one: self._begin(*one), missing)
+        begun = {name: self._begun[name] for name in unknown if name in self._begun}
+        return {**places, **begun}
 
-    def _begin(self, name: str, place: EntryPlace | None) -> None:
+    def _begin(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
         for attempt in attempts(self._timeout_s):
             with attempt:
-                self._begin_once(name, place)
+                self._begin_once(name, place, is_unknown)
 
-    def _begin_once(self, name: str, place: EntryPlace | None) -> None:
+    def _begin_once(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
         cursor = self._kept[name] = self._cursors.cursor(name, self.name)
         stands = cursor.place()
-        if place is not None and stands > place:
+        # At the beginning of a ledger nothing was read of it: an empty one before it is gone.
+        if stands > place and stands[1] > 0 and is_unknown and self.name.startswith(PREFIX):
+            self._begun[name] = stands
+            logger.warning(
+                "The query has read %s before, as its subscription %s shows, and goes on there: "
+                "from %s. The checkpoint does not say where it stopped: some messages may come "
+                "twice.",
+                name,
+                self.name,
+                place_text(stands),
+                extra={"topic": name, "subscription": self.name},
+            )
+            return
+        if stands > place:
             logger.warning(
                 "The subscription %s on %s stands at %s, and this query has still to read from %s "
-                "on: that is not kept. Does another query use it? Give each one of its own.",
+                "on: that is not kept. It was moved by another query of the same subscription, by "
+                "time to live, a backlog quota or by hand, or the checkpoint is an older one.",
                 self.name,
                 name,
                 place_text(stands),

@@ -25,7 +25,7 @@ from eos.admin._facts import (
 )
 from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
-from eos.ids import TopicName, TxnId
+from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.address import Address
 from eos.transport.security import Security
 
@@ -112,19 +112,26 @@ class AdminClient:
             found[-1] = replace(found[-1], entries=entries, bytes=size)
         return sorted(found, key=lambda ledger: ledger.id)
 
-    def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
-        """Whether the transaction buffer of ``topic`` counts ``txn`` as open, with messages.
+    def begun_at(self, topic: TopicName, txn: TxnId) -> MessageId | None:
+        """The first entry of ``txn`` in an exact ``topic``, whose transaction buffer counts it as
+        open; None when it does not.
 
-        For a transaction that has ended this means: it holds back every reader of the topic.
         Source: ``transactionInBufferStats`` answers ``{"startPosition": ..., "aborted": false}``
         for it (measured on 4.2.4).
         """
         name = path_of(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         try:
-            return self._read(path, shapes.is_open_in_buffer)
+            return self._read(path, shapes.begun_at)
         except TopicNotFound:
-            return False
+            return None
+
+    def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
+        """Whether the transaction buffer of ``topic`` counts ``txn`` as open, with messages.
+
+        For a transaction that has ended this means: it holds back every reader of the topic.
+        """
+        return self.begun_at(topic, txn) is not None
 
     def create_topic(self, topic: TopicName, partitions: int = 0) -> None:
         """Create ``topic``, whatever its namespace lets clients create; 0: unpartitioned."""

@@ -79,7 +79,7 @@ class CoordinatorShape(JsonShape):
 class PinShape(JsonShape):
     """One transaction in a topic's transaction buffer."""
 
-    startPosition: str | None = None  # noqa: N815
+    startPosition: PositionText | None = None  # noqa: N815
     aborted: bool = False
 
 
@@ -207,10 +207,10 @@ def coordinators(answer: Any) -> list[CoordinatorState]:
     ]
 
 
-def is_open_in_buffer(answer: Any) -> bool:
-    """Of ``transactionInBufferStats``."""
+def begun_at(answer: Any) -> MessageId | None:
+    """Of ``transactionInBufferStats``; None: it is not open."""
     pin = _checked(_PIN, answer)
-    return pin.startPosition is not None and not pin.aborted
+    return None if pin.startPosition is None or pin.aborted else position(pin.startPosition)
 
 
 def buffer(answer: Any) -> BufferShape:

@@ -1,4 +1,4 @@
-"""A consumer without FLOW: it gets nothing, and may still ask, and acknowledge.
+"""A consumer that reads nothing: without FLOW it gets no entry, and may still ask and acknowledge.
 
 It lives on a connection that others use as well, and begins anew by itself when the topic moves or
 the connection is lost.
@@ -139,6 +139,18 @@ class IdleConsumer:
         ledger, entry = answer.consumer_mark_delete_position.signed_place()
         last = answer.last_message_id.message_id()
         return (ledger, entry + 1), None if last.ledger < 0 else last._replace(batch_index=-1)
+
+    def permit(self, messages: int) -> None:
+        """FLOW: let the broker go on in the topic. What it delivers is dropped.
+
+        It passes over markers and entries of aborted transactions, and acknowledges them itself, so
+        the place that ``ask`` returns moves behind them (measured).
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        connection = self.subscribed()
+        connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=messages))
 
     def wait_until_closed(self) -> bool:
         """Whether the broker has closed it within the deadline."""

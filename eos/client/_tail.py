@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eos.client._idle import IdleConsumer
 from eos.client._lookup import Lookup
 from eos.errors import RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
+
+_NEVER_MS: Final = 2**62
+"""A publish time that no entry has."""
+_PERMITS: Final = 16
+_PASSING_S: Final = 0.5
+"""How long the broker may take for the next one of the entries that it passes over."""
 
 
 class Bounds(NamedTuple):
@@ -93,6 +100,61 @@ class Tail:
                 finally:
                     there.close()
         raise AssertionError  # the last attempt's error passes
+
+    def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
+        """Where an open transaction holds readers back before ``end`` (the topic's end by default);
+        None when all before it is readable now, or will never be.
+
+        The place of the last readable entry does not tell: markers and aborted entries follow it as
+        well. A consumer with a permit passes over those, and stops at an open transaction
+        (measured). While a broker loads the topic's transactions it may be named too early.
+
+        Raises:
+            TopicNotFound: there is no such topic, or not any more.
+            EosError: the broker refuses, or does not answer.
+        """
+        from eos.retry import attempts  # executors that only write have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                return self._first_undecided(end)
+        raise AssertionError  # the last attempt's error passes
+
+    def _first_undecided(self, end: EntryPlace | None) -> EntryPlace | None:
+        first, last = self._consumer.ask()
+        start = first if last is None else (last.ledger, last.entry + 1)
+        if end is not None and end <= start:
+            return None
+        written = self._seek(_NEVER_MS)
+        if written <= start:
+            return None
+        # Places are compared as the broker names them: the first one of a ledger is the one behind
+        # the ledger before.
+        wanted = written if end is None or end >= written else self._as_named(end)
+        there = self._idle_consumer(start)
+        try:
+            return self._passed(there, wanted)
+        finally:
+            there.close()
+
+    def _passed(self, there: IdleConsumer, wanted: EntryPlace) -> EntryPlace | None:
+        there.permit(_PERMITS)
+        place = there.ask()[0]
+        since = time.monotonic()
+        while place < wanted:
+            if time.monotonic() - since > _PASSING_S:
+                return place
+            time.sleep(_PASSING_S / 20)
+            if (now := there.ask()[0]) > place:
+                place, since = now, time.monotonic()
+        return None
+
+    def _as_named(self, place: EntryPlace) -> EntryPlace:
+        there = self._idle_consumer(place)
+        try:
+            return there.ask()[0]
+        finally:
+            there.close()
 
     def place_at(self, publish_time_ms: int) -> EntryPlace:
         """The place of the first entry that was published at ``publish_time_ms`` or later, or

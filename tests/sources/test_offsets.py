@@ -52,14 +52,15 @@ def _is_ahead(start: EntryPlace | None, end: EntryPlace | None) -> bool:
     return end is not None and (start is None or end > start)
 
 
-@given(by_name, by_name, st.none() | st.text(max_size=3), st.none() | histories)
+@given(by_name, by_name, st.none() | st.text(max_size=3), st.none() | histories, by_name)
 def test_an_offset_survives_the_checkpoint(
     starts: dict[str, EntryPlace | None],
     ends: dict[str, EntryPlace | None],
     subscription: str | None,
     history: HistorySpan | None,
+    left: dict[str, EntryPlace | None],
 ) -> None:
-    offset = Offset.starting(starts, subscription, history).followed_by(starts, ends)
+    offset = Offset.starting(starts, subscription, history).followed_by(starts, ends, left)
     again = Offset.from_json(json.loads(text(offset)))
     assert again == offset
     assert text(again) == text(offset)
@@ -110,6 +111,8 @@ def test_behind_an_entry_is_the_next_place() -> None:
         {"version": 1, "partitions": {"a": {"from": "1:2", "to": "-1:3"}}},
         {"version": 1, "partitions": {"a": {"from": "1:2", "to": 3}}},
         {"version": 1, "partitions": {}, "subscription": 5},
+        {"version": 3, "partitions": {}},
+        {"version": 3, "partitions": {}, "left": {"a": "x"}},
         {"orders": "CAEQAQ=="},
     ],
 )
@@ -122,6 +125,7 @@ def test_releases_that_know_no_history_refuse_an_offset_that_has_one() -> None:
     history = HistorySpan("/t", "id", 3, 0, 1, 2)
     assert Offset.starting({}, None, history).to_json()["version"] == 2
     assert Offset.starting({}).to_json()["version"] == 1
+    assert Offset({}, left={"a": None}).to_json()["version"] == 3
 
 
 @pytest.mark.parametrize("numbers", [(2, 1, 3), (0, 4, 3), (-1, 0, 3)])

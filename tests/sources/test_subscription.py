@@ -74,11 +74,29 @@ def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog)
     with caplog.at_level(logging.WARNING, "sources.subscription"):
         QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 2)})
     (record,) = caplog.records
-    assert "Does another query use it?" in record.message
+    assert "moved by another query of the same subscription, by time to live" in record.message
     assert record.topic == topic
     caplog.clear()
     QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 4)})
     assert not caplog.records
+
+
+def test_a_topic_of_which_the_checkpoint_knows_nothing_goes_on_at_the_querys_own_subscription(
+    send, client, name, caplog
+):
+    """Checkpoints of releases that forgot the places of topics that the query had left."""
+    ids = send(b"0", b"1", b"2", b"3")
+    topic, first = f"persistent://public/default/{name}", (ids[0].ledger, 0)
+    for subscription, is_own in (("eos-source-1", True), ("mine", False)):
+        client.cursor(name, subscription).acknowledge(ids[2])
+        kept = QuerySubscription(subscription, client, timeout_s=20)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "sources.subscription"):
+            for _ in range(2):
+                places = kept.keep({topic: first}, unknown=[topic])
+                assert places == {topic: ids[3].place if is_own else first}
+        (record,) = caplog.records
+        assert ("has read" in record.message) == is_own
 
 
 def test_a_topic_that_moves_meanwhile_is_asked_again():

@@ -1,0 +1,66 @@
+"""Topics that a query reads no longer, and how it goes on with those that come back.
+
+Their places stay in the offsets of all later epochs, and the query's subscription on them keeps
+what comes: so a topic that is named again, or matched again, is continued exactly where the query
+stopped, whatever ``startingOffsets`` says. What was deleted meanwhile is a loss, as for any topic.
+
+A topic that was deleted while the query read it is no topic that left: its loss is told once, and
+one of its name that is made later is a new topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from eos.ids import EntryPlace, TopicName
+from sources._loss import LossGuard
+from sources._offsets import Offset
+from sources._options import SourceOptions
+
+logger = logging.getLogger("sources.topics")
+
+
+def known_places(
+    offset: Offset, there: Collection[str], options: SourceOptions, guard: LossGuard
+) -> tuple[dict[str, EntryPlace | None], dict[str, EntryPlace | None]]:
+    """Where the query stands: in the partitions that it reads (those that were deleted included),
+    and in those that it has left.
+
+    Args:
+        there: the partitions that are read now.
+
+    Raises:
+        DataLost: a topic is left out that nobody has named, unless ``guard`` only warns.
+    """
+    gone = [name for name in sorted(offset.ends.keys() - set(there)) if not _reads(options, name)]
+    _tell(gone, there, options, guard)
+    if back := sorted(offset.left.keys() & set(there)):
+        logger.info("%s: read again, from where the query stopped.", ", ".join(back))
+    known = {**offset.left, **offset.ends}
+    left = {name: known[name] for name in {*offset.left, *gone} - set(there)}
+    return {name: place for name, place in known.items() if name not in left}, left
+
+
+def _reads(options: SourceOptions, name: str) -> bool:
+    return options.reads(TopicName.parse(name))
+
+
+def _tell(
+    gone: Collection[str], there: Collection[str], options: SourceOptions, guard: LossGuard
+) -> None:
+    """Say which topics are not read any more; an error of those that nobody has named."""
+    dropped = [name for name in gone if options.drops(TopicName.parse(name))]
+    if dropped:
+        logger.info("%s: not read any more, as droppedTopics says.", ", ".join(dropped))
+    # A partition goes by its own name when others of its topic stay.
+    stay = {TopicName.parse(name).base for name in there}
+    bases = {name: TopicName.parse(name).base for name in gone if name not in dropped}
+    names = sorted({name if base in stay else str(base) for name, base in bases.items()})
+    if names:
+        guard.lost(
+            f"The query has read {', '.join(names)}, and its options leave that out now.",
+            names[0],
+            hint=f"If that is meant: droppedTopics={','.join(names)}. The query's places there are "
+            "kept, for the case that they come back. With failOnDataLoss=false it is a warning.",
+        )

@@ -1,0 +1,166 @@
+"""Batch reads of a stated window are whole, whatever transactions are open, or an error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import random
+import threading
+import time
+
+import pytest
+
+from eos.errors import EosError
+from sources._columns import row_format
+from sources._epochs import EpochPlanner
+from sources._open_transactions import StandstillWatch
+from sources._options import SourceOptions
+from sources._values import ValueFormat
+from sources.data_source import schema_of_source
+from tests.support.judge import drain
+
+
+def values(df):
+    return [bytes(row["value"]) for row in df.select("value").collect()]
+
+
+def now_ms() -> int:
+    time.sleep(0.01)
+    return int(time.time() * 1000)
+
+
+@pytest.fixture
+def admin(pulsar_standalone):
+    return {"adminUrl": pulsar_standalone.admin_url}
+
+
+@pytest.fixture
+def held(send, client, name):
+    """Ten messages, ten in a transaction that is open, ten more; the transaction, and its place."""
+    send(*(b"0-%d" % n for n in range(10)))
+    producer = client.entry_producer(name)
+    txn = client.transaction(timeout_s=300)
+    sent = [producer.send(b"1-%d" % n, txn=txn) for n in range(10)]
+    place = sent[0].result(timeout=20)
+    producer.flush()
+    send(*(b"2-%d" % n for n in range(10)))
+    yield txn, place
+    with contextlib.suppress(EosError):  # it has ended
+        txn.abort()
+
+
+def test_a_stated_end_behind_an_open_transaction_is_waited_for_and_then_an_error(
+    load, held, name, admin, pulsar_standalone, send
+):
+    txn, place = held
+    moment = now_ms()
+    at_once = {"endingTime": moment, "endingWaitS": 0}
+    where = rf"persistent://public/default/{name} from {place.ledger}:{place.entry} on"
+    named = rf"transaction \({txn.id.most},{txn.id.least}\) is open in {where}, since 20"
+    with pytest.raises(Exception, match=named):
+        load(**at_once, **admin).collect()
+    with pytest.raises(Exception, match=rf"a transaction is open in {where} \(with adminUrl"):
+        load(**at_once).collect()
+    beyond = json.dumps({name: f"{place.ledger}:{place.entry + 12}"})
+    with pytest.raises(Exception, match="onOpenTransaction=stop"):
+        load(endingOffsets=beyond, endingWaitS=0).collect()
+    first = [b"0-%d" % n for n in range(10)]
+    assert values(load(**at_once, onOpenTransaction="stop")) == first
+    assert values(load()) == first  # what is there now is all that was asked for
+    before = json.dumps({name: f"{place.ledger}:{place.entry}"})
+    assert values(load(endingOffsets=before, endingWaitS=0)) == first
+    threading.Timer(1, txn.commit).start()
+    window = values(load(endingTime=moment, endingWaitS=60))
+    send(b"3")
+    assert values(load(startingTime=moment)) == [b"3"]
+    judged = [seen.value for seen in drain(pulsar_standalone.service_url, name)]
+    assert [*window, b"3"] == judged
+    assert len(window) == 30
+
+
+def test_markers_and_aborted_entries_at_the_end_are_no_reason_to_wait(
+    load, send, client, name, topic_admin
+):
+    send(b"0")
+    producer = client.entry_producer(name)
+    for end in ("commit", "abort"):
+        txn = client.transaction()
+        [producer.send(end.encode(), txn=txn).result(timeout=20) for _ in range(40)]
+        getattr(txn, end)()
+    producer.close()
+    window = {"endingTime": now_ms(), "endingWaitS": 5}
+    assert len(values(load(**window))) == 41
+    topic_admin("PUT", "/unload")
+    assert len(values(load(**window))) == 41
+
+
+def test_an_end_that_is_still_to_come_is_waited_for_and_then_an_error(load, send):
+    send(b"0")
+    with pytest.raises(Exception, match=r"endingTime is 20\S+, 3\d{3} s from now"):
+        load(endingTime=now_ms() + 3_600_000).collect()
+    threading.Timer(0.5, lambda: send(b"1")).start()
+    assert values(load(endingTime=now_ms() + 3_000)) == [b"0", b"1"]
+
+
+def test_windows_that_follow_each_other_have_each_message_once(
+    load, send, client, name, pulsar_standalone
+):
+    chance = random.Random(7)
+    producer = client.entry_producer(name, create=True)
+    cuts, open_ones = [], []
+    for n in range(60):
+        if n % 12 == 11:
+            cuts.append(now_ms())
+            time.sleep(0.01)
+        if len(open_ones) < 3 and chance.random() < 0.3:
+            open_ones.append(client.transaction(timeout_s=120))
+        txn = chance.choice([None, *open_ones])
+        producer.send(b"%d" % n, txn=txn).result(timeout=20)
+        if open_ones and chance.random() < 0.1:
+            getattr(open_ones.pop(0), chance.choice(["commit", "abort"]))()
+    end = now_ms()
+
+    def settle() -> None:
+        for one in open_ones:
+            time.sleep(1)
+            one.commit()
+
+    settling = threading.Thread(target=settle)
+    settling.start()
+    read = []
+    for start, stop in zip([0, *cuts], [*cuts, end], strict=True):
+        read += values(load(startingTime=start, endingTime=stop))
+    settling.join()
+    assert read == [seen.value for seen in drain(pulsar_standalone.service_url, name)]
+
+
+def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while(
+    held, send, client, name, options, admin, caplog
+):
+    txn, place = held
+    chosen = SourceOptions.parse({**options, **admin, "startingOffsets": "earliest"})
+    form = ValueFormat(None, None, chosen.mode)
+    epochs = EpochPlanner(chosen, row_format(form, schema_of_source(form, metadata=False)))
+    epochs._standstill = StandstillWatch(after_s=0.5, again_s=1000)
+    try:
+        with caplog.at_level(logging.WARNING, "sources.transactions"):
+            offset = epochs.behind(epochs.initial())
+            for _ in range(3):
+                offset = epochs.behind(offset)
+                assert not caplog.records
+            time.sleep(0.5)
+            for _ in range(3):
+                offset = epochs.behind(offset)
+            (record,) = caplog.records
+            assert f"transaction {txn.id} is open" in record.message
+            assert f"{name} from {place.ledger}:{place.entry} on" in record.message
+            caplog.clear()
+            txn.commit()
+            send(b"3")
+            epochs._standstill = StandstillWatch(after_s=0, again_s=0)
+            for _ in range(3):
+                offset = epochs.behind(offset)
+            assert not caplog.records
+    finally:
+        epochs.close()
