@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -38,6 +39,27 @@ class Attempt:
     number: int
     previous: Part | None
     has_expired: bool
+
+
+class Kept(IntEnum):
+    """How much an output still has of what was committed to it, from best to worst.
+
+    ``CHANGED``: somebody has changed or deleted rows since, by an operation that is meant for it.
+    """
+
+    WHOLE = 0
+    CHANGED = 1
+    UNKNOWN = 2
+    LOST = 3
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an output still has of one committed attempt; ``what``: more of it, in words that go on
+    after "its", for example "rows were deleted by DELETE (version 7)"."""
+
+    kept: Kept
+    what: str = ""
 
 
 class Participant(ABC):
@@ -116,6 +138,22 @@ class Participant(ABC):
     @abstractmethod
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
         """What can be proved of it, without ending anything."""
+
+    def audit(self, committed: Sequence[Part]) -> Sequence[Audited | None] | None:
+        """Whether the output still has what was committed to it; changes nothing.
+
+        Args:
+            committed: the parts of committed attempts, of this kind, in the log's order.
+
+        Returns:
+            Of each part what is left of it, None of one that went to another output of this kind.
+            Or None: the output can't be asked, beyond what ``outcome`` says of the newest one.
+        """
+        return None
+
+    def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
+        """Those parts of aborted attempts of which rows can be read all the same."""
+        return ()
 
     # --- housekeeping: nothing here may raise --------------------------------------------------
 

@@ -265,7 +265,7 @@ def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[Owing])
     if not unfinished and owing:
         return "What was attempted is not all in the outputs; nothing is in doubt"
     if not unfinished:
-        return "Everything is decided and done"
+        return "Everything is decided and done, as the log has it; `verify` looks at the outputs"
     states = {one.state for one in unfinished}
     if State.PREPARED in states:
         return "A commit is in doubt: a running driver settles it within a minute, `resolve` else"

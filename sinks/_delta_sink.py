@@ -9,15 +9,16 @@ from typing import Unpack
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_text
 from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
-from eos.errors import InputError, crossed
+from eos.errors import crossed
 from eos.protocol import History, Part
+from sinks._changed_columns import ChangedColumns
+from sinks._delta_columns import arrow_schema
 from sinks._delta_task import REPORT_SCHEMA, StageTask
 from sinks._jobs import tagged_jobs
 from sinks.options import DeltaSinkArguments, DeltaSinkOptions
@@ -64,6 +65,8 @@ class DeltaOutput(Output):
 
     def __init__(self, options: DeltaSinkOptions) -> None:
         self._options = options
+        self._seen: pa.Schema | None = None
+        self._schema: pa.Schema | None = None
         self.participant = DeltaParticipant(options.sink_id, options.table, options.storage_options)
 
     def traces(self) -> list[str]:
@@ -80,9 +83,20 @@ class DeltaOutput(Output):
         is_new = history.last_begun((KIND, table.folder.uri)) is None
         may_make = is_new or self._options.on_new_cluster == "continue"
         if may_make and not table.exists():
-            # As Spark does it: what is never null in one DataFrame may be in the next one.
-            columns = [field.with_nullable(True) for field in arrow_schema(df)]
-            table.create(pa.schema(columns), self._options.partition_by)
+            table.create(arrow_schema(df), self._options.partition_by)
+
+    def check(self, df: DataFrame) -> None:
+        """See ``Output``; what was found holds for the attempt, and is looked at again by PREPARED
+        and by the commit."""
+        table, options, have = self.participant.table, self._options, arrow_schema(df)
+        if have != self._seen:
+            changed = ChangedColumns(*table.compared(have))
+            may_change = options.on_changed_columns == "continue"
+            self._schema = table.check_schema(have, merge=options.merge_schema)
+            changed.tell(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
+            self._seen = have
+        else:
+            self._schema = table.check_schema(have, merge=options.merge_schema)
 
     def plan(
         self,
@@ -92,10 +106,11 @@ class DeltaOutput(Output):
         may_rerun: Callable[[], bool],  # noqa: ARG002
     ) -> Write:
         """See ``Output``."""
-        part = begun()  # first: both look at the table
+        part = begun()
         assert isinstance(part, DeltaPart)
         table, options = self.participant.table, self._options
-        schema = table.check_schema(arrow_schema(df), merge=options.merge_schema)
+        schema = self._schema
+        assert schema is not None
         task = StageTask(
             StagingTarget(
                 uri=options.table,
@@ -126,41 +141,3 @@ class DeltaOutput(Output):
             return [Staged(tuple(files), schema_text(schema), options.merge_schema)]
 
         return write
-
-
-def arrow_schema(df: DataFrame) -> pa.Schema:
-    """The columns of ``df`` as its Arrow batches have them.
-
-    Raises:
-        InputError: there are none, or two of one name, or one has a type that no table can have.
-    """
-    try:
-        schema = to_arrow_schema(df.schema, timezone="UTC")
-    except Exception as error:
-        raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
-    if not schema.names:
-        raise InputError("The DataFrame has no columns.", hint="Select at least one.")
-    for field in schema:
-        _check_type(field.name, field.type)
-    return pa.schema(schema)
-
-
-def _check_type(name: str, kind: pa.DataType) -> None:
-    """Name what Parquet would only find on an executor, behind a traceback."""
-    if pa.types.is_null(kind):
-        raise InputError(
-            f"Column {name!r} has no type (void).", hint="Cast it: CAST(... AS STRING), say."
-        )
-    if pa.types.is_struct(kind) and kind.num_fields == 0:
-        raise InputError(
-            f"Column {name!r} is a struct without fields, which Parquet can't hold.",
-            hint="Drop it, or give it a field.",
-        )
-    for inner in range(kind.num_fields):
-        field = kind.field(inner)
-        if (field.metadata or {}).get(b"variant") == b"true":
-            raise InputError(
-                f"Column {name!r} is a VARIANT, which is not written.",
-                hint=f"Write its text: CAST({name} AS STRING), or to_json({name}).",
-            )
-        _check_type(f"{name}.{field.name}", field.type)

@@ -15,13 +15,15 @@ from eos.ids import TxnId
 from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
+from eos.schemas import Schema, changed_fields
 from eos.summary import TaskSummary
 from eos.wire.batch import Hashing, parse_compression
+from sinks._changed_columns import ChangedColumns
 from sinks._few_rows import FewRows
 from sinks._jobs import tagged_jobs
 from sinks._progress import warn_of_new_topic
 from sinks._task import SUMMARY_SCHEMA, WriteTask
-from sinks.columns import select_columns
+from sinks.columns import layout_of, select_columns
 from sinks.options import PulsarSinkOptions
 from sinks.output import Begun, Output, Write
 
@@ -33,6 +35,7 @@ class PulsarOutput(Output):
 
     def __init__(self, options: PulsarSinkOptions) -> None:
         self._options = options
+        self._seen: pa.DataType | None = None
         self._few = FewRows(options.driver_rows)
         self.participant = PulsarParticipant(
             options.sink_id,
@@ -69,6 +72,31 @@ class PulsarOutput(Output):
         warn_of_new_topic(history, self._options.topic_name)
         with contextlib.suppress(EosError):
             self.participant.touches(self._partitions())
+
+    def check(self, df: DataFrame) -> None:
+        """See ``Output``; also whether the columns are those of the topic's schema."""
+        options = self._options
+        kind = layout_of(
+            df.schema, names_topics=options.topic is None, schema=options.schema_of_values
+        ).value_type
+        if kind is None or options.topic is None or kind == self._seen:
+            return
+        may_change = options.on_changed_columns == "continue"
+        assert options.schema_of_values is not None
+        with contextlib.suppress(*([EosError] if may_change else [])):
+            changed = ChangedColumns(*self._changed(options.schema_of_values, kind))
+            changed.tell(f"topic {options.topic}", options.sink_id, may_change=may_change)
+        self._seen = kind
+
+    def _changed(self, schema: Schema, kind: pa.DataType) -> tuple[list[str], list[str]]:
+        """The fields that the topic lacks, and those that the rows lack."""
+        try:
+            registered = self.participant.client.schema(str(self._options.topic_name))
+        except TopicNotFound:
+            registered = None
+        if registered is None:
+            return [], []
+        return changed_fields(registered, schema.writer(kind).info)
 
     def plan(
         self, df: DataFrame, context: SparkContext, begun: Begun, may_rerun: Callable[[], bool]

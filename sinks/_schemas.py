@@ -21,6 +21,12 @@ _NO_SCHEMA: Final = (
     "for example."
 )
 
+_CHANGED: Final = (
+    "Cast the columns to what the topic has, or give them other names; or have its operator allow "
+    "the change: pulsar-admin namespaces set-schema-compatibility-strategy -c ALWAYS_COMPATIBLE."
+)
+_NO_UPDATES_SIGN: Final = "auto updating is disabled"
+
 _NO_UPDATES: Final = (
     "Producers may not register schemas in this namespace. Ask its operator to upload this one "
     "(pulsar-admin schemas upload), or to let producers do it: pulsar-admin namespaces "
@@ -97,7 +103,7 @@ class TaskSchemas:
                 for producer in opened.values():
                     producer.abandon()
                 if isinstance(error, IncompatibleSchema):
-                    error.hint = self._remedy(names[0], info, str(error))
+                    self._explain(error, names[0], info)
                 raise
             opened.update(zip(names, producers, strict=True))
         return opened
@@ -110,13 +116,26 @@ class TaskSchemas:
     def _info(self, topic: str) -> SchemaInfo | None:
         return None if self._schema is None else self._writers[_base(topic)].info
 
+    def _explain(self, error: IncompatibleSchema, topic: str, info: SchemaInfo | None) -> None:
+        """The broker's reason breaks off where it would name the field: say which, and what now."""
+        refusal = str(error)
+        error.hint = self._remedy(topic, info, refusal)
+        if info is None or _NO_UPDATES_SIGN in refusal:
+            return
+        from eos.schemas import retyped_fields
+
+        fields = retyped_fields(self._registered[_base(topic)], info)
+        if fields:
+            error.message = f"{error.message.rstrip('.')}. {'; '.join(fields)}."
+            error.hint = f"{_CHANGED}{error.hint}"
+
     def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
         if info is None:
             return _NO_SCHEMA
         from eos.schemas import side_by_side  # not at the top: see ``sinks._task``
 
         both = side_by_side(self._registered[_base(topic)], info)
-        if "auto updating is disabled" not in refusal:  # no code of its own
+        if _NO_UPDATES_SIGN not in refusal:  # no code of its own
             return both
         name = TopicName.parse(topic)
         return _NO_UPDATES.format(namespace=f"{name.tenant}/{name.namespace}") + both

@@ -40,6 +40,13 @@ class Output(ABC):
             EosError: no attempt could be begun.
         """
 
+    def check(self, df: DataFrame) -> None:
+        """Before each attempt: can rows with these columns be written there?
+
+        Raises:
+            InputError: they can't; nothing was begun.
+        """
+
     def traces(self) -> list[str]:
         """What earlier logs of this sink have left at the output, by name: signs that the sink has
         written before.

@@ -177,6 +177,7 @@ class Sink(ABC):
                 query_id,
                 epoch,
                 lambda begun: self._plan(df, context, begun, may_be_computed_again),
+                check=lambda: self._check(df),
                 **known,
                 # A batch job's caller may end the process, or look at the log, right away.
                 notes_later=query_id != BATCH,
@@ -243,6 +244,11 @@ class Sink(ABC):
             )
         self._committer.check_lineage(query_id, epoch, options.on_new_query)
         return self._committer
+
+    def _check(self, df: DataFrame) -> None:
+        """What is known to be wrong with the rows' columns is said before anything is begun."""
+        for output, frame in zip(self._outputs, self.frames(df), strict=True):
+            output.check(frame)
 
     def _plan(
         self,

@@ -129,6 +129,7 @@ class Committer:
         epoch: str,
         plan: PlanWriting,
         *,
+        check: Callable[[], None] = lambda: None,
         call: str = "",
         planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
         may_rerun: Callable[[], bool] = lambda: True,
@@ -138,13 +139,13 @@ class Committer:
         """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
 
         Args:
-            plan: how its rows are written; called for each attempt.
+            plan, check: how its rows are written; and what refuses them before each attempt.
             call: what tells a repeated call from a new one: Spark's run id of the query.
             planned_at: asked of an epoch that is done: when the caller decided what is in it.
             may_rerun: asked before this call runs the epoch once more.
             notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
-                thread beside the caller's own work. Its errors are the next call's.
-            watch: takes the time of each step, and has run since the call began; see ``Observer``.
+                thread; its errors are the next call's.
+            watch: takes the time of each step, since the call began; see ``Observer``.
 
         Raises:
             DuplicateEpochCall: a stream's epoch was written in ``call`` already.
@@ -167,10 +168,9 @@ class Committer:
                     failpoints.reached(Step.DECIDE)
                     if isinstance(decision, Skip):
                         self._calls.check_replayed(query_id, epoch, planned_at)
-                        watch.passed(Step.DECIDE)
-                        logger.info("epoch %s of %s is done: skipped", epoch, query_id)
-                        result = result_of("skipped", decision.record, watch)
+                        result = self._skipped(query_id, epoch, decision, watch)
                         continue
+                    check()
                     result = self._run_once(
                         query_id, epoch, decision, plan, watch, notes_later=notes_later
                     )
@@ -183,6 +183,11 @@ class Committer:
                 participant.rest()
         self._calls.add(query_id, epoch, call)  # last: an interrupted call may be made again
         return result
+
+    def _skipped(self, query_id: str, epoch: str, decision: Skip, watch: EpochWatch) -> EpochResult:
+        watch.passed(Step.DECIDE)
+        logger.info("epoch %s of %s is done: skipped", epoch, query_id)
+        return result_of("skipped", decision.record, watch)
 
     def _catch_up(self) -> None:
         """What an earlier call was interrupted in may be half done: the log says what is.

@@ -12,6 +12,11 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from deltalake import DeltaTable
+
+from eos.delta import opening
+from eos.delta._partitions import can_partition
+
 _KNOWN: Final = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors",
     "generatedColumns", "invariants", "timestampNtz", "v2Checkpoint", "variantType",
@@ -34,6 +39,25 @@ MIN_TXN_RETENTION_DAYS: Final = 30
 """For so long an epoch may be in doubt. An identifier that has expired looks like a commit that
 never was, and would be made again."""
 _UNIT_DAYS: Final = {"second": 1 / 86_400, "minute": 1 / 1440, "hour": 1 / 24, "day": 1, "week": 7}
+
+
+def table_objections(table: DeltaTable) -> list[str]:
+    """What the table demands that an append of files does not keep; [] when we may append."""
+    protocol, metadata = table.protocol(), table.metadata()
+    found = objections(
+        protocol.min_writer_version,
+        [*(protocol.writer_features or ()), *(protocol.reader_features or ())],
+        metadata.configuration,
+        table.schema().to_json(),
+    )
+    if found:
+        return found
+    schema = opening.arrow_schema(table)
+    return [
+        f"partition column {name} ({schema.field(name).type})"
+        for name in metadata.partition_columns
+        if not can_partition(schema.field(name).type)
+    ]
 
 
 def objections(

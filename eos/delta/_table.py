@@ -26,9 +26,8 @@ from deltalake.transaction import AddAction
 
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta import _columns as columns
 from eos.delta import _features as features
-from eos.delta import opening
+from eos.delta import columns, opening
 from eos.delta._partitions import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
@@ -93,22 +92,11 @@ class TargetTable:
         Raises:
             ConfigurationError: it does; the message names each feature.
         """
-        table = self._opened()
+        self._check_demands(self._opened())
+
+    def _check_demands(self, table: DeltaTable) -> None:
         with self._reading():
-            protocol, metadata = table.protocol(), table.metadata()
-            demands = features.objections(
-                protocol.min_writer_version,
-                [*(protocol.writer_features or ()), *(protocol.reader_features or ())],
-                metadata.configuration,
-                table.schema().to_json(),
-            )
-            schema, partition_by = opening.arrow_schema(table), metadata.partition_columns
-        if not demands:
-            demands = [
-                f"partition column {name} ({schema.field(name).type})"
-                for name in partition_by
-                if not can_partition(schema.field(name).type)
-            ]
+            demands = features.table_objections(table)
         if demands:
             raise ConfigurationError(
                 f"Delta table {self.folder.uri} demands what eos can't keep: {', '.join(demands)}.",
@@ -140,6 +128,21 @@ class TargetTable:
     def same_table(self, table_id: str) -> bool:
         """Whether the table is still the one that had this id."""
         return self.table_id == table_id
+
+    def compared(self, have: pa.Schema) -> tuple[list[str], list[str]]:
+        """The columns, and fields of structs, that rows have and the table lacks; and those that it
+        has and they lack."""
+        return columns.compared(have, self.schema)
+
+    def check_staged(self, schema: pa.Schema, *, merge: bool) -> None:
+        """Whether files that were staged for ``schema`` can still be appended.
+
+        Raises:
+            InputError: the table's columns have changed; the message names one.
+            ConfigurationError: the table has come to demand what an append can't keep.
+        """
+        self.check_writable()
+        self._merged(schema, self.schema, merge)
 
     def check_schema(self, have: pa.Schema, *, merge: bool = False) -> pa.Schema:
         """The table's columns behind an append of rows with the columns ``have``.
@@ -232,8 +235,8 @@ class TargetTable:
             CommitUnconfirmed: the attempt failed, or its answer was lost: ``committed_version``
                 tells whether it took effect. It may be made again.
             Fenced: a later version of ``app_id`` is in the table; nothing was appended.
-            Fatal: the table is another one or has other columns, or files are gone; nothing was
-                appended.
+            Fatal: the table is another one, has other columns or demands what an append can't keep,
+                or files are gone; nothing was appended.
         """
         table = self._opened()
         with self._reading():
@@ -250,6 +253,10 @@ class TargetTable:
                 f"{version}."
             )
         if committed != version:
+            try:
+                self._check_demands(table)
+            except ConfigurationError as error:  # told as that, in the sink's next claim
+                raise Fatal(error.message, hint=error.hint) from None
             self._check_files(table, files)
             with self._committing(app_id, version):
                 self._add_columns(table, schema, merge)
@@ -299,21 +306,28 @@ class TargetTable:
                 files are written.
         """
         there = opening.arrow_schema(table)
-        merged = columns.check(schema, there, may_add=merge)
-        for name in set(schema.names).intersection(there.names):
-            if schema.field(name).type != there.field(name).type:
-                raise InputError(
-                    f"Delta table {self.folder.uri}: {name} is {there.field(name).type} by now, "
-                    f"and {schema.field(name).type} in the staged files.",
-                    hint="Give the column its type back, or give the rows up.",
-                )
-        added = opening.delta_schema(pa.schema(list(merged)[len(there) :])).fields
-        if added:
+        merged = self._merged(schema, there, merge)
+        grown = [field for field in merged if field not in there]
+        if grown:
+            added = opening.delta_schema(pa.schema(grown)).fields
             table.alter.add_columns(
                 added,
                 commit_properties=CommitProperties(max_commit_retries=0),
                 post_commithook_properties=NO_HOOKS,
             )
+
+    def _merged(self, schema: pa.Schema, there: pa.Schema, merge: bool) -> pa.Schema:
+        where = f"Delta table {self.folder.uri}"
+        hint = "Change the columns back, or give the rows up."
+        try:
+            merged = columns.check(schema, there, may_add=merge)
+        except InputError as error:
+            raise InputError(f"{where} has changed meanwhile: {error.message}", hint=hint) from None
+        for path, now, then in columns.changed(schema, there):
+            raise InputError(
+                f"{where}: {path} is {now} by now, and {then} in the staged files.", hint=hint
+            )
+        return merged
 
     def _append(
         self, table: DeltaTable, files: Sequence[StagedFile], identifiers: Mapping[str, int]

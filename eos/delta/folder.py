@@ -94,6 +94,27 @@ class Folder:
         infos = self._files().get_file_info([f"{self._root}/{path}" for path in paths])
         return [info.size if info.is_file else None for info in infos]
 
+    def all_sizes(self) -> dict[str, int]:
+        """The size of each file that is there, by one listing.
+
+        Raises:
+            OSError: the storage does not tell.
+        """
+        selector = pyarrow.fs.FileSelector(self._root, recursive=True)
+        skipped = len(self._root) + 1
+        infos = self._files().get_file_info(selector)
+        return {info.path[skipped:]: info.size for info in infos if info.is_file}
+
+    def read_text(self, path: str) -> str:
+        """A file's text.
+
+        Raises:
+            OSError: it can't be read.
+            UnicodeDecodeError: it is no UTF-8.
+        """
+        with self._files().open_input_stream(f"{self._root}/{path}") as stream:
+            return bytes(stream.read()).decode()
+
     def make_durable(self, paths: Iterable[str]) -> None:
         """Make files and their folders survive a power failure. S3 does that by itself.
 

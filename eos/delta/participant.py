@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eos.delta._audit import open_audit
 from eos.delta._table import TargetTable
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_of
@@ -26,10 +27,11 @@ from eos.errors import (
     Fatal,
     Fenced,
     Indeterminate,
+    InputError,
     NewCluster,
     Retriable,
 )
-from eos.participant import Attempt, Participant
+from eos.participant import Attempt, Audited, Participant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
 from eos.retry import Patience
 
@@ -178,9 +180,16 @@ class DeltaParticipant(Participant):
         gone = self.table.missing(mine.files or ())
         if gone:
             raise Retriable(f"{len(gone)} staged files of {mine.label} are gone.")
+        self._check_unchanged(mine)
         if not self.table.same_table(str(mine.table_id)):
             raise Retriable(f"The Delta table at {mine.table} was made anew meanwhile.")
         return mine
+
+    def _check_unchanged(self, part: DeltaPart) -> None:
+        try:
+            self.table.check_staged(schema_of(str(part.schema)), merge=part.merge)
+        except InputError as error:
+            raise Retriable(f"{error.message} The epoch is written again.") from None
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Append the files, or find that they were. An attempt without rows notes its version."""
@@ -257,6 +266,18 @@ class DeltaParticipant(Participant):
         if gone:  # and nobody commits what is not there
             return Fate(Known.ABORTED, f"{len(gone)} of its staged files are gone")
         return unknown(f"{mine.label} is staged")
+
+    def audit(self, committed: Sequence[Part]) -> list[Audited | None]:
+        """See ``Participant``: by the table's files, and by its history where one is missing."""
+        audit = open_audit(self.table.folder)
+        if audit is None:
+            return [None] * len(committed)
+        return audit.committed([_mine(part) for part in committed])
+
+    def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
+        """See ``Participant``: those that the table's newest version has a file of."""
+        audit = open_audit(self.table.folder)
+        return () if audit is None else audit.aborted([_mine(part) for part in aborted])
 
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
         """Now and then a checkpoint of the table."""

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eos.delta._columns import conform
+from eos.delta._conform import conform
 from eos.delta._partitions import Values, folder_of, split
 from eos.delta._statistics import FileStatistics
 from eos.delta.files import StagedFile, file_name
@@ -60,7 +60,7 @@ def stage(
     """Write all rows of one task to new files, closed and durable when this returns.
 
     Args:
-        batches: columns by name, see ``eos.delta._columns`` for what is cast.
+        batches: columns by name, see ``eos.delta.columns`` for casts.
         attempt_id: in the name of each file, beside ``spark_partition`` and a fresh uuid.
 
     Returns:

@@ -2,7 +2,7 @@
 
 from eos.schemas._avro import AvroSchema, JsonSchema
 from eos.schemas._base import Schema, SchemaWriter
-from eos.schemas._describe import definition_text, side_by_side
+from eos.schemas._describe import changed_fields, definition_text, retyped_fields, side_by_side
 from eos.schemas._key_value import KeyValueSchema
 from eos.schemas._names import SCHEMA_NAMES, schema_of
 from eos.schemas._primitives import PRIMITIVE_NAMES, PrimitiveSchema
@@ -18,7 +18,9 @@ __all__ = [
     "ProtobufSchema",
     "Schema",
     "SchemaWriter",
+    "changed_fields",
     "definition_text",
+    "retyped_fields",
     "schema_of",
     "side_by_side",
 ]

@@ -40,6 +40,25 @@ def side_by_side(
     )
 
 
+def changed_fields(registered: SchemaInfo, wanted: SchemaInfo) -> tuple[list[str], list[str]]:
+    """The fields that only ``wanted`` has, and those that only ``registered`` has; none where one
+    of them has no fields, or none that can be read."""
+    has, needs = _fields(registered), _fields(wanted)
+    if not has or not needs:
+        return [], []
+    return [name for name in needs if name not in has], [name for name in has if name not in needs]
+
+
+def retyped_fields(registered: SchemaInfo | None, wanted: SchemaInfo) -> list[str]:
+    """The fields that are something else in both, in words."""
+    has, needs = _fields(registered), _fields(wanted)
+    return [
+        f"{name} is {has[name]} in the topic, and {needs[name]} here"
+        for name in needs
+        if name in has and has[name] != needs[name]
+    ]
+
+
 def definition_text(info: SchemaInfo) -> str:
     """A registered definition in lines: JSON, Protobuf's fields, both of a pair; "" where the type
     says all."""

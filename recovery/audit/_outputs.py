@@ -1,87 +1,109 @@
-"""The audit of outputs that are no topics: does each of them have what the log says last?
+"""The audit of outputs that are no topics: does each of them have what the log says?
 
-Their content is not read: a table may have been compacted, and rows deleted, since. What is asked
-is what became of the newest attempt that the log calls committed, and whether there is a newer one.
+The output says what it still has of each committed attempt, as far as it can be asked; otherwise
+what became of the newest one. It also says whether it holds a commit that the log does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from eos.committer.participants import reached
 from eos.errors import EosError
-from eos.participant import Access, Participant
+from eos.participant import Access, Audited, Kept, Participant
 from eos.protocol import History, Known, LogRecord, Part, State
 from eos.pulsar.part import parts_elsewhere
+from recovery._sink_view import is_decided
+from recovery.audit._attempts import NEVER_READABLE
 from recovery.audit.partition import Finding
 
 _TRIES = 3
 """A driver that is alive goes on while we look: then the log is read again."""
 
+Committed = tuple[LogRecord, Part]
 
-@dataclass(frozen=True)
+
+@dataclass
 class Looked:
-    """What was found of one output; at most one of the two."""
+    """What was found of the outputs."""
 
-    finding: Finding | None = None
-    unknown: str | None = None
+    findings: list[Finding] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    """What others have done since with rows that were committed, and may do."""
+    newest_only: list[str] = field(default_factory=list)
+    """Outputs that can't say more than what became of the newest epoch."""
+    is_changed: bool = False
+    """Whether some of the changes are more than other files with the same rows."""
+    records: int = 0
+    """Rows that are there as they were committed."""
+
+    def __iadd__(self, other: Looked) -> Looked:
+        for name in ("findings", "unknown", "changes", "newest_only"):
+            getattr(self, name).extend(getattr(other, name))
+        self.records += other.records
+        self.is_changed = self.is_changed or other.is_changed
+        return self
 
 
 def audit_outputs(
-    read: Callable[[], tuple[History, list[LogRecord]]], access: Access, *, timeout_s: float
-) -> Iterator[Looked]:
-    """What is wrong with the outputs of the newest claim, or can't be told; one for each of these.
+    read: Callable[[], tuple[History, list[LogRecord]]],
+    access: Access,
+    *,
+    timeout_s: float,
+    last: int | None = None,
+) -> Looked:
+    """What is wrong with the outputs of the newest claim, or can't be told.
 
     Args:
         read: reads the log anew.
+        last: only so many of the newest epochs; all when None.
 
     Raises:
         EosError: the log can't be read.
     """
     history, _ = read()
     claim = history.last_claim
+    found = Looked()
     for part in () if claim is None else parts_elsewhere(claim):
         looked = Looked()
         for _ in range(_TRIES):
-            looked = _look(history.sink_id, part, *read(), access, timeout_s)
-            if looked == Looked():
+            looked = _look(part, *read(), access, timeout_s)
+            if not looked.findings and not looked.unknown:
                 break
-        if looked != Looked():
-            yield looked
+        found += looked
+    found += _Audit(*read(), access, last).run()
+    return found
 
 
 def _look(
-    sink_id: str,
-    claimed: Part,
-    history: History,
-    records: list[LogRecord],
-    access: Access,
-    timeout_s: float,
+    claimed: Part, history: History, records: list[LogRecord], access: Access, timeout_s: float
 ) -> Looked:
+    """The newest attempts: what the log and the output say of them."""
     try:
-        with reached(sink_id, claimed, access) as participant:
-            return _ask(participant, sink_id, claimed, history, records, timeout_s)
+        with reached(history.sink_id, claimed, access) as participant:
+            return _ask(participant, claimed, history, records, timeout_s)
     except EosError as error:
-        return Looked(unknown=f"{claimed.output}: {error}")
+        return Looked(unknown=[f"{claimed.output}: {error}"])
 
 
 def _ask(
     participant: Participant,
-    sink_id: str,
     claimed: Part,
     history: History,
     records: list[LogRecord],
     timeout_s: float,
 ) -> Looked:
+    sink_id = history.sink_id
     missing = participant.missing(claimed, history)
     if missing is not None:
-        return Looked(unknown=f"{missing}: nobody can tell what it holds")
+        return Looked(unknown=[f"{missing}: nobody can tell what it holds"])
     participant.attach(claimed, history)
     newer = participant.newer_commit(history, timeout_s=timeout_s)
     if newer is not None:
         what = f"{newer}, and the log ends before it: it was replaced by an older copy"
-        return Looked(_finding(sink_id, claimed, None, f"{what}; restore the newest one"))
+        return Looked([_finding(sink_id, claimed, None, f"{what}; restore the newest one")])
     last = _last_committed(records, claimed)
     part = None if last is None else last.part(claimed.key)
     if last is None or part is None:
@@ -89,10 +111,105 @@ def _ask(
     fate = participant.outcome(part, timeout_s=timeout_s)
     if fate.known is Known.ABORTED:
         what = f"the log says COMMITTED, and {part.label} is not there"
-        return Looked(_finding(sink_id, claimed, last, what))
+        return Looked([_finding(sink_id, claimed, last, what)])
     if fate.known is Known.UNKNOWN:
-        return Looked(unknown=f"{part.label}: {fate.why}")
+        return Looked(unknown=[f"{part.label}: {fate.why}"])
     return Looked()
+
+
+class _Audit:
+    """All committed attempts, each asked for in the output that it went to."""
+
+    def __init__(
+        self, history: History, records: list[LogRecord], access: Access, last: int | None
+    ) -> None:
+        self._sink_id = history.sink_id
+        self._claim = history.last_claim
+        self._access = access
+        newest = {(record.key, record.attempt): record for record in records if record.key}
+        ended = list(newest.values())
+        committed = [record for record in ended if record.state is State.COMMITTED]
+        self._committed = _parts(committed[-(last or 0) :])
+        self._aborted = _parts([record for record in ended if record.state in NEVER_READABLE])
+
+    def run(self) -> Looked:
+        found, left = Looked(), self._committed
+        claimed = () if self._claim is None else parts_elsewhere(self._claim)
+        for output in claimed:
+            looked, left = self._ask(output, left)
+            found += looked
+        # Outputs of earlier epochs, and tables that were moved away from where they were.
+        for output in {part.key: part for _, part in left}.values():
+            looked, left = self._ask(output, left)
+            found += looked
+        for output in {part.key: part for _, part in left}.values():
+            gone = [record for record, part in left if part.key == output.key]
+            found.unknown.append(
+                f"{output.output}: {_epochs(gone)} went to another one than is there now, or to "
+                "none that is there."
+            )
+        return found
+
+    def _ask(self, output: Part, parts: list[Committed]) -> tuple[Looked, list[Committed]]:
+        """What ``output`` has of ``parts``, and those that it knows nothing of."""
+        mine = [pair for pair in parts if pair[1].kind == output.kind]
+        others = [pair for pair in parts if pair[1].kind != output.kind]
+        try:
+            with reached(self._sink_id, output, self._access) as participant:
+                audited = participant.audit([part for _, part in mine])
+                aborted = [pair for pair in self._aborted if pair[1].key == output.key]
+                readable = participant.readable([part for _, part in aborted])
+        except EosError as error:
+            left = [pair for pair in parts if pair[1].key != output.key]
+            return Looked(unknown=[f"{output.output}: {error}"]), left
+        if audited is None:
+            left = [pair for pair in parts if pair[1].key != output.key]
+            return Looked(newest_only=[f"{output.kind} {output.output}"]), left
+        pairs = list(zip(mine, audited, strict=True))
+        looked = self._judged([(pair, one) for pair, one in pairs if one is not None])
+        looked.findings += [
+            _finding(self._sink_id, part, record, f"{record.label}, which is aborted, can be read")
+            for record, part in aborted
+            if part in readable
+        ]
+        return looked, [*others, *(pair for pair, one in pairs if one is None)]
+
+    def _judged(self, audited: list[tuple[Committed, Audited]]) -> Looked:
+        looked = Looked()
+        groups: dict[tuple[Kept, str, str], list[Committed]] = {}
+        for (record, part), one in audited:
+            if one.kept is Kept.WHOLE:
+                looked.records += part.records or 0
+            if one.what:
+                groups.setdefault((one.kept, part.output, one.what), []).append((record, part))
+        for (kept, output, what), pairs in groups.items():
+            records = [record for record, _ in pairs]
+            if kept is Kept.LOST:
+                looked.findings.append(self._lost(pairs, what))
+            elif kept is Kept.UNKNOWN:
+                looked.unknown.append(f"{output}: of {_epochs(records)}, {what}.")
+            else:
+                looked.changes.append(f"{output}: of {_epochs(records)}, {what}")
+                looked.is_changed = looked.is_changed or kept is Kept.CHANGED
+        return looked
+
+    def _lost(self, pairs: list[Committed], what: str) -> Finding:
+        record, part = pairs[0]
+        more = f"; the same of {len(pairs) - 1:,} more epochs" if pairs[1:] else ""
+        by = next((one for one, _ in pairs if is_decided(one)), None)
+        if by is not None:
+            more += f"; {by.state.value} was decided by a person ({by.reason})"
+        return _finding(self._sink_id, part, record, f"{part.label}: its {what}{more}")
+
+
+def _parts(records: list[LogRecord]) -> list[Committed]:
+    return [(record, part) for record in records for part in parts_elsewhere(record)]
+
+
+def _epochs(records: list[LogRecord]) -> str:
+    """``epoch 7``, or ``3 epochs (7 the first)``."""
+    first = records[0].epoch
+    return f"epoch {first}" if not records[1:] else f"{len(records):,} epochs ({first} the first)"
 
 
 def _last_committed(records: list[LogRecord], claimed: Part) -> LogRecord | None:

@@ -38,7 +38,15 @@ class AuditedSink(Facts):
     others: int = 0
     """Messages of other producers in between."""
     outputs: tuple[str, ...] = ()
-    """Those that are no topics, and were asked what became of the newest epoch."""
+    """Those that are no topics."""
+    newest_only: tuple[str, ...] = ()
+    """Those of them that could only be asked what became of the newest epoch."""
+    rows: int = 0
+    """Rows that are in them as they were committed."""
+    changes: tuple[str, ...] = ()
+    """What others have done since with rows of committed epochs: OPTIMIZE, DELETE and the like."""
+    is_changed: bool = False
+    """Whether some of that changes rows, as OPTIMIZE does not."""
     unfinished: tuple[Unfinished, ...] = ()
     owing: tuple[Owing, ...] = ()
     decided: tuple[Decided, ...] = ()
@@ -84,15 +92,11 @@ class SinkAudit:
         claim = log.history.last_claim
         asked = () if claim is None else parts_elsewhere(claim)
         self._count(outputs=tuple(f"{part.kind} {part.output}" for part in asked))
-        for looked in audit_outputs(
-            self._read_log, self._target.access, timeout_s=self._target.timeout_s
-        ):
-            self.findings += [looked.finding] if looked.finding else []
-            self.unknown += [looked.unknown] if looked.unknown else []
+        self._check_outputs()
         named = pulsar_part(records[-1]) if records else NOTHING
         if not named.receipt_topic:
             committed = {record.key for record in records if record.state is State.COMMITTED}
-            self._count(epochs=len(committed))
+            self._count(epochs=min(len(committed), self._last or len(committed)))
             return
         attempts = Attempts(records)
         try:
@@ -111,6 +115,26 @@ class SinkAudit:
             for stray in self._strays
             if stray.is_certain or attempts.generation(stray.record) in self._seen
         ]
+
+    def _check_outputs(self) -> None:
+        try:
+            looked = audit_outputs(
+                self._read_log,
+                self._target.access,
+                timeout_s=self._target.timeout_s,
+                last=self._last,
+            )
+        except EosError as error:
+            self.unknown.append(f"the outputs of sink {self.facts.sink_id}: {error}")
+            return
+        self.findings += looked.findings
+        self.unknown += looked.unknown
+        self._count(
+            newest_only=tuple(looked.newest_only),
+            changes=tuple(looked.changes),
+            rows=looked.records,
+            is_changed=looked.is_changed,
+        )
 
     def _read_log(self) -> tuple[History, list[LogRecord]]:
         log = self._target.log(self.facts.sink_id)

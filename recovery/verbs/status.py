@@ -158,8 +158,8 @@ def status(
 ) -> StatusReport:
     """Every sink and query: last committed epoch, what is in doubt or not written, the claim.
 
-    Reads the commit logs only. With --admin-url it also asks the broker about transactions that
-    are not finished.
+    Reads the commit logs only: whether a topic or table still has what was written, `verify`
+    tells. With --admin-url it also asks the broker about transactions that are not finished.
 
         eos-recovery status --commit-log /data/eos
 

@@ -62,21 +62,40 @@ class VerifyReport(Report):
             console.print(f"[red]Wrong:[/] {escape(text)}")
         for text in self.unknown:
             console.print(f"[yellow]Not checked:[/] {escape(text)}")
+        for sink in self.sinks:
+            for change in sink.changes:
+                console.print(f"Since then, {escape(change)}.")
         verdict = {
-            Exit.CLEAN: "[green]Every committed epoch is there, whole, once.[/]"
-            if not any(sink.trimmed for sink in self.sinks)
-            else "[green]Of what the topics still hold, every committed epoch is whole, once.[/]",
+            Exit.CLEAN: f"[green]{escape(self._clean())}[/]",
             Exit.UNKNOWN: "[yellow]Nothing wrong was found, but not everything was checked.[/]",
         }
         console.print(verdict.get(self.exit, "[red]Something needs action.[/]"))
+
+    def _clean(self) -> str:
+        """The verdict where nothing is wrong, no larger than what was looked at."""
+        only = sorted({output for sink in self.sinks for output in sink.newest_only})
+        if any(sink.trimmed for sink in self.sinks):
+            whole = "Of what the topics still hold, every committed epoch is whole, once."
+        elif any(sink.is_changed for sink in self.sinks):
+            whole = "Every committed epoch came there whole, once; some rows were changed since."
+        else:
+            whole = "Every committed epoch is there, whole, once."
+        return (
+            f"{whole} Not looked into, but for the newest epoch: {', '.join(only)}."
+            if only
+            else whole
+        )
 
 
 def _counted(sink: AuditedSink) -> Iterator[str]:
     has_topic = sink.partitions or not sink.outputs
     topics = f", {sink.records:,} messages, {sink.bytes:,} bytes, {sink.receipts} receipts"
     yield f"{sink.epochs} committed epochs" + (topics if has_topic else "")
-    if sink.outputs:
-        yield f"the newest was asked for in {', '.join(sink.outputs)}"
+    asked = [output for output in sink.outputs if output not in sink.newest_only]
+    if asked:
+        yield f"{sink.rows:,} rows are in {', '.join(asked)} as they were committed"
+    if sink.newest_only:
+        yield f"the newest was asked for in {', '.join(sink.newest_only)}"
     if sink.trimmed:
         yield f"{sink.trimmed} parts are gone since: trimmed, or lost with their topic"
     if sink.others:
@@ -98,7 +117,8 @@ def verify(
     Reads the topics, all their partitions, and the receipts, as readers get them, and compares
     them with the log. Each entry carries its transaction: rows of a second run in a committed
     one are found, and rows of an aborted one. With --admin-url it can tell messages that retention
-    has removed from messages that were lost. Changes nothing.
+    has removed from messages that were lost. Of a Delta table it compares the files, by name, size
+    and statistics; of one that was removed it says by which commit of the table. Changes nothing.
 
         eos-recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
 

@@ -44,6 +44,7 @@ class SinkArguments(TypedDict, total=False):
     on_new_cluster: Literal["refuse", "continue"]
     on_gap: Literal["refuse", "continue"]
     on_rewind: Literal["refuse", "skip"]
+    on_changed_columns: Literal["refuse", "continue"]
     max_attempts: int
     resolve_timeout_s: float
     keep_epochs: int
@@ -64,6 +65,9 @@ class SinkOptions(BaseModel):
             last one that the log has; ``continue`` for functions that leave epochs out.
         on_rewind: what to do about a checkpoint that was set back, so that Spark plans committed
             epochs anew; ``skip`` when the source cuts the same epochs as before.
+        on_changed_columns: what to do about rows whose columns are not those of the topic's schema
+            or of the table, more, fewer or renamed ones: ``continue`` says so in the log, as far as
+            schema or table take them. Not where rows name their topics.
         max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
         resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
         keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
@@ -80,6 +84,7 @@ class SinkOptions(BaseModel):
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     on_gap: Literal["refuse", "continue"] = "refuse"
     on_rewind: Literal["refuse", "skip"] = "refuse"
+    on_changed_columns: Literal["refuse", "continue"] = "continue"
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     resolve_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     keep_epochs: Annotated[int, Field(ge=1)] = KEEP_EPOCHS

@@ -32,6 +32,7 @@ _NOT_HERE: Final = {
     "listeners": "epochs are told of in other processes than yours: use PulsarSink",
     "max_attempts": "Spark runs an epoch once, and a restart of the query runs it again",
     "on_gap": "Spark leaves no epoch out, and nobody can catch an epoch's error",
+    "on_changed_columns": "columns are compared by PulsarSink",
     "driver_rows": "Spark has tasks write all epochs: use PulsarSink",
 }
 _ELSEWHERE: Final = {

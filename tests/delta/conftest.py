@@ -1,7 +1,33 @@
-"""The S3 server of the commit log's tests, for tables."""
+"""The S3 server of the commit log's tests, for tables; Spark's own Delta, in another process."""
 
 from __future__ import annotations
 
-from tests.commit_log.test_s3 import bucket, server, where
+import json
+from collections.abc import Callable, Iterator
 
-__all__ = ["bucket", "server", "where"]
+import pytest
+
+from eos.standalone.maven import delta_jars
+from tests.commit_log.test_s3 import bucket, server, where
+from tests.recovery.conftest import recovery
+from tests.support.processes import driver
+
+__all__ = ["bucket", "recovery", "server", "where"]
+
+
+@pytest.fixture(scope="session")
+def ask(tmp_path_factory) -> Iterator[Callable[..., list]]:
+    """Asks delta-spark, in a process of its own."""
+    jars = ",".join(map(str, delta_jars()))
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    with driver("tests.delta.spark_reader", jars, warehouse) as process:
+
+        def asked(*questions: str) -> list:
+            process.stdin.write(json.dumps(questions) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                if line.startswith("["):  # a vacuum prints what it did
+                    return json.loads(line)
+            raise AssertionError(process.stderr.read()[-3000:])
+
+        yield asked

@@ -6,9 +6,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from eos.delta._columns import check, conform, fits
+from eos.delta._conform import conform
+from eos.delta.columns import check, check_names, children, fits, relaxed
 from eos.errors import InputError
+from tests.delta.tables import commit, made, staged
 
 TABLE = pa.schema(
     [
@@ -61,18 +64,30 @@ def test_what_loses_nothing_fits_and_is_cast(have, want):
         (pa.timestamp("us"), US),
         (US, pa.timestamp("us")),
         (pa.date32(), US),
-        (pa.struct([("x", pa.int32())]), pa.struct([("a", pa.int32())])),
-        (pa.list_(pa.struct([("b", pa.int32())])), pa.list_(pa.struct([("a", pa.int32())]))),
+        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int32())])),
+        (pa.list_(pa.struct([("a", pa.int64())])), pa.list_(pa.struct([("a", pa.int32())]))),
+        (pa.struct([("a", pa.int64())]), pa.int64()),
         (pa.list_(pa.int64()), pa.list_(pa.int32())),
         (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int32())),
     ],
     ids=str,
 )
 def test_what_might_lose_something_is_refused_with_both_types(have, want):
-    with pytest.raises(InputError, match="c is ") as caught:
+    with pytest.raises(InputError, match=r"c[a-z.]* is .*Cast the columns") as caught:
         check(pa.schema([("c", have)]), pa.schema([("c", want)]), may_add=True)
-    assert str(have) in str(caught.value)
-    assert str(want) in str(caught.value)
+    assert str(leaf(have)) in str(caught.value)
+    assert str(leaf(want)) in str(caught.value)
+    assert "merge_schema" not in str(caught.value)
+
+
+def leaf(kind: pa.DataType) -> pa.DataType:
+    """The innermost type; of a map the values'."""
+    inner = list(children(kind))
+    return (
+        leaf(inner[-1][1].type)
+        if inner and not pa.types.is_struct(kind)
+        else (inner[-1][1].type if inner else kind)
+    )
 
 
 def test_columns_that_the_table_lacks_are_refused_or_added_as_nullable():
@@ -128,3 +143,120 @@ def test_values_keep_their_meaning_in_a_cast():
     given = pa.schema([("d", pa.int64()), ("f", pa.int32())])
     rows = pa.RecordBatch.from_pylist([{"d": 2**63 - 1, "f": -(2**31)}], schema=given)
     assert conform(rows, table).to_pylist() == [{"d": Decimal(2**63 - 1), "f": -(2.0**31)}]
+
+
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+INNER = pa.struct([required("n", pa.int64()), pa.field("t", pa.string())])
+STRICT = pa.schema(
+    [
+        ("s", pa.struct([required("n", pa.int64()), required("u", INNER)])),
+        ("l", pa.list_(required("element", INNER))),
+        ("m", pa.map_(pa.string(), required("value", INNER))),
+        ("k", pa.map_(INNER, pa.int32())),
+        ("ll", pa.list_(pa.list_(required("element", pa.int64())))),
+    ]
+)
+GOOD = [
+    {"s": {"n": 1, "u": {"n": 2, "t": None}}, "l": [{"n": 3, "t": "x"}], "m": [("a", {"n": 4})]},
+    {"s": None, "l": None, "m": None, "k": None, "ll": None},
+    {
+        "s": {"n": 5, "u": {"n": 6}},
+        "l": [],
+        "m": [],
+        "k": [({"n": 7}, None)],
+        "ll": [None, [], [8]],
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [
+        ({"s": {"n": None, "u": {"n": 1}}}, "s.n"),
+        ({"s": {"n": 1, "u": None}}, "s.u"),
+        ({"s": {"n": 1, "u": {"n": None}}}, "s.u.n"),
+        ({"l": [{"n": 1}, None]}, "l.element"),
+        ({"l": [{"n": None}]}, "l.element.n"),
+        ({"m": [("a", None)]}, "m.value"),
+        ({"m": [("a", {"n": None})]}, "m.value.n"),
+        ({"k": [({"n": None}, 1)]}, "k.key.n"),
+        ({"ll": [[1], [2, None]]}, "ll.element.element"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_a_null_is_refused_with_its_whole_path_where_the_table_takes_none(row, path, cut):
+    """Also behind nulls of what is around it, and in a slice of a longer batch."""
+    rows = pa.RecordBatch.from_pylist([*GOOD, row], schema=relaxed(STRICT))
+    with pytest.raises(InputError, match=rf"'{path}' takes no nulls, and has 1 .*DROP NOT NULL"):
+        conform(rows.slice(cut), STRICT)
+    good = conform(rows.slice(0, len(GOOD)), STRICT)
+    assert good.to_pylist() == rows.slice(0, len(GOOD)).to_pylist()
+    assert conform(rows.slice(1, 2), STRICT).to_pylist() == rows.slice(1, 2).to_pylist()
+
+
+def test_what_is_null_around_fields_that_are_not_is_written_and_read_as_null(tmp_path):
+    """Batches as Spark makes them: it calls the fields required, and has nulls below null ones."""
+    rows = pa.RecordBatch.from_pylist(GOOD, schema=STRICT)
+    for name, columns in (("strict", STRICT), ("relaxed", relaxed(STRICT))):
+        table = made(tmp_path / name, columns)
+        files, schema = staged(table, rows)
+        commit(table, files, 1, schema)
+        found = DeltaTable(table.folder.uri).to_pyarrow_table().to_pylist()
+        assert found == rows.to_pylist()
+
+
+def test_fields_that_structs_lack_are_added_at_every_level_on_request():
+    have = pa.schema(
+        [
+            ("L", pa.list_(pa.struct([required("N", pa.int32()), required("more", INNER)]))),
+            ("m", pa.map_(pa.string(), pa.struct([("n", pa.int64()), ("x y", pa.int64())]))),
+        ]
+    )
+    table = pa.schema([("l", STRICT.field("l").type), ("m", STRICT.field("m").type)])
+    with pytest.raises(InputError) as caught:
+        check(have, table, may_add=False)
+    assert "lacks L.element.more (struct<n: int64, t: string>), m.value.x y (int64)" in str(
+        caught.value
+    ).replace("l.element", "L.element")
+    assert "merge_schema=True" in str(caught.value)
+    assert "Cast" not in str(caught.value)
+    with pytest.raises(InputError, match=r"'m\.value\.x y' has a name .*Spark.*Rename"):
+        check(have, table, may_add=True)
+    merged = check(have.remove(1), table, may_add=True)
+    assert merged.field("m") == table.field("m")
+    item = merged.field("l").type.value_field
+    assert not item.nullable
+    assert [field.name for field in item.type] == ["n", "t", "more"]
+    assert not item.type.field("n").nullable
+    assert item.type.field("more").type == relaxed(pa.schema([("i", INNER)])).field(0).type
+    rows = pa.RecordBatch.from_pylist(
+        [{"L": [{"N": 1, "more": {"n": 2, "t": None}}]}, {"L": None}], schema=have.remove(1)
+    )
+    assert conform(rows, merged).to_pylist() == [
+        {"l": [{"n": 1, "t": None, "more": {"n": 2, "t": None}}], "m": None},
+        {"l": None, "m": None},
+    ]
+
+
+@pytest.mark.parametrize("char", " ,;{}()\n\t=")
+def test_a_new_column_has_no_name_that_sparks_delta_writer_refuses(char):
+    for column in (
+        pa.field(f"a{char}b", pa.int32()),
+        pa.field("s", pa.list_(pa.struct([(f"a{char}b", pa.int32())]))),
+    ):
+        with pytest.raises(InputError, match=r"has a name that Spark's Delta writer refuses"):
+            check_names(pa.schema([column]))
+        with pytest.raises(InputError, match=r"has a name that Spark's Delta writer refuses"):
+            check(pa.schema([column]), pa.schema([("id", pa.int64())]), may_add=True)
+    there = pa.schema([(f"a{char}b", pa.int32())])
+    assert check(there, there, may_add=True) == there
+
+
+def test_two_fields_that_differ_in_case_only_are_refused_by_their_path():
+    twice = pa.list_(pa.struct([("a", pa.int32()), ("A", pa.int32())]))
+    with pytest.raises(InputError, match=r"c\.element\.a is there twice"):
+        check_names(pa.schema([("c", twice)]))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -12,9 +11,7 @@ import pytest
 
 from eos.delta._table import TargetTable
 from eos.errors import ConfigurationError, Fatal
-from eos.standalone.maven import delta_jars
 from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged
-from tests.support.processes import driver
 
 pytestmark = pytest.mark.broker
 Ask = Callable[..., list]
@@ -79,24 +76,6 @@ LITERALS = {
     "real": "{}D",
     "inner.a": "{}",
 }
-
-
-@pytest.fixture(scope="module")
-def ask(tmp_path_factory) -> Iterator[Ask]:
-    """Asks delta-spark, in a process of its own."""
-    jars = ",".join(map(str, delta_jars()))
-    warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    with driver("tests.delta.spark_reader", jars, warehouse) as process:
-
-        def asked(*questions: str) -> list:
-            process.stdin.write(json.dumps(questions) + "\n")
-            process.stdin.flush()
-            for line in process.stdout:
-                if line.startswith("["):  # a vacuum prints what it did
-                    return json.loads(line)
-            raise AssertionError(process.stderr.read()[-3000:])
-
-        yield asked
 
 
 def shown(row: dict) -> list:

@@ -8,9 +8,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from eos.delta._audit import open_audit
 from eos.delta._table import TargetTable
+from eos.delta.part import DeltaPart
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import CommitUnconfirmed, Retriable
+from eos.participant import Audited, Kept
 from tests.commit_log.test_s3 import keys
 from tests.delta.tables import SCHEMA, batch, commit, ids, made, numbered, rows, staged
 
@@ -37,6 +40,23 @@ def test_rows_with_any_partition_value_are_staged_committed_and_read(where):
     commit(table, files, 1, schema)
     commit(table, files, 1, schema)
     assert [row["p"] for row in rows(table)] == [value or None for value in values]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_an_audit_finds_the_files_of_any_partition_and_what_is_missing(where, tmp_path, is_local):
+    values = ["a b", "é/ü", "50%", "x=1&y?#", "", None, "..", "a+b", "~" * 300]
+    given = [{"id": n, "name": "x", "p": value} for n, value in enumerate(values)]
+    place = (tmp_path / "a table", None) if is_local else (f"{where[0]}/a table", where[1])
+    table = made(place[0], PARTITIONED, ["p"], place[1])
+    files, schema = staged(table, batch(*given, schema=PARTITIONED))
+    commit(table, files, 1, schema)
+    part = DeltaPart(
+        table=table.folder.uri, app_id="a", version=1, table_id=table.table_id, files=files
+    )
+    assert open_audit(table.folder).committed([part]) == [Audited(Kept.WHOLE)]
+    table.folder.delete(files[3].path)
+    (lost,) = open_audit(table.folder).committed([part])
+    assert (lost.kept, f"{files[3].path} is not in the storage" in lost.what) == (Kept.LOST, True)
 
 
 def test_of_many_that_commit_at_once_one_does(table):

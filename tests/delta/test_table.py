@@ -262,6 +262,14 @@ def test_a_table_that_was_dropped_is_an_error_that_says_so(table):
     assert table.missing(files) == list(files)
 
 
+def test_what_an_append_can_not_keep_is_found_by_the_commit_too(table):
+    files, schema = staged(table, numbered(0, 1))
+    DeltaTable(table.folder.uri).alter.add_constraint({"positive": "id > 0"})
+    with pytest.raises(Fatal, match="check constraint positive"):
+        commit(table, files, 1, schema)
+    assert ids(table) == []
+
+
 def test_a_column_with_another_type_by_now_is_refused_before_anything_is_added(table):
     files, schema = staged(table, numbered(0, 1))
     changed = pa.table({"id": ["x"], "name": ["y"]})

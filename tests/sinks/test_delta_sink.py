@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.errors import PySparkException
 
 from eos import failpoints
@@ -171,6 +172,61 @@ def test_columns_are_compared_by_name_and_merged_on_request(spark, make_sink, ta
     assert len(rows(table)) == 6
 
 
+def test_fields_inside_of_structs_are_merged_on_request(spark, make_sink, table):
+    one = (
+        "id",
+        "struct(id AS n) AS s",
+        "array(struct(id AS n)) AS l",
+        "map(id, struct(id AS n)) AS m",
+    )
+    more = [text.replace("AS n)", "AS n, 'x' AS more)") for text in one]
+    make_sink().write(spark.range(1).selectExpr(*one), epoch="a")
+    lacks = r"lacks s\.more \(string\), l\.element\.more \(string\), m\.value\.more \(string\)"
+    with pytest.raises(InputError, match=f"{lacks}.*merge_schema") as caught:
+        make_sink().write(spark.range(1).selectExpr(*more), epoch="b")
+    assert "Cast" not in str(caught.value)
+    make_sink(merge_schema=True).write(spark.range(1, 2).selectExpr(*more), epoch="b")
+    make_sink().write(spark.range(2, 3).selectExpr(*one), epoch="c")
+    expected = [
+        {"id": n, "s": inner, "l": [inner], "m": [(n, inner)]}
+        for n, x in enumerate([None, "x", None])
+        for inner in [{"n": n, "more": x}]
+    ]
+    assert rows(table) == expected
+    wider = spark.range(1).selectExpr("id", "struct('7' AS n) AS s")
+    with pytest.raises(InputError, match=r"s\.n is int64 in the table, and string here.*Cast"):
+        make_sink(merge_schema=True).write(wider, epoch="d")
+
+
+def test_renamed_columns_are_said_or_refused(spark, make_sink, table, caplog):
+    old, new = (
+        spark.range(1).selectExpr("id", "'x' AS a"),
+        spark.range(1).selectExpr("id", "'x' AS b"),
+    )
+    make_sink().write(old, epoch="a")
+    strict = make_sink(merge_schema=True, on_changed_columns="refuse")
+    for df, what in [(new, "new: b; missing: a"), (old.select("id"), "missing: a")]:
+        with pytest.raises(InputError, match=f"not those of table {table}: {what}.*continue"):
+            strict.write(df, epoch="b")
+    strict.write(old.select("a", "id"), epoch="b")
+    caplog.set_level("INFO", "sinks")
+    sink = make_sink(merge_schema=True)
+    sink.write(new, epoch="c")
+    sink.write(new, epoch="d")
+    said = [one for one in caplog.records if "not those of table" in one.getMessage()]
+    assert [one.levelname for one in said] == ["WARNING"]
+    assert len(rows(table)) == 4
+
+
+def test_wrong_columns_are_refused_before_anything_is_begun(spark, make_sink, table, states):
+    make_sink().write(spark.range(1).selectExpr("id"), epoch="a")
+    before = states()
+    for column in ("id AS other", "'x' AS id"):
+        with pytest.raises(InputError, match="don't fit the Delta table"):
+            make_sink().write(spark.range(1).selectExpr(column), epoch="b")
+    assert set(states()[len(before) :]) <= {"FAILED"}
+
+
 def test_a_column_without_a_type_is_refused(spark, make_sink):
     with pytest.raises(InputError, match=r"'nothing' has no type.*Cast"):
         make_sink().write(spark.range(2).selectExpr("id", "NULL AS nothing"), epoch="a")
@@ -306,7 +362,22 @@ def test_a_wrong_option_is_refused_at_once(make_sink):
         ("array(struct()) AS s", "'s.element' is a struct without fields"),
         ("parse_json('1') AS s", "'s' is a VARIANT"),
         ("struct(parse_json('1') AS t) AS s", "'s.t' is a VARIANT"),
-        ("INTERVAL '1' DAY AS s", r"Delta has no such columns: s \(duration\[us\]\)\. "),
+        ("array(INTERVAL '1' DAY) AS s", r"'s.element' is INTERVAL DAY.*Delta has no such"),
+        ("INTERVAL '1' YEAR AS s", "'s' is INTERVAL YEAR"),
+        ("make_interval(1) AS s", "'s' is INTERVAL"),
+        ("TIME'12:00:00' AS s", r"'s' is TIME\(6\).*CAST\(s AS STRING\)"),
+        (
+            "ST_GeomFromWKB(X'0101000000000000000000F03F0000000000000040') AS s",
+            r"'s' is GEOMETRY\(0\).*ST_AsBinary\(s\)",
+        ),
+        (
+            "map(1, ST_GeogFromWKB(X'0101000000000000000000F03F0000000000000040')) AS s",
+            r"'s.value' is GEOGRAPHY\(4326\).*ST_AsBinary\(s.value\)",
+        ),
+        ("'a' COLLATE UNICODE_CI AS s", r"'s' is string collate UNICODE_CI.*CAST\(s AS STRING\)"),
+        ("struct(1 AS a, 2 AS A) AS s", r"s\.a is there twice"),
+        ("1 AS `a b`", "'a b' has a name that Spark's Delta writer refuses"),
+        ("struct(1 AS `a,b`) AS s", "'s.a,b' has a name that Spark's Delta writer refuses"),
         ("id AS ID", "id is there twice"),
     ],
 )
@@ -315,13 +386,26 @@ def test_a_column_that_no_table_can_have_is_named(spark, make_sink, column, says
         make_sink().write(spark.range(1).selectExpr("id", column), epoch="a")
 
 
+def test_a_vector_is_refused_and_its_numbers_are_taken(spark, make_sink, table):
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql.functions import when
+
+    df = spark.createDataFrame([(1, Vectors.dense([1.0, 2.0])), (2, None)], ["id", "v"])
+    with pytest.raises(InputError, match=r"'v' has a user-defined type \(VectorUDT\).*to_array"):
+        make_sink().write(df, epoch="a")
+    numbers = when(df.v.isNotNull(), vector_to_array("v")).alias("v")
+    make_sink().write(df.select("id", numbers), epoch="a")
+    assert rows(table) == [{"id": 1, "v": [1.0, 2.0]}, {"id": 2, "v": None}]
+
+
 def test_rows_without_columns_are_refused(spark, make_sink):
     with pytest.raises(InputError, match="no columns"):
         make_sink().write(spark.range(1).select(), epoch="a")
 
 
 def test_columns_have_any_name_that_a_table_may_have(spark, make_sink, table):
-    names = ["a.b", "c d", "é", "x`y", "(z);"]
+    names = ["a.b", "c-d", "é", "x`y", "", "a/b%20", "'\""]
     df = spark.range(3).selectExpr(
         *(f"id + {at} AS `{name.replace('`', '``')}`" for at, name in enumerate(names))
     )
@@ -333,6 +417,73 @@ def test_columns_have_any_name_that_a_table_may_have(spark, make_sink, table):
     found = DeltaTable(table).to_pyarrow_table().to_pylist()
     key = lambda row: row["a.b"]  # noqa: E731
     assert sorted(found, key=key) == sorted(expected * 2, key=key)
+
+
+def test_a_table_that_has_a_name_that_spark_refuses_is_still_written_to(spark, make_sink, table):
+    write_deltalake(table, pa.table({"c d": [1], "(z);": [2]}))
+    make_sink().write(spark.range(1).selectExpr("id AS `c d`", "id AS `(z);`"), epoch="a")
+    assert rows(table) == [{"c d": 0, "(z);": 0}, {"c d": 1, "(z);": 2}]
+
+
+def test_null_structs_are_written_whatever_spark_calls_their_fields(spark, make_sink, table):
+    """Spark calls a field NOT NULL where it is made of what is; a null struct is none the less."""
+    strict = spark.range(4).selectExpr(
+        "id",
+        "named_struct('n', id) AS whole",
+        "CASE WHEN id > 1 THEN named_struct('n', id, 'in', named_struct('m', 'x')) END AS s",
+        "array(CASE WHEN id > 1 THEN named_struct('n', id) END) AS l",
+        "map('a', CASE WHEN id > 1 THEN named_struct('n', array(id)) END) AS m",
+    )
+    right = spark.range(2, 4).selectExpr("id", "named_struct('k', id, 'l', array(id)) AS r")
+    make_sink().write(strict.join(right, "id", "left"), epoch="a")
+    kinds = json.loads(DeltaTable(table).schema().to_json())
+    assert "false" not in json.dumps(kinds)
+    make_sink().write(spark.range(4, 5).selectExpr("id"), epoch="b")
+    found = {row.pop("id"): row for row in rows(table)}
+    none = {"whole": None, "s": None, "l": None, "m": None, "r": None}
+    for n in range(4):
+        some = n > 1
+        assert found[n] == {
+            "whole": {"n": n},
+            "s": {"n": n, "in": {"m": "x"}} if some else None,
+            "l": [{"n": n} if some else None],
+            "m": [("a", {"n": [n]} if some else None)],
+            "r": {"k": n, "l": [n]} if some else None,
+        }
+    assert found[4] == none
+
+
+def test_a_table_that_takes_no_nulls_inside_takes_null_structs_and_names_what_it_refuses(
+    spark, make_sink, table
+):
+    inner = pa.struct([pa.field("n", pa.int64(), nullable=False), ("t", pa.string())])
+    item = pa.field("element", inner, nullable=False)
+    columns = pa.schema([("id", pa.int64()), ("s", inner), ("l", pa.list_(item))])
+    DeltaTable.create(table, Schema.from_arrow(columns))
+    make_sink().write(
+        spark.range(2)
+        .selectExpr(
+            "id",
+            "IF(id = 0, NULL, named_struct('t', 'x', 'n', id)) AS s",
+            "IF(id = 0, NULL, array(named_struct('n', id, 't', NULL))) AS l",
+        )
+        .selectExpr("id", "s", "CAST(l AS ARRAY<STRUCT<n BIGINT, t STRING>>) AS l"),
+        epoch="a",
+    )
+    make_sink().write(spark.range(2, 3).selectExpr("id"), epoch="b")
+    for column, path in [
+        ("named_struct('n', nullif(id, 1), 't', 'x') AS s", r"s\.n"),
+        ("array(named_struct('n', id, 't', 'x'), NULL) AS l", r"l\.element"),
+    ]:
+        with pytest.raises(InputError, match=f"'{path}' takes no nulls, and has"):
+            make_sink().write(spark.range(1, 3).selectExpr("id", column), epoch="c")
+    with pytest.raises(InputError, match=r"s\.n takes no nulls, and is missing here"):
+        make_sink().write(spark.range(1).selectExpr("id", "struct('x' AS t) AS s"), epoch="c")
+    assert rows(table) == [
+        {"id": 0, "s": None, "l": None},
+        {"id": 1, "s": {"n": 1, "t": "x"}, "l": [{"n": 1, "t": None}]},
+        {"id": 2, "s": None, "l": None},
+    ]
 
 
 @pytest.mark.parametrize("place", ["{}/log", "{}/log/t", "{}", "file://{}/log/t", "{}/link/t"])
@@ -551,7 +702,7 @@ def test_the_command_line_knows_a_sink_without_a_topic(
     log = ("--commit-log", tmp_path / "log")
     verified = recovery("verify", *log)
     assert verified.code == 0
-    assert f"1 committed epochs; the newest was asked for in delta {table}" in verified.out
+    assert f"1 committed epochs; 5 rows are in delta {table} as they were" in verified.out
     assert "messages" not in verified.out
     assert f"5 rows in delta {table}" in recovery("show", name, *log).out
     for verb in ("status", "show", "doctor"):
@@ -566,7 +717,8 @@ def test_the_command_line_knows_a_sink_without_a_topic(
     assert recovery("verify", *log).code == 0
     shutil.copytree(tmp_path / "log", tmp_path / "newest")
     DeltaTable(table).restore(1)
-    assert recovery("verify", *log).code == 0  # what readers do with the rows is not asked
+    restored = recovery("verify", *log)
+    assert (restored.code, "removed by RESTORE (version 3)" in restored.out) == (1, True)
     shutil.rmtree(tmp_path / "log")
     shutil.copytree(tmp_path / "newest", tmp_path / "log")
     make_sink().write(df, epoch="c")

@@ -285,6 +285,43 @@ def test_an_incompatible_change_aborts_the_epoch_and_shows_both(
     assert raw(1) == [b'{"id":1,"s":"a"}']
 
 
+def test_a_changed_type_is_named_with_what_can_be_done(spark, make_sink):
+    sink = make_sink(schema="avro")
+    sink.write(spark.sql("SELECT 1 AS id, STRUCT('a' AS t) AS s"), epoch="a")
+    with pytest.raises(IncompatibleSchema) as caught:
+        sink.write(spark.sql("SELECT 1 AS id, STRUCT(1.5D AS t) AS s"), epoch="b")
+    text = str(caught.value)
+    assert "s.t is null or string in the topic, and null or double here" in text
+    assert "Cast the columns" in text
+    assert "set-schema-compatibility-strategy" in text
+
+
+def test_renamed_columns_are_said_or_refused(spark, make_sink, registered, log, caplog):
+    old, new = spark.sql("SELECT 1 AS id, 'x' AS a"), spark.sql("SELECT 1 AS id, 'x' AS b")
+    make_sink(schema="avro").write(old, epoch="a")
+    strict = make_sink(schema="avro", on_changed_columns="refuse")
+    for df, what in [(new, "new: b; missing: a"), (old.select("id"), "missing: a")]:
+        with pytest.raises(InputError, match=f"not those of topic .*: {what}.*continue"):
+            strict.write(df, epoch="b")
+    assert {record.state for record in log() if record.epoch == "b"} <= {State.FAILED}
+    strict.write(old.select("a", "id"), epoch="b")
+    caplog.set_level("INFO", "sinks")
+    sink = make_sink(schema="avro")
+    sink.write(new, epoch="c")
+    sink.write(new, epoch="d")
+    said = [one for one in caplog.records if "not those of topic" in one.getMessage()]
+    assert [one.levelname for one in said] == ["WARNING"]
+    assert len(registered()) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"schema": "avro"}])
+def test_wrong_columns_are_refused_before_a_transaction_is_begun(spark, make_sink, log, options):
+    df = spark.sql("SELECT 1 AS wrong" if not options else "SELECT parse_json('1') AS v")
+    with pytest.raises(InputError):
+        make_sink(**options).write(df, epoch="a")
+    assert {record.state for record in log() if record.epoch} <= {State.FAILED}
+
+
 def test_a_schema_that_somebody_else_registered_is_used(
     spark, make_sink, pulsar_standalone, topic, registered, raw
 ):

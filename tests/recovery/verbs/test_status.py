@@ -21,7 +21,7 @@ def test_a_sink_with_nothing_unfinished_is_clean(recovery, make_driver, root, na
         driver.run(str(epoch))
     ended = recovery("status", "--commit-log", root)
     assert ended.code == 0
-    assert "Everything is decided and done" in ended.out
+    assert "Everything is decided and done, as the log has it" in ended.out
     facts = recovery("status", name, "--commit-log", root, "--json").json
     (sink,) = facts["sinks"]
     assert sink["unfinished"] == []

@@ -1,0 +1,122 @@
+"""From a DataFrame's columns to those of a Delta table; refused here is what the table can't have.
+
+The judge is Spark's own Delta writer: what it makes of a type is made here, nullable at every
+level; what it refuses, and what ``deltalake`` could not read, is refused by name, before anything
+is begun. Spark's types are asked: as Arrow, a GEOMETRY or a vector of ``pyspark.ml`` would pass for
+a plain struct.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    UserDefinedType,
+    VarcharType,
+)
+
+from eos.delta.columns import relaxed
+from eos.errors import InputError
+
+_IN_TABLES: Final = (
+    BinaryType, BooleanType, ByteType, CharType, DateType, DecimalType, DoubleType, FloatType,
+    IntegerType, LongType, ShortType, TimestampNTZType, TimestampType, VarcharType,
+)  # fmt: skip
+_HINTS: Final = {
+    "variant": "Write its text: CAST({path} AS STRING), or to_json({path}).",
+    "geometry": "Write its bytes: ST_AsBinary({path}), and what its SRID is.",
+    "geography": "Write its bytes: ST_AsBinary({path}).",
+    "time": "Write its text: CAST({path} AS STRING).",
+    "interval": "Write its text: CAST({path} AS STRING); or its length as a number.",
+}
+"""By the first word of a type's name: what to write instead."""
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """The columns of ``df`` as a table has them: nulls may be anywhere.
+
+    Raises:
+        InputError: there are none, or one has a type that no table can have.
+    """
+    if not df.columns:
+        raise InputError("The DataFrame has no columns.", hint="Select at least one.")
+    for field in df.schema.fields:
+        _check_type(field.name, field.dataType)
+    try:
+        schema = to_arrow_schema(df.schema, timezone="UTC")
+    except Exception as error:
+        raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
+    return relaxed(pa.schema(schema))
+
+
+def _check_type(path: str, kind: DataType) -> None:
+    match kind:
+        case StructType() if not kind.fields:
+            raise InputError(
+                f"Column {path!r} is a struct without fields, which Parquet can't hold.",
+                hint="Drop it, or give it a field.",
+            )
+        case StructType():
+            for field in kind.fields:
+                _check_type(f"{path}.{field.name}", field.dataType)
+        case ArrayType():
+            _check_type(f"{path}.element", kind.elementType)
+        case MapType():
+            _check_type(f"{path}.key", kind.keyType)
+            _check_type(f"{path}.value", kind.valueType)
+        case NullType():
+            raise InputError(
+                f"Column {path!r} has no type (void).", hint="Cast it: CAST(... AS STRING), say."
+            )
+        case StringType() if kind.simpleString() == "string":
+            pass
+        case StringType():
+            raise InputError(
+                f"Column {path!r} is {kind.simpleString()}: a Delta table has no collations.",
+                hint=f"Cast it: CAST({path} AS STRING).",
+            )
+        case UserDefinedType():
+            raise InputError(
+                f"Column {path!r} has a user-defined type ({type(kind).__name__}), which is not "
+                "written.",
+                hint=_instead_of(path, kind),
+            )
+        case _ if not isinstance(kind, _IN_TABLES):
+            name = kind.simpleString()
+            raise InputError(
+                f"Column {path!r} is {'a ' if name == 'variant' else ''}{name.upper()}, which is "
+                "not written: Delta has no such columns.",
+                hint=next(
+                    (hint.format(path=path) for word, hint in _HINTS.items() if word in name),
+                    "Cast it, to string for example, or drop it.",
+                ),
+            )
+
+
+def _instead_of(path: str, kind: UserDefinedType) -> str:
+    if type(kind).__name__ == "VectorUDT":
+        numbers = f"pyspark.ml.functions.vector_to_array({path})"
+        return f"Write its numbers: {numbers}; in when(...isNotNull(), ...), where it may be null."
+    return f"Write what it is made of ({kind.sqlType().simpleString()}), by a function of your own."

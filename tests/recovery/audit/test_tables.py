@@ -1,0 +1,236 @@
+"""``verify`` of a Delta table: whole only where the table still has what the log committed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from eos.commit_log import CommitLog
+from eos.committer import Committer
+from eos.protocol import BATCH
+from tests.testing.outputs import TableOutput
+
+WHOLE = "Every committed epoch is there, whole, once."
+CHANGED = "Every committed epoch came there whole, once; some rows were changed since."
+EPOCHS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def output(tmp_path) -> TableOutput:
+    return TableOutput(tmp_path / "table")
+
+
+@pytest.fixture
+def write(output, tmp_path) -> Callable[..., None]:
+    """Epochs of two rows each; each is one version of the table, from 1 on."""
+
+    def run(*epochs: str) -> None:
+        log = CommitLog.open(tmp_path / "log", "contract")
+        committer = Committer(log, [output.participant()])
+        for epoch in epochs:
+            texts = [f"{epoch}1", f"{epoch}2"]
+            committer.run_epoch(
+                BATCH, epoch, lambda begun, texts=texts: lambda: [output.write(begun()[0], texts)]
+            )
+        committer.close()
+
+    return run
+
+
+@pytest.fixture
+def verify(recovery, tmp_path):
+    return lambda *options: recovery("verify", "--commit-log", tmp_path / "log", *options)
+
+
+def handle(output: TableOutput) -> DeltaTable:
+    return DeltaTable(output.uri)
+
+
+def unrelated(output: TableOutput, **options) -> None:
+    column = handle(output).schema().fields[0].name
+    write_deltalake(output.uri, pa.table({column: ["other"]}), **options)
+
+
+def optimize(output: TableOutput) -> None:
+    handle(output).optimize.compact()
+
+
+def overwrite(output: TableOutput) -> None:
+    unrelated(output, mode="overwrite")
+
+
+def restore(version: int) -> Callable[[TableOutput], None]:
+    return lambda output: handle(output).restore(version)
+
+
+def delete(output: TableOutput) -> None:
+    column = handle(output).schema().fields[0].name
+    handle(output).delete(f"{column} = 'a1'")
+
+
+def delete_all(output: TableOutput) -> None:
+    handle(output).delete()
+
+
+def update(output: TableOutput) -> None:
+    column = handle(output).schema().fields[0].name
+    handle(output).update({column: "'x'"}, predicate=f"{column} = 'a1'")
+
+
+def merge(output: TableOutput) -> None:
+    column = handle(output).schema().fields[0].name
+    handle(output).merge(
+        pa.table({column: ["a1", "new"]}), f"s.{column} = t.{column}", "s", "t"
+    ).when_matched_delete().when_not_matched_insert_all().execute()
+
+
+def append(output: TableOutput) -> None:
+    unrelated(output, mode="append")
+
+
+def vacuum(output: TableOutput) -> None:
+    handle(output).vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True
+    )
+
+
+def delete_a_file(output: TableOutput) -> None:
+    next(Path(output.uri).glob("eos-*.parquet")).unlink()
+
+
+def cut_a_file(output: TableOutput) -> None:
+    path = next(Path(output.uri).glob("eos-*.parquet"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def clean_up_history(output: TableOutput) -> None:
+    handle(output).create_checkpoint()
+    for path in sorted(Path(output.uri, "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+
+
+def remove_by_hand(output: TableOutput) -> None:
+    """A commit that does not say what it is."""
+    log = Path(output.uri, "_delta_log")
+    newest = sorted(log.glob("*.json"))[-1]
+    path = json.loads(next(line for line in newest.read_text().splitlines() if '"add"' in line))
+    removed = {"path": path["add"]["path"], "dataChange": True, "deletionTimestamp": 1}
+    (log / f"{int(newest.stem) + 1:020}.json").write_text(json.dumps({"remove": removed}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "verdict", "says"),
+    [
+        ([], 0, WHOLE, ["6 rows are in delta"]),
+        ([append], 0, WHOLE, []),
+        ([vacuum], 0, WHOLE, []),
+        ([clean_up_history], 0, WHOLE, []),
+        ([optimize], 0, WHOLE, ["of 3 epochs (a the first), files were rewritten by OPTIMIZE"]),
+        ([optimize, vacuum], 0, WHOLE, ["OPTIMIZE (version 4)"]),
+        ([append, optimize, append, optimize, vacuum], 0, WHOLE, ["OPTIMIZE (version 5)"]),
+        ([optimize, restore(3)], 0, WHOLE, []),
+        ([optimize, restore(3), restore(4)], 0, WHOLE, ["OPTIMIZE (version 4)"]),
+        ([delete], 0, CHANGED, ["of epoch a, rows were changed or deleted by DELETE (version 4)"]),
+        ([delete_all], 0, CHANGED, ["of 3 epochs (a the first), rows were changed or deleted by"]),
+        ([update], 0, CHANGED, ["by UPDATE (version 4)"]),
+        ([merge], 0, CHANGED, ["by MERGE (version 4)"]),
+        ([optimize, delete], 0, CHANGED, ["DELETE (version 5)"]),
+        ([delete, optimize], 0, CHANGED, ["DELETE (version 4)"]),
+        ([delete, restore(3)], 0, WHOLE, []),
+        (
+            [restore(2)],
+            1,
+            None,
+            ["epoch c of batch", "not in the table any more: removed by RESTORE (ver"],
+        ),
+        ([restore(1)], 1, None, ["removed by RESTORE", "the same of 1 more epochs"]),
+        ([restore(2), restore(3)], 0, WHOLE, []),
+        ([restore(2), optimize], 1, None, ["RESTORE (version 4)"]),
+        ([optimize, restore(2)], 1, None, ["RESTORE (version 5)"]),
+        (
+            [overwrite],
+            1,
+            None,
+            ["WRITE in mode Overwrite (version 4)", "the same of 2 more epochs"],
+        ),
+        ([optimize, overwrite, vacuum], 1, None, ["WRITE in mode Overwrite (version 5)"]),
+        ([delete, overwrite], 1, None, ["WRITE in mode Overwrite (version 5)"]),
+        ([remove_by_hand], 1, None, ["an unnamed operation (version 4)"]),
+        ([delete_a_file], 1, None, ["is not in the storage"]),
+        ([cut_a_file], 1, None, ["has another size in the storage"]),
+        ([restore(2), append, clean_up_history], 2, None, ["history begins at version 5"]),
+        ([optimize, append, clean_up_history], 2, None, ["history begins at version 5"]),
+    ],
+    ids=lambda one: (
+        "-".join(getattr(step, "__name__", "") for step in one)
+        if isinstance(one, list) and (not one or callable(one[0]))
+        else ""
+    ),
+)
+def test_what_later_commits_did_is_told_and_only_what_is_there_is_called_whole(
+    output, write, verify, steps, code, verdict, says
+):
+    write(*EPOCHS)
+    for step in steps:
+        step(output)
+    ended = verify()
+    text = " ".join(ended.out.split())
+    assert (ended.code, [part for part in says if part not in text]) == (code, []), ended.out
+    for other in (WHOLE, CHANGED):
+        assert (other in text) is (other == verdict), ended.out
+
+
+def test_the_newest_epochs_alone_are_clean_after_a_restore_that_was_meant(output, write, verify):
+    write(*EPOCHS)
+    handle(output).restore(1)
+    write("d", "e")
+    assert verify().code == 1
+    assert verify("--last", 2).code == 0
+
+
+def test_a_table_that_is_gone_or_another_one_is_unknown(output, write, verify):
+    write(*EPOCHS)
+    away = Path(output.uri).rename(f"{output.uri}-away")
+    assert verify().code == 2
+    unrelated_table = pa.table({"x": ["other"]})
+    write_deltalake(output.uri, unrelated_table)
+    assert verify().code == 2
+    shutil.rmtree(output.uri)
+    away.rename(output.uri)
+    assert verify().code == 0
+
+
+def test_files_of_an_aborted_attempt_that_somebody_has_added_are_found(
+    output, write, verify, tmp_path
+):
+    write("a")
+    committer = Committer(CommitLog.open(tmp_path / "log", "contract"), [output.participant()])
+    kept = {}
+
+    def plan(begun):
+        def writing():
+            output.write(begun()[0], ["b1"])
+            for path in Path(output.uri).glob("eos-*"):
+                kept[path.name] = path.read_bytes()
+            raise ValueError("broken")
+
+        return writing
+
+    with pytest.raises(ValueError, match="broken"):
+        committer.run_epoch(BATCH, "b", plan)
+    log_folder = Path(output.uri, "_delta_log")
+    newest = sorted(log_folder.glob("*.json"))[-1]
+    lines = [json.loads(line) for line in newest.read_text().splitlines()]
+    (add,) = (line["add"] for line in lines if "add" in line)
+    (name,) = (name for name in kept if name != add["path"])
+    Path(output.uri, name).write_bytes(kept[name])
+    again = {"add": {**add, "path": name, "size": len(kept[name])}}
+    (log_folder / f"{int(newest.stem) + 1:020}.json").write_text(json.dumps(again))
+    ended = verify()
+    assert (ended.code, "which is aborted, can be read" in ended.out) == (1, True), ended.out
