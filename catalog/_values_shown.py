@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,13 @@ from catalog._peeking import RawMessage
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
-from eos.schemas.reading import SchemaVersion, ValueReader, value_reader
+from eos.schemas.reading import (
+    VERSION_BYTES,
+    SchemaVersion,
+    ValueReader,
+    value_reader,
+    why_unknown,
+)
 from eos.wire.commands import SchemaInfo
 
 
@@ -38,13 +45,14 @@ class ShownValue:
 class ValueDecoder:
     """Decodes the values of one topic. Asks the registry once for each version.
 
-    Messages that name no version are taken for the newest one's.
+    Messages that name no version of the topic's schema are shown as bytes, as Java's
+    ``AUTO_CONSUME`` gives them: nobody says what they are.
     """
 
     def __init__(self, client: PulsarClient, topic: TopicName) -> None:
         self._client = client
         self._topic = topic.base
-        self._versions: dict[bytes | None, SchemaVersion | None] = {}
+        self._versions: dict[bytes, SchemaVersion | None] = {}
         self._readers: dict[SchemaInfo, ValueReader] = {}
 
     def decode(self, message: RawMessage) -> ShownValue:
@@ -53,11 +61,11 @@ class ValueDecoder:
         Raises:
             EosError: the registry can't be asked.
         """
-        named = message.schema_version
+        named = message.schema_version or b""
         version = self._version(named)
         if version is None:
-            lost = "The schema that it names is not in the registry any more."
-            return _as_bytes(message.value, problem=None if named is None else lost)
+            is_plain = message.value is None or not (named or self._has_schema)
+            return _as_bytes(message.value, problem=None if is_plain else why_unknown(named))
         return replace(
             self._decoded(message, version),
             schema_type=type_name(version.info),
@@ -82,7 +90,13 @@ class ValueDecoder:
         (only,) = scalars.values()
         return _as_bytes(only.as_py()) if pa.types.is_binary(only.type) else ShownValue(plain(only))
 
-    def _version(self, named: bytes | None) -> SchemaVersion | None:
+    @cached_property
+    def _has_schema(self) -> bool:
+        return self._client.lookup.schema(self._topic) is not None
+
+    def _version(self, named: bytes) -> SchemaVersion | None:
+        if len(named) != VERSION_BYTES:
+            return None
         if named not in self._versions:
             found = self._client.lookup.schema(self._topic, named)
             self._versions[named] = (

@@ -49,6 +49,7 @@ class TaskSchemas:
         self._schema = schema
         self._value_type = value_type
         self._registered: dict[str, SchemaInfo | None] = {}
+        self._versions: dict[tuple[str, bytes], SchemaInfo] = {}
         self._writers: dict[str, SchemaWriter] = {}
 
     def look_up(self, topics: Iterable[str]) -> None:
@@ -56,15 +57,25 @@ class TaskSchemas:
 
         Raises:
             InputError: the columns can't be written to one of them.
-            IncompatibleSchema: they stand for something else than what it has.
+            IncompatibleSchema: they stand for something else than what it has, or its values have
+                framing.
         """
         if self._schema is None:
             return
+        from eos.schemas import check_plain  # not at the top: see ``sinks._task``
+
         bases = {_base(topic): None for topic in topics}
         new = [base for base in bases if base not in self._writers]
-        for base, registered in zip(new, at_once(self._client.schema, new), strict=True):
+        for base, found in zip(new, at_once(self._newest, new), strict=True):
+            registered = None if found is None else found[0]
+            if found is not None:
+                self._versions[base, found[1]] = found[0]
             self._registered[base] = registered
-            self._writers[base] = self._schema.writer(self._value_type, registered)
+            writer = self._schema.writer(self._value_type, registered)
+            for info in (writer.info, registered):
+                if info is not None:
+                    check_plain(info, writer.info)
+            self._writers[base] = writer
 
     def encoded(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """``batch`` with the bytes of its values, and of its keys where they have a schema; by what
@@ -87,7 +98,8 @@ class TaskSchemas:
         which registers it. None stays open when one fails.
 
         Raises:
-            IncompatibleSchema: shows what the topic has, and what the rows need.
+            IncompatibleSchema: shows what the topic has, and what the rows need; or readers would
+                take the rows for something else.
         """
         opened: dict[str, EntryProducer] = {}
         alike: dict[tuple[SchemaInfo | None, bool], list[str]] = {}
@@ -106,7 +118,31 @@ class TaskSchemas:
                     self._explain(error, names[0], info)
                 raise
             opened.update(zip(names, producers, strict=True))
+        try:
+            for name, producer in opened.items():
+                self._check_version(_base(name), producer.schema_version)
+        except BaseException:
+            for producer in opened.values():
+                producer.abandon()
+            raise
         return opened
+
+    def _check_version(self, base: str, version: bytes | None) -> None:
+        """Raise ``IncompatibleSchema`` when the version that entries of ``base`` will name is that
+        of a schema with other bytes."""
+        if not version:
+            return
+        if (base, version) not in self._versions:
+            found = self._client.lookup.schema(TopicName.parse(base), version)
+            if found is None:  # deleted at this moment
+                return
+            self._versions[base, version] = found[0]
+        from eos.schemas import check_same_layout
+
+        check_same_layout(self._versions[base, version], self._writers[base].info)
+
+    def _newest(self, base: str) -> tuple[SchemaInfo, bytes] | None:
+        return self._client.lookup.schema(TopicName.parse(base))
 
     def park(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
         """Keep ``producers``, which were used in ``txn``, for the next epoch."""

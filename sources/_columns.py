@@ -147,12 +147,12 @@ class RowFormat:
         return any(name not in METADATA for name in self.names)
 
     def rows(
-        self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion]
+        self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion | None]
     ) -> pa.RecordBatch:
         """Rows of messages that the client read from ``topic``, a partition's name.
 
         Args:
-            find: the schema of a version that a message names.
+            find: the schema of a version that a message names; None: there is none.
 
         Raises:
             InputError, IncompatibleSchema: as ``ValueFormat.decode``.

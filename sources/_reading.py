@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
 from eos.client.kept import kept_client
-from eos.errors import DataLost, IncompatibleSchema, ProtocolError
+from eos.errors import DataLost, ProtocolError
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.wire.batch import key_slices
@@ -144,15 +144,8 @@ def _converted(
     topic = TopicName.parse(one.topic)
 
     @lru_cache
-    def find(version: bytes) -> SchemaVersion:
-        found = version_of(client, topic, version)
-        if found is None:
-            raise IncompatibleSchema(
-                f"{topic} has messages of schema version {version.hex()}, which is not in the "
-                "registry any more.",
-                hint='Read them as bytes: schema="bytes".',
-            )
-        return found
+    def find(version: bytes) -> SchemaVersion | None:
+        return version_of(client, topic, version)
 
     for batch in batches:
         rows = one.mine(batch)

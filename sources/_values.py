@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
@@ -15,7 +16,14 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
 from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema, schema_of, side_by_side
-from eos.schemas.reading import DecodedValues, SchemaVersion, ValueReader, value_reader
+from eos.schemas.reading import (
+    DecodedValues,
+    SchemaVersion,
+    ValueReader,
+    are_same_values,
+    check_readable,
+    value_reader,
+)
 from eos.wire.commands import SchemaInfo
 
 logger = logging.getLogger("sources.values")
@@ -26,6 +34,12 @@ MALFORMED_VALUE: Final = "__malformedValue"
 MALFORMED_REASON: Final = "__malformedReason"
 
 _WHERE: Final = ("ledger", "entry", "batch_index")
+_MODES: Final = (
+    "With mode=permissive such messages are kept as they are, with the reason, in columns "
+    f"{MALFORMED_VALUE} and {MALFORMED_REASON}; with mode=dropmalformed they are left out."
+)
+_MOST_VERSIONS: Final = 100
+"""How many versions of a topic's schema are looked at for one that can be read."""
 
 Arrays = Mapping[str, pa.Array]
 
@@ -107,17 +121,17 @@ class ValueFormat:
         return ("value",) if self.is_raw else ("value", "key", "schema_version", *_WHERE)
 
     def decode(
-        self, topic: TopicName, columns: Arrays, find: Callable[[bytes], SchemaVersion]
+        self, topic: TopicName, columns: Arrays, find: Callable[[bytes], SchemaVersion | None]
     ) -> tuple[dict[str, pa.Array], pa.Array | None]:
         """The columns of ``schema``, and which rows are to be kept (None: all).
 
         Args:
             columns: the client's, by name.
-            find: the schema that a message of ``topic`` names.
+            find: the schema that a message of ``topic`` names; None: the registry has none.
 
         Raises:
             InputError: a value is malformed; it names the message.
-            IncompatibleSchema: messages of a version can't be read at all; shows both.
+            IncompatibleSchema: so are all messages of its version; it shows both schemas.
         """
         if self.is_raw:
             return {"value": columns["value"]}, None
@@ -144,13 +158,17 @@ class ValueFormat:
         return decoded, pa.array(keep)
 
 
-def _malformed(topic: TopicName, columns: Arrays, found: DecodedValues) -> InputError:
+def _malformed(
+    topic: TopicName, columns: Arrays, found: DecodedValues
+) -> InputError | IncompatibleSchema:
     row, reason = int(found.failures.rows[0]), found.failures.reasons[0]
     where = ":".join(str(columns[name][row]) for name in _WHERE)
-    return InputError(
-        f"The message {where} of {topic} can't be read: {reason}",
-        hint="With mode=permissive such messages are kept as they are, with the reason, in columns "
-        f"{MALFORMED_VALUE} and {MALFORMED_REASON}; with mode=dropmalformed they are left out.",
+    named = f"The message {where} of {topic} can't be read: "
+    refusal = found.refused.get(reason)
+    if refusal is None:
+        return InputError(named + reason, hint=_MODES)
+    return IncompatibleSchema(
+        named + refusal.message, hint=f"{refusal.hint or ''} {_MODES}".strip()
     )
 
 
@@ -185,8 +203,9 @@ def value_format(
     if not registered:
         return ValueFormat(None, own, mode)
     if own is not None:
-        for _, version in registered:
-            value_reader(version, as_schema=own)
+        for topic, version in registered:
+            if version is not None and mode is Mode.FAILFAST:
+                _check_own(client, topic, version, own)
         return ValueFormat(registered[0][1], own, mode)
     (first, one), *others = registered
     for topic, other in others:
@@ -201,10 +220,30 @@ def value_format(
     return ValueFormat(one, None, mode)
 
 
+def _check_own(client: PulsarClient, topic: TopicName, newest: SchemaVersion, own: Schema) -> None:
+    """Raise ``IncompatibleSchema`` when ``own`` can read no version of the topic's schema: some
+    would be enough, as its type may have changed."""
+    try:
+        return check_readable(own, newest)
+    except IncompatibleSchema as error:
+        first = error
+    number = newest.number or 0
+    for older in range(number - 1, max(-1, number - _MOST_VERSIONS), -1):
+        version = version_of(client, topic, older.to_bytes(8, "big"))
+        with suppress(IncompatibleSchema):
+            if version is not None:
+                return check_readable(own, version)
+    first.hint = (
+        "Correct the definition; or give one that can read the topic's newest schema. With "
+        "mode=permissive or mode=dropmalformed what can be read is read."
+    )
+    raise first
+
+
 def _is_other(one: SchemaVersion | None, other: SchemaVersion | None) -> bool:
     if one is None or other is None:
         return one is not other
-    return (one.info.type, one.info.data) != (other.info.type, other.info.data)
+    return not are_same_values(one.info, other.info)
 
 
 def _newest(client: PulsarClient, topic: TopicName) -> SchemaVersion | None:

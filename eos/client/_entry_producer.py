@@ -84,6 +84,11 @@ class EntryProducer:
         with self._window.lock:
             self._window.check()
 
+    @property
+    def schema_version(self) -> bytes | None:
+        """Of the schema that entries name; None: it was opened without one."""
+        return self._schema_version
+
     def open(self, schema: commands.SchemaInfo | None = None) -> None:
         """PRODUCER; the broker chooses the name.
 

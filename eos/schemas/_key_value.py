@@ -18,6 +18,7 @@ from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas._avro import AvroSchema
 from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._primitives import PrimitiveSchema, name_for
+from eos.schemas._properties import part_properties, properties_of
 from eos.wire.byte_rows import ByteRows
 from eos.wire.columns import BinaryColumn, joined
 from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
@@ -156,11 +157,10 @@ def _sized(data: bytes) -> bytes:
 
 def _described(which: str, info: SchemaInfo) -> tuple[KeyValue, ...]:
     kind = SchemaType(info.type)
-    properties = {pair.key: pair.value for pair in info.properties}
     return (
         KeyValue(key=f"{which}.schema.name", value=info.name),
         KeyValue(key=f"{which}.schema.type", value=_JAVA_NAMES.get(kind, kind.name)),
-        KeyValue(key=f"{which}.schema.properties", value=json.dumps(properties)),
+        KeyValue(key=f"{which}.schema.properties", value=json.dumps(properties_of(info))),
     )
 
 
@@ -169,8 +169,7 @@ def _check_encoding(registered: SchemaInfo | None, encoding: str) -> None:
     schema: readers would look for the key in the wrong place."""
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return
-    properties = {pair.key: pair.value for pair in registered.properties}
-    known = properties.get("kv.encoding.type", "").lower()
+    known = properties_of(registered).get("kv.encoding.type", "").lower()
     if known in _ENCODINGS and known != encoding:
         raise IncompatibleSchema(
             f"The topic's pairs have the encoding {known!r}, the sink's {encoding!r}.",
@@ -183,12 +182,21 @@ def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo 
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return None, None
     data = registered.data
-    properties = {pair.key: pair.value for pair in registered.properties}
+    properties = properties_of(registered)
     found: list[SchemaInfo | None] = []
     for which in ("key", "value"):
-        size = int.from_bytes(data[:4], "big", signed=True)
-        body, data = data[4 : 4 + max(0, size)], data[4 + max(0, size) :]
-        name = properties.get(f"{which}.schema.type", "")
-        kind = _TYPES.get(name)
-        found.append(None if kind is None else SchemaInfo(type=kind, data=body))
+        size = max(0, int.from_bytes(data[:4], "big", signed=True))  # C++ writes -1 for none
+        is_whole = len(data) >= 4 + size
+        body, data = data[4 : 4 + size], data[4 + size :]
+        kind = _TYPES.get(properties.get(f"{which}.schema.type", "BYTES"))  # as in Java
+        more = part_properties(registered, which)
+        if is_whole and kind is not None:
+            found.append(SchemaInfo(type=kind, data=body, properties=more))
+        else:
+            found.append(None)
     return found[0], found[1]
+
+
+def is_inline(info: SchemaInfo) -> bool:
+    """Whether the key stands in the value; as in Java, unless it is said to be separated."""
+    return properties_of(info).get("kv.encoding.type", "INLINE").upper() == "INLINE"

@@ -7,7 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -18,7 +18,7 @@ TEXT = SchemaVersion(SchemaInfo(type=SchemaType.STRING), 0)
 MESSAGES = {
     "value": pa.array([b"a", b"\xff", None, b"\xfe", b"c"]),
     "key": pa.nulls(5, pa.binary()),
-    "schema_version": pa.nulls(5, pa.binary()),
+    "schema_version": pa.array([bytes(8)] * 5),
     "ledger": pa.array([7] * 5),
     "entry": pa.array(range(5)),
     "batch_index": pa.array([-1] * 5),
@@ -51,6 +51,16 @@ def test_malformed_rows_are_left_out_and_tombstones_are_not(caplog):
     assert columns["value"][2] is None
     (record,) = caplog.records
     assert (record.malformed, record.topic) == (2, str(TOPIC))
+
+
+def test_what_names_no_version_is_named_with_a_way_out():
+    unnamed = MESSAGES | {"schema_version": pa.array([bytes(8), bytes(8), None, None, None])}
+    form = ValueFormat(TEXT, None, Mode.FAILFAST)
+    good = {name: column.take(pa.array([0, 2, 4])) for name, column in unnamed.items()}
+    with pytest.raises(IncompatibleSchema, match=r"The message 7:4:-1 of .* names no version") as e:
+        form.decode(TOPIC, good, lambda _: TEXT)
+    assert "schemaDefinition" in str(e.value.hint)
+    assert "dropmalformed" in str(e.value.hint)
 
 
 @pytest.mark.parametrize(

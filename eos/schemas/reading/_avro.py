@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from eos.errors import ConfigurationError, IncompatibleSchema
+from eos.schemas._properties import framing_of
 from eos.wire.avro import AvroDecoder, AvroType, RecordOf, Union, arrow_type, parse_definition
+from eos.wire.columns import BinaryColumn, Mask
 from eos.wire.commands import SchemaInfo
+from eos.wire.decoding import Spans, gather
 from eos.wire.failures import Failures
 
 
@@ -14,6 +18,7 @@ class AvroReader:
     """Reads Avro. See ``ColumnReader``."""
 
     def __init__(self, reader: SchemaInfo) -> None:
+        self.info = reader
         self._kind = parsed(reader)
         self.type: pa.DataType = arrow_type(self._kind)
         self.is_record = is_record(self._kind)
@@ -23,7 +28,24 @@ class AvroReader:
         """See ``ColumnReader``."""
         if writer not in self._decoders:
             self._decoders[writer] = AvroDecoder(parsed(writer), self._kind)
-        return self._decoders[writer].decode(values)
+        values, short = _unframed(values, framing_of(writer))
+        column, found = self._decoders[writer].decode(values)
+        return column, Failures.merged([short, found]) if len(short) else found
+
+
+def _unframed(values: pa.Array, size: int) -> tuple[pa.Array, Failures]:
+    """``values`` without their first bytes; null where there are fewer."""
+    if not size:
+        return values, Failures.none()
+    column = BinaryColumn.of(values)
+    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    short: Mask = valid & (column.lengths < size)
+    good = valid & ~short
+    # Not ``pc.binary_slice``: it fails on values that are shorter (pyarrow 26).
+    skip = np.where(good, size, 0)
+    spans = Spans(column.offsets[:-1] + skip, column.lengths - skip)
+    why = f"The value is shorter than the {size} bytes of framing that its schema names."
+    return gather(np.frombuffer(column.data, np.uint8), spans, good), Failures.of(short, why)
 
 
 def parsed(info: SchemaInfo) -> AvroType:

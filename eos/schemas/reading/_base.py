@@ -6,7 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from eos.wire.commands import SchemaInfo
+from eos.errors import IncompatibleSchema
+from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.failures import Failures
 
 
@@ -14,10 +15,12 @@ class ColumnReader(Protocol):
     """Reads the values of one schema as a column.
 
     Attributes:
+        info: the schema that is read.
         type: of the column.
         is_record: the column is a struct, and its fields are the columns of a row.
     """
 
+    info: SchemaInfo
     type: pa.DataType
     is_record: bool
 
@@ -28,3 +31,14 @@ class ColumnReader(Protocol):
         Raises:
             IncompatibleSchema: nothing that was written by ``writer`` can be read.
         """
+
+
+def check_kind(writer: SchemaInfo, reader: SchemaInfo) -> None:
+    """Raise ``IncompatibleSchema`` when values of another kind are to be read."""
+    if reader.type == SchemaType.NONE or writer.type == reader.type:
+        return
+    if (writer.type, reader.type) == (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE):
+        return
+    raise IncompatibleSchema(
+        "They are of another kind.", hint="Read the values as bytes: no schema reads both kinds."
+    )

@@ -38,6 +38,7 @@ class JsonReader:
     """
 
     def __init__(self, reader: SchemaInfo) -> None:
+        self.info = reader
         self._kind = parsed(reader)
         check_same_text(self._kind, self._kind)
         self.type: pa.DataType = arrow_type(self._kind)

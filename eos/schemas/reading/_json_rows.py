@@ -1,7 +1,8 @@
 """JSON row by row, in Python: what Arrow's parser does not take, and which rows are malformed.
 
-It takes what Java's Jackson writes too: numbers for days and moments, in the unit that their
-logical type has.
+It takes what Java's Jackson writes too: for days and moments numbers, in the unit that their
+logical type has, seconds with a fraction (``Instant``), and lists of their parts (``LocalDate``,
+``LocalTime``, ``LocalDateTime``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eos.wire.failures import Failures
 
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 _NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _ALL_DIGITS: Final = decimal.Context(prec=100)
 
 
@@ -86,6 +88,10 @@ def _scalar(kind: AvroType, found: Any) -> Any:
     match kind:
         case Primitive("boolean") if isinstance(found, bool):
             return found
+        case Primitive("int" | "long", logical) if isinstance(found, list):
+            return _of_parts(logical or "", found)
+        case Primitive("long", logical) if isinstance(found, decimal.Decimal):
+            return _seconds(logical or "", found)
         case Primitive("int" | "long" as name, logical):
             if logical == "date" and name == "int" and isinstance(found, str):
                 return datetime.date.fromisoformat(found)
@@ -113,6 +119,32 @@ def _whole(name: str, logical: str, found: Any) -> Any:
     if name == "long" and logical.endswith("timestamp-millis"):
         return found * 1000
     return found
+
+
+def _seconds(logical: str, found: decimal.Decimal) -> int:
+    if not logical.startswith("timestamp-") or not found.is_finite() or found.adjusted() > 15:
+        raise ValueError
+    return int((found * 10**6).to_integral_value(decimal.ROUND_FLOOR))
+
+
+def _of_parts(logical: str, found: list[Any]) -> Any:
+    """``[year, month, day]``, ``[hour, minute, second, nanosecond]``, or both; Jackson leaves out
+    the last ones where they are 0."""
+    if any(type(one) is not int for one in found):
+        raise ValueError
+    is_day, is_time = logical == "date", logical.startswith("time-")
+    if is_time:
+        found = [1970, 1, 1, *found]
+    elif not is_day and not logical.startswith("local-timestamp-"):
+        raise ValueError
+    if len(found) != 3 if is_day else not 5 <= len(found) <= 7:
+        raise ValueError
+    year, month, day, hour, minute, second, nanos = [*found, 0, 0, 0, 0][:7]
+    moment = datetime.datetime(year, month, day, hour, minute, second, nanos // 1000)
+    if is_time:
+        unit = datetime.timedelta(milliseconds=1) if logical == "time-millis" else _MICROSECOND
+        return (moment - datetime.datetime(1970, 1, 1)) // unit
+    return moment.date() if is_day else moment
 
 
 def _moment(found: str, *, is_local: bool) -> datetime.datetime:

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
-from eos.schemas._key_value import parts
-from eos.schemas.reading._base import ColumnReader
+from eos.schemas._key_value import is_inline, parts
+from eos.schemas.reading._base import ColumnReader, check_kind
 from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Spans, gather
@@ -21,7 +21,8 @@ class PairReader:
 
     is_record = True
 
-    def __init__(self, key: ColumnReader, value: ColumnReader) -> None:
+    def __init__(self, info: SchemaInfo, key: ColumnReader, value: ColumnReader) -> None:
+        self.info = info
         self._readers = (key, value)
         self.type: pa.DataType = pa.struct([("key", key.type), ("value", value.type)])
 
@@ -35,6 +36,7 @@ class PairReader:
         columns: list[pa.Array] = []
         named = zip(("key", "value"), self._readers, pair_of(writer), (keys, data), strict=True)
         for name, reader, one, part in named:
+            check_kind(one, reader.info)
             column, found = reader.read(part, one)
             reasons = [f"Of the {name}: {reason}" for reason in found.reasons]
             columns.append(column)
@@ -59,12 +61,6 @@ def pair_of(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo]:
             hint="Read the values as bytes.",
         )
     return key, value
-
-
-def is_inline(info: SchemaInfo) -> bool:
-    """Whether the key stands in the value; as in Java, unless it is said to be separated."""
-    properties = {pair.key: pair.value for pair in info.properties}
-    return properties.get("kv.encoding.type", "INLINE").upper() == "INLINE"
 
 
 def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, Failures]:

@@ -3,7 +3,7 @@
 | schema | bytes | column |
 |---|---|---|
 | none, ``bytes`` | any | binary |
-| ``string`` | UTF-8 | string |
+| ``string`` | UTF-8, or what the schema's property ``__charset`` says | string |
 | ``boolean`` | 1: 0 or 1 | bool |
 | ``int8`` to ``int64``, ``float``, ``double`` | big endian | the same |
 | ``date`` | 8: milliseconds since 1970 | date32: the day in UTC |
@@ -28,10 +28,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eos.schemas._properties import UTF8, charset_of
 from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.failures import Failures
-from eos.wire.texts import as_texts
+from eos.wire.texts import as_texts, as_texts_of
 
 NO_TEXT: Final = "The value is no UTF-8 text."
 _MILLIS_A_DAY: Final = 86_400_000
@@ -118,8 +119,9 @@ _BLOBS: Final = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
 class PrimitiveReader:
     """Reads single values. See ``ColumnReader``."""
 
-    def __init__(self, kind: SchemaType) -> None:
-        self._kind = kind
+    def __init__(self, info: SchemaInfo) -> None:
+        self.info = info
+        self._kind = kind = SchemaType(info.type)
         self.is_record = False
         self.type: pa.DataType = _BLOBS[kind] if kind in _BLOBS else _LAYOUTS[kind].type
 
@@ -128,14 +130,18 @@ class PrimitiveReader:
         """Whether values of that type are single ones."""
         return kind in _BLOBS or kind in _LAYOUTS
 
-    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:  # noqa: ARG002
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:
         """See ``ColumnReader``; ``writer`` is of the same type."""
         match self._kind:
             case SchemaType.NONE:
                 return values, Failures.none()
             case SchemaType.STRING:
-                texts, bad = as_texts(values)
-                return texts, Failures.of(bad, NO_TEXT)
+                charset = charset_of(writer)
+                if charset == UTF8:
+                    texts, bad = as_texts(values)
+                    return texts, Failures.of(bad, NO_TEXT)
+                texts, bad = as_texts_of(values, charset)
+                return texts, Failures.of(bad, f"The value is no text in {charset}.")
         return _numbers(values, _LAYOUTS[self._kind])
 
 

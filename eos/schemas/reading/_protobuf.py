@@ -53,6 +53,7 @@ class ProtobufReader:
     is_record = True
 
     def __init__(self, reader: SchemaInfo) -> None:
+        self.info = reader
         self._message = _message(reader)
         self.type: pa.DataType = _struct(self._message.DESCRIPTOR, "", ())
         self._take = _taker(self._message.DESCRIPTOR)

@@ -37,6 +37,7 @@ class SchemaType(IntEnum):
     LOCAL_TIME = 18
     LOCAL_DATE_TIME = 19
     PROTOBUF_NATIVE = 20
+    EXTERNAL = 22  # of a registry that brokers do not know
 
 
 class SchemaInfo(WireMessage):

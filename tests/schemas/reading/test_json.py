@@ -32,6 +32,7 @@ DEFINITION = record(
     has("local", ["null", logical("long", "local-timestamp-micros")]),
     has("millis", ["null", logical("long", "timestamp-millis")]),
     has("ratio", ["null", "double"]),
+    has("time", ["null", logical("int", "time-millis")], default=None),
     has("flag", ["null", "boolean"]),
     has("items", ["null", {"type": "array", "items": ITEM}]),
 )
@@ -48,13 +49,14 @@ ROW = {
     "local": MOMENT,
     "millis": MOMENT.replace(tzinfo=UTC),
     "ratio": 0.1,
+    "time": 5,
     "flag": True,
     "items": [{"x": 1}, {"x": None}, None],
 }
 TEXT_OF_ROW = (
     b'{"id":1,"name":"\\u00e4\\n","price":12.30,"data":"AP8=","day":"2026-11-20",'
     b'"at":"2026-11-20T12:00:00.123456Z","local":"2026-11-20T12:00:00.123456",'
-    b'"millis":"2026-11-20T12:00:00.123456Z","ratio":0.1,"flag":true,"unknown":[{"y":{}}],'
+    b'"millis":"2026-11-20T12:00:00.123456Z","ratio":0.1,"time":5,"flag":true,"unknown":[{"y":{}}],'
     b'"items":[{"x":1},{},null]}'
 )
 
@@ -86,6 +88,13 @@ def test_fields_are_read_by_their_types_missing_ones_are_null_others_are_ignored
         (b'{"local":"2026-11-20T12:00:00.123456789"}', only(local=MOMENT)),
         (b'{"at":"2026-11-20T14:00:00.123456+02:00"}', only(at=MOMENT.replace(tzinfo=UTC))),
         (b'{"name":"{\\"}{"}', only(name='{"}{')),
+        (b'{"day":[2026,11,20]}', only(day=MOMENT.date())),
+        (b'{"local":[2026,11,20,12,0,0,123456789]}', only(local=MOMENT)),
+        (b'{"local":[2026,11,20,12,0]}', only(local=MOMENT.replace(microsecond=0))),
+        (b'{"millis":1795176000.123456789}', only(millis=MOMENT.replace(tzinfo=UTC))),
+        (b'{"at":-0.000000001}', only(at=datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC))),
+        (b'{"time":[1,2,3,456000000]}', only(time=3_723_456)),
+        (b'{"time":[0,1]}', only(time=60_000)),
     ],
 )
 def test_what_arrow_does_not_take_at_once_is_read_too(text, wanted):
@@ -128,6 +137,15 @@ def test_what_arrow_does_not_take_at_once_is_read_too(text, wanted):
         (b'{"ratio":1e999}', "The field 'ratio' is not of its type."),
         (b'{"items":[{"x":2147483648}]}', "The field 'items[].x' is not of its type."),
         (b'{"items":[1]}', "The field 'items[]' is not of its type."),
+        (b'{"day":[2026,11]}', "The field 'day' is not of its type."),
+        (b'{"day":[2026,13,1]}', "The field 'day' is not of its type."),
+        (b'{"day":[2026,11,20,1]}', "The field 'day' is not of its type."),
+        (b'{"id":[2026,11,20]}', "The field 'id' is not of its type."),
+        (b'{"local":[2026,11,20]}', "The field 'local' is not of its type."),
+        (b'{"local":1.5}', "The field 'local' is not of its type."),
+        (b'{"at":1e40}', "The field 'at' is not of its type."),
+        (b'{"time":[1]}', "The field 'time' is not of its type."),
+        (b'{"time":[24,0]}', "The field 'time' is not of its type."),
     ],
 )
 def test_a_malformed_row_fails_alone(text, why):

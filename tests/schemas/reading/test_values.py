@@ -16,6 +16,7 @@ from eos.schemas import (
     KeyValueSchema,
     PrimitiveSchema,
     ProtobufSchema,
+    Schema,
 )
 from eos.schemas.reading import SchemaVersion, check_readable, value_reader
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -26,16 +27,21 @@ OLD = record(has("id", "int"), has("gone", "string"))
 NEW = record(has("id", "long"), has("name", ["null", "string"], default=None))
 
 
+def v(number: int) -> bytes:
+    """A version as messages name it."""
+    return number.to_bytes(8, "big")
+
+
 def test_each_message_is_read_by_the_version_that_it_names():
     reader = value_reader(version(SchemaType.AVRO, NEW, 1))
-    versions = {b"0": version(SchemaType.AVRO, OLD, 0), b"1": version(SchemaType.AVRO, NEW, 1)}
+    versions = {v(0): version(SchemaType.AVRO, OLD, 0), v(1): version(SchemaType.AVRO, NEW, 1)}
     rows = [
-        (b"1", oracle(NEW, {"id": 2**40, "name": "x"})),
-        (b"0", oracle(OLD, {"id": 1, "gone": "y"})),
-        (b"0", b"\x02"),
-        (None, oracle(NEW, {"id": 3, "name": None})),
-        (b"1", None),
-        (b"0", oracle(OLD, {"id": 4, "gone": ""})),
+        (v(1), oracle(NEW, {"id": 2**40, "name": "x"})),
+        (v(0), oracle(OLD, {"id": 1, "gone": "y"})),
+        (v(0), b"\x02"),
+        (v(1), oracle(NEW, {"id": 3, "name": None})),
+        (v(1), None),
+        (v(0), oracle(OLD, {"id": 4, "gone": ""})),
     ]
     values = pa.array([data for _, data in rows], pa.binary())
     named = pa.array([name for name, _ in rows], pa.binary())
@@ -55,11 +61,99 @@ def test_each_message_is_read_by_the_version_that_it_names():
         {"id": 4, "name": None},
     ]
     assert reasons(found) == {2: "The field 'gone' is cut off."}
-    assert sorted(asked) == [b"0", b"1"]
+    assert sorted(asked) == [v(0), v(1)]
     one = reader.decode_versions(values[1:3], None, named[1:3], find)
     assert reasons(one) == {1: "The field 'gone' is cut off."}
     none = reader.decode_versions(values[:0], None, named[:0], find)
     assert none.columns.num_rows == 0
+
+
+UNKNOWN = [
+    (None, "names no version"),
+    (b"", "names no version"),
+    (b"\0", "a schema version of 1 bytes"),
+    (bytes(9), "a schema version of 9 bytes"),
+    (v(7), "schema version 7, which is not in the registry"),
+    (b"\xff" * 8, "schema version -1, which is not in the registry"),
+    (v(5), "another kind"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (version(SchemaType.AVRO, OLD, 1), b"\0\0"),
+        (version(SchemaType.JSON, OLD, 1), b'{"id": 1}'),
+        (version(SchemaType.STRING, number=1), b"text"),
+        (version(SchemaType.AVRO, record(), 1), b""),
+    ],
+    ids=["avro", "json", "string", "empty"],
+)
+def test_what_names_no_version_of_the_topic_is_malformed_though_its_bytes_fit(kind, data):
+    """Java's ``AUTO_CONSUME`` gives bytes; a broker that is asked for odd versions hangs up."""
+    reader = value_reader(kind)
+    foreign = version(SchemaType.INT32, number=5)
+
+    def find(name: bytes) -> SchemaVersion | None:
+        assert len(name) == 8
+        return {v(1): kind, v(5): foreign}.get(name)
+
+    named = pa.array([v(1), *(name for name, _ in UNKNOWN), None], pa.binary())
+    values = pa.array([data] * (len(UNKNOWN) + 1) + [None], pa.binary())
+    found = reader.decode_versions(values, None, named, find)
+    assert found.columns.num_rows == len(values)
+    if len(reader.schema):
+        nulls = [dict.fromkeys(reader.schema.names)]
+        assert found.columns.to_pylist()[1:] == nulls * (len(values) - 1)
+    failed = reasons(found)
+    assert sorted(failed) == list(range(1, len(UNKNOWN) + 1))  # a tombstone is none
+    for number, (_, reason) in enumerate(UNKNOWN, 1):
+        assert reason in failed[number]
+        assert failed[number] in found.refused
+        assert found.refused[failed[number]].hint
+
+
+def test_what_names_no_version_of_the_topic_is_read_by_a_schema_of_ones_own():
+    """As by ``Schema.AVRO(Mine.class)``, ``Schema.STRING`` and so on of the Java client."""
+    for kind, mine, data in (
+        (version(SchemaType.AVRO, NEW, 1), AvroSchema(json.dumps(OLD)), b"\2\2a"),
+        (version(SchemaType.JSON, NEW, 1), JsonSchema(json.dumps(OLD)), b'{"id":1,"gone":"a"}'),
+        (SchemaVersion(SchemaInfo(type=SchemaType.JSON, data=b'{"type":"object"}'), 1),
+         JsonSchema(json.dumps(OLD)), b'{"id":1,"gone":"a"}'),
+        (SchemaVersion(SchemaInfo(type=SchemaType.AVRO, data=b"no Avro"), 1),
+         AvroSchema(json.dumps(OLD)), b"\2\2a"),
+        (version(SchemaType.AVRO, NEW, 1), PrimitiveSchema("string"), b"text"),
+        (None, PrimitiveSchema("int8"), b"\7"),
+    ):  # fmt: skip
+        reader = value_reader(kind, as_schema=mine)
+        names = [None, b"", b"\0", bytes(9), v(7)]
+        if kind is not None and kind.info.data in (b"no Avro", b'{"type":"object"}'):
+            names.append(v(1))  # a definition that is not understood says nothing either
+        named = pa.array(names, pa.binary())
+        found = reader.decode_versions(
+            pa.array([data] * len(named), pa.binary()), None, named, {v(1): kind}.get
+        )
+        assert reasons(found) == {}
+        (only,) = {json.dumps(one) for one in found.columns.to_pylist()}
+        assert json.loads(only) in ({"id": 1, "gone": "a"}, {"value": "text"}, {"value": 7})
+
+
+def test_a_version_of_the_key_of_a_pair_may_be_of_another_kind():
+    """Compared by data alone, brokers admit it; JSON read as Avro would be nonsense."""
+
+    def pair(key: Schema, number: int) -> SchemaVersion:
+        kind = pa.struct([("key", pa.struct([("id", pa.int64())])), ("value", pa.string())])
+        return SchemaVersion(
+            KeyValueSchema(key, PrimitiveSchema("string")).writer(kind).info, number
+        )
+
+    old, new = pair(JsonSchema(), 0), pair(AvroSchema(), 1)
+    found = value_reader(new).decode_versions(
+        pa.array([b"x", b"y"]), pa.array([b"00", b"\2\0"]), pa.array([v(0), v(1)]),
+        {v(0): old, v(1): new}.get,
+    )  # fmt: skip
+    assert found.columns.to_pylist()[1] == {"key": {"id": 0}, "value": "y"}
+    assert "another kind" in reasons(found)[0]
 
 
 def test_a_version_that_can_not_be_read_is_shown_beside_the_readers():
@@ -141,9 +235,9 @@ def test_a_definition_of_many_levels_is_read_or_refused(kind, levels):
         assert len(found.failures) == 0
 
 
-@pytest.mark.parametrize("kind", [3, 99])
+@pytest.mark.parametrize("kind", [3, 22, 99])
 def test_kinds_that_are_not_read_are_named(kind):
-    with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|99"):
+    with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|EXTERNAL|99"):
         value_reader(SchemaVersion(SchemaInfo(type=kind), 0))
 
 
@@ -260,7 +354,7 @@ def test_pairs_are_read_by_two_schemas_of_ones_own():
     registered = SchemaVersion(writer.info, 0)
     reader = value_reader(registered, as_schema=wanted)
     found = reader.decode(values, keys)
-    versions = pa.array([b"0", None, b"0"])
+    versions = pa.array([v(0), v(0), v(0)])
     again = reader.decode_versions(values, keys, versions, lambda _: registered)
     assert again.columns == found.columns
     assert found.columns.to_pylist()[0] == {"key": {"a": 1.0}, "value": b"x"}
