@@ -54,16 +54,20 @@ def is_in_query(df: DataFrame) -> bool:
     return True
 
 
-def planned_at(df: DataFrame, epoch: int) -> datetime:
-    """When Spark decided which rows are in ``epoch``, as its checkpoint has it.
+def planned_at(df: DataFrame, epoch: int) -> datetime | None:
+    """When Spark decided which rows are in ``epoch``, as its checkpoint has it; None: it has none
+    of that number.
 
     A run of an old plan finds the old time there (measured on Spark 4.2).
 
     Raises:
         ConfigurationError: see ``running_query``.
     """
-    planned = _query_behind(df).offsetLog().get(epoch).get().metadataOpt().get()
-    return datetime.fromtimestamp(planned.batchTimestampMs() / 1000, UTC)
+    plan = _query_behind(df).offsetLog().get(epoch)
+    if plan.isEmpty():
+        return None
+    metadata = plan.get().metadataOpt().get()
+    return datetime.fromtimestamp(metadata.batchTimestampMs() / 1000, UTC)
 
 
 def is_stateful(df: DataFrame) -> bool:

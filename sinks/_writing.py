@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -36,8 +36,6 @@ from sinks._pulsar_output import PulsarOutput
 from sinks._task import WriteTask, spark_partition
 from sinks.columns import Layout
 from sinks.options import WriterOptions
-
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ class Writing:
         self,
         name: EpochName,
         reports: Sequence[TaskReport],
-        planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
+        planned_at: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         """Commit the epoch that all tasks have reported.
 

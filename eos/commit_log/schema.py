@@ -73,6 +73,7 @@ SCHEMA: Final = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("written_at", _UTC_TIME, nullable=False),
         pa.field("participants", pa.list_(_PARTICIPANT)),
+        pa.field("planned_at", _UTC_TIME),
     ]
 )
 """Columns of the log, in order. ``participants`` came with version 2. The columns of a transaction
@@ -81,8 +82,8 @@ have their payload as JSON in ``participants``."""
 
 _PULSAR: Final = "pulsar"
 _ENVELOPE: Final = (
-    "record_version", "sink_id", "query_id", "epoch", "attempt", "run_id", "opened_at", "records",
-    "bytes", "written_at",
+    "record_version", "sink_id", "query_id", "epoch", "attempt", "run_id", "opened_at",
+    "planned_at", "records", "bytes", "written_at",
 )  # fmt: skip
 
 
@@ -164,6 +165,7 @@ def _record(row: Mapping[str, Any], version: int) -> LogRecord:
         state=State(row["state"]),
         run_id=row["run_id"],
         opened_at=_utc(row["opened_at"]),
+        planned_at=_utc(row.get("planned_at")),
         participants=_participants(row, version),
         records=row["records"],
         bytes=row["bytes"],

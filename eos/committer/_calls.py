@@ -82,7 +82,9 @@ class Calls:
             check_follows(self._log.history, query_id, epoch)
         self._asked.add(query_id)
 
-    def check_replayed(self, query_id: str, epoch: str, planned_at: Callable[[], datetime]) -> None:
+    def check_replayed(
+        self, query_id: str, epoch: str, planned_at: Callable[[], datetime | None]
+    ) -> None:
         """Nothing, when ``epoch``, which is done, holds the rows that it had when it was written.
 
         Raises:

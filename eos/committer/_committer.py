@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
-from typing import Final, Literal
+from datetime import datetime
+from typing import Literal
 
 from eos import failpoints
 from eos._waiting import submit
@@ -44,8 +44,6 @@ from eos.retry import reruns
 from eos.steps import Step
 
 logger = logging.getLogger(__name__)
-
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Committer:
@@ -131,7 +129,7 @@ class Committer:
         *,
         check: Callable[[], None] = lambda: None,
         call: str = "",
-        planned_at: Callable[[], datetime] = lambda: _LONG_AGO,
+        planned_at: Callable[[], datetime | None] | None = None,
         may_rerun: Callable[[], bool] = lambda: True,
         notes_later: bool = False,
         watch: EpochWatch | None = None,
@@ -141,7 +139,8 @@ class Committer:
         Args:
             plan, check: how its rows are written; and what refuses them before each attempt.
             call: what tells a repeated call from a new one: Spark's run id of the query.
-            planned_at: asked of an epoch that is done: when the caller decided what is in it.
+            planned_at: when the caller decided what is in a stream's epoch; without it an epoch
+                that is done is skipped by its number alone.
             may_rerun: asked before this call runs the epoch once more.
             notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
                 thread; its errors are the next call's.
@@ -167,12 +166,17 @@ class Committer:
                     decision = self._decide(query_id, epoch)
                     failpoints.reached(Step.DECIDE)
                     if isinstance(decision, Skip):
-                        self._calls.check_replayed(query_id, epoch, planned_at)
-                        result = self._skipped(query_id, epoch, decision, watch)
+                        result = self._skipped(query_id, epoch, decision, planned_at, watch)
                         continue
                     check()
                     result = self._run_once(
-                        query_id, epoch, decision, plan, watch, notes_later=notes_later
+                        query_id,
+                        epoch,
+                        decision,
+                        plan,
+                        watch,
+                        planned_at=planned_at,
+                        notes_later=notes_later,
                     )
         except BaseException as error:
             self._calls.note_failure(self._claim.taken, query_id, epoch, error)
@@ -184,7 +188,16 @@ class Committer:
         self._calls.add(query_id, epoch, call)  # last: an interrupted call may be made again
         return result
 
-    def _skipped(self, query_id: str, epoch: str, decision: Skip, watch: EpochWatch) -> EpochResult:
+    def _skipped(
+        self,
+        query_id: str,
+        epoch: str,
+        decision: Skip,
+        planned_at: Callable[[], datetime | None] | None,
+        watch: EpochWatch,
+    ) -> EpochResult:
+        if planned_at is not None:
+            self._calls.check_replayed(query_id, epoch, planned_at)
         watch.passed(Step.DECIDE)
         logger.info("epoch %s of %s is done: skipped", epoch, query_id)
         return result_of("skipped", decision.record, watch)
@@ -232,6 +245,7 @@ class Committer:
         plan: PlanWriting,
         watch: EpochWatch,
         *,
+        planned_at: Callable[[], datetime | None] | None,
         notes_later: bool,
     ) -> EpochResult:
         watch.passed(Step.DECIDE)
@@ -244,6 +258,7 @@ class Committer:
             beside=self._beside,
             meanwhile=lambda parts: planned(plan, parts),  # Spark plans while others answer
             deadline_s=self._deadline_s,
+            planned_at=planned_at or (lambda: None),
             watch=watch,
         )
         try:

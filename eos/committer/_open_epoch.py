@@ -59,6 +59,7 @@ class OpenEpoch:
         beside: Executor,
         meanwhile: Callable[[PartsBegun], T],
         deadline_s: float,
+        planned_at: Callable[[], datetime | None] = lambda: None,
         watch: EpochWatch | None = None,
     ) -> tuple[OpenEpoch, T]:
         """Steps 3 and 4: begin each participant, append OPEN.
@@ -69,6 +70,7 @@ class OpenEpoch:
             meanwhile: what can be done without them: planning, for one. What it is given waits for
                 the parts that are begun, and raises what went wrong with them; it raises nothing
                 else.
+            planned_at: asked meanwhile, too: when Spark planned the epoch.
             watch: takes the time of each step.
 
         Raises:
@@ -78,7 +80,10 @@ class OpenEpoch:
         beginning = _Beginning(claim, query_id, epoch, run, deadline_s, watch)
         try:
             parts = submit(beside, beginning.begin)
-            opening = submit(beside, lambda: log.append(beginning.record(parts.result())))
+            plan_time = planned_at()
+            opening = submit(
+                beside, lambda: log.append(beginning.record(parts.result(), plan_time))
+            )
             done = meanwhile(parts.result)
             opened = cls(log, claim, opening.result(), watch)
         except BaseException:
@@ -200,7 +205,7 @@ class _Beginning:
         failpoints.reached(Step.BEGIN)
         return parts
 
-    def record(self, parts: tuple[Part, ...]) -> LogRecord:
+    def record(self, parts: tuple[Part, ...], planned_at: datetime | None) -> LogRecord:
         """OPEN, for the log."""
         return LogRecord.opened(
             self._claimed,
@@ -208,6 +213,7 @@ class _Beginning:
             epoch=self._epoch,
             attempt=self._run.attempt,
             opened_at=datetime.now(UTC),
+            planned_at=planned_at,
             participants=parts,
         )
 

@@ -163,7 +163,9 @@ class SharedRun:
             raise TransactionExpired("The transaction expired before it was committed.")
         return last
 
-    def check_replayed(self, query_id: str, epoch: str, planned_at: Callable[[], datetime]) -> None:
+    def check_replayed(
+        self, query_id: str, epoch: str, planned_at: Callable[[], datetime | None]
+    ) -> None:
         """Nothing, when ``epoch``, which is done, holds the rows that it had when it was written.
 
         Raises:

@@ -169,6 +169,7 @@ def _check_attempt(record: LogRecord) -> None:
     assert record.attempt is not None
     require(record.attempt >= 1, f"attempt is {record.attempt}, it counts from 1")
     _check_utc("opened_at", record.opened_at)
+    _check_utc("planned_at", record.planned_at)
     if record.state is State.EMPTY and record.reason and record.reason.kind is not ReasonKind.EMPTY:
         raise ValueError(f"EMPTY has the reason {record.reason.kind}")
     if record.state is State.EMPTY:
@@ -188,7 +189,9 @@ def _check_same_epoch(previous: LogRecord, record: LogRecord) -> None:
         return
     require(record.attempt == previous.attempt, f"attempt is {record.attempt}")
     was_prepared = stage_of(previous) is Stage.PREPARED
-    require_carried(record, previous, ("opened_at", *(_TOTALS if was_prepared else ())))
+    require_carried(
+        record, previous, ("opened_at", "planned_at", *(_TOTALS if was_prepared else ()))
+    )
     keys = [part.key for part in record.participants]
     require(keys == [part.key for part in previous.participants], "other participants")
     for part, before in zip(record.participants, previous.participants, strict=True):

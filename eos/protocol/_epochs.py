@@ -127,22 +127,25 @@ def check_follows(history: History, query_id: str, epoch: str) -> None:
         )
 
 
-def check_replayed(history: History, query_id: str, epoch: str, planned_at: datetime) -> None:
+def check_replayed(
+    history: History, query_id: str, epoch: str, planned_at: datetime | None
+) -> None:
     """Nothing, when ``epoch``, which is done, may be skipped: its rows are those that were written.
 
     Spark plans an epoch, writes the plan to its checkpoint, and runs it. After a crash it runs the
-    last one again by the same plan, which is older than the transaction that committed the epoch.
-    With a checkpoint that was set back to an older copy it plans the same numbers anew, and puts
-    into them whatever has come since: rows that are in no topic.
+    last one again by the same plan, with the same time. With a checkpoint that was set back to an
+    older copy it plans the same numbers anew, and puts into them whatever has come since: rows that
+    are in no topic. A record that does not have the plan's time (an earlier release wrote it, or an
+    executor) was opened behind the plan, if the clocks of both say so.
 
     Args:
-        planned_at: when Spark planned the epoch that it asks for.
+        planned_at: when Spark planned the epoch that it asks for; None: it does not say.
 
     Raises:
-        RewoundCheckpoint: it was planned later than it was written, or nobody knows any more.
+        RewoundCheckpoint: it was planned once more since, or nobody knows any more.
     """
     record = history.newest(query_id, epoch)
-    if record is not None and record.opened_at is not None and planned_at <= record.opened_at:
+    if record is not None and planned_at is not None and _is_by_plan(record, planned_at):
         return
     last = history.last_committed_epoch(query_id)
     what = (
@@ -161,6 +164,12 @@ def check_replayed(history: History, query_id: str, epoch: str, planned_at: date
         query_id=query_id,
         epoch=epoch,
     )
+
+
+def _is_by_plan(record: LogRecord, planned_at: datetime) -> bool:
+    if record.planned_at is not None:
+        return record.planned_at == planned_at
+    return record.opened_at is not None and planned_at <= record.opened_at
 
 
 def _is_given_up(history: History, query_id: str, number: int) -> bool:

@@ -38,6 +38,8 @@ class LogRecord:
         state: what the record says.
         run_id: the run that wrote the record; each CLAIMED brings a fresh one.
         opened_at: when the attempt was opened (UTC).
+        planned_at: when Spark planned the epoch (UTC), as the query's checkpoint has it; None for a
+            batch job, and where nobody has said so.
         participants: one part for each, in the order in which they are committed: what can expire
             comes first, and decides for the others.
         records: sum over ``participants``; None before it is known, 0 for EMPTY.
@@ -58,6 +60,7 @@ class LogRecord:
     state: State
     run_id: str
     opened_at: datetime | None = None
+    planned_at: datetime | None = None
     participants: tuple[Part, ...]
     records: int | None = None
     bytes: int | None = None
@@ -81,6 +84,7 @@ class LogRecord:
         epoch: str,
         attempt: int,
         opened_at: datetime,
+        planned_at: datetime | None = None,
         participants: Sequence[Part],
     ) -> LogRecord:
         """The OPEN record of a new attempt, in the run that ``claim`` began."""
@@ -92,6 +96,7 @@ class LogRecord:
             state=State.OPEN,
             run_id=claim.run_id,
             opened_at=opened_at,
+            planned_at=planned_at,
             participants=tuple(participants),
         )
 

@@ -55,7 +55,13 @@ def claim(run_id: str = "run-1", *, sink_id: str = "orders") -> LogRecord:
 
 
 def opened(
-    claimed: LogRecord, epoch: str = "0", *, query_id: str = QUERY, attempt: int = 1, least: int = 7
+    claimed: LogRecord,
+    epoch: str = "0",
+    *,
+    query_id: str = QUERY,
+    attempt: int = 1,
+    least: int = 7,
+    planned_at: datetime | None = None,
 ) -> LogRecord:
     return LogRecord.opened(
         claimed,
@@ -63,6 +69,7 @@ def opened(
         epoch=epoch,
         attempt=attempt,
         opened_at=NOW,
+        planned_at=planned_at,
         participants=[
             replace(
                 pulsar_part(claimed),

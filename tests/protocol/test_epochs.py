@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -52,7 +52,14 @@ class Log:
         self.history.append(record)
         return record
 
-    def open(self, epoch: str, attempt: int = 1, *, query: str = QUERY):
+    def open(
+        self,
+        epoch: str,
+        attempt: int = 1,
+        *,
+        query: str = QUERY,
+        planned_at: datetime | None = None,
+    ):
         return self._add(
             LogRecord.opened(
                 self.claim,
@@ -60,6 +67,7 @@ class Log:
                 epoch=epoch,
                 attempt=attempt,
                 opened_at=NOW,
+                planned_at=planned_at,
                 participants=[
                     replace(
                         pulsar_part(self.claim),
@@ -114,6 +122,16 @@ def test_an_epoch_that_was_planned_after_it_was_written_may_hold_other_rows():
     with pytest.raises(RewoundCheckpoint, match=r"Epoch 3 is committed.*on_rewind") as caught:
         check_replayed(log.history, QUERY, "3", NOW + timedelta(milliseconds=1))
     assert "epoch=3" in str(caught.value)
+
+
+@pytest.mark.parametrize("behind", [timedelta(hours=-1), timedelta(hours=1)])
+def test_a_clock_that_jumps_between_two_drivers_hides_no_plan_and_refuses_none(behind):
+    log = Log()
+    log.commit(log.open("3", planned_at=NOW + behind))
+    check_replayed(log.history, QUERY, "3", NOW + behind)
+    for other in (NOW + behind * 2, NOW, NOW + behind / 2, None):
+        with pytest.raises(RewoundCheckpoint, match="planned it once more"):
+            check_replayed(log.history, QUERY, "3", other)
 
 
 def test_an_epoch_before_the_last_one_without_a_record_is_nobodys_to_skip():
