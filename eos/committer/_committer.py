@@ -45,6 +45,9 @@ from eos.steps import Step
 
 logger = logging.getLogger(__name__)
 
+PlanTime = Callable[[], datetime | None]
+"""When Spark planned an epoch; None: it does not say."""
+
 
 class Committer:
     """One driver's work on one sink. Not for several threads at once.
@@ -129,7 +132,7 @@ class Committer:
         *,
         check: Callable[[], None] = lambda: None,
         call: str = "",
-        planned_at: Callable[[], datetime | None] | None = None,
+        planned_at: PlanTime | None = None,
         may_rerun: Callable[[], bool] = lambda: True,
         notes_later: bool = False,
         watch: EpochWatch | None = None,
@@ -170,13 +173,7 @@ class Committer:
                         continue
                     check()
                     result = self._run_once(
-                        query_id,
-                        epoch,
-                        decision,
-                        plan,
-                        watch,
-                        planned_at=planned_at,
-                        notes_later=notes_later,
+                        query_id, epoch, decision, plan, watch, planned_at, notes_later
                     )
         except BaseException as error:
             self._calls.note_failure(self._claim.taken, query_id, epoch, error)
@@ -193,7 +190,7 @@ class Committer:
         query_id: str,
         epoch: str,
         decision: Skip,
-        planned_at: Callable[[], datetime | None] | None,
+        planned_at: PlanTime | None,
         watch: EpochWatch,
     ) -> EpochResult:
         if planned_at is not None:
@@ -244,8 +241,7 @@ class Committer:
         run: Run,
         plan: PlanWriting,
         watch: EpochWatch,
-        *,
-        planned_at: Callable[[], datetime | None] | None,
+        planned_at: PlanTime | None,
         notes_later: bool,
     ) -> EpochResult:
         watch.passed(Step.DECIDE)

@@ -267,7 +267,12 @@ AT_THE_END = """
 import sys, time
 from pathlib import Path
 from eos.events import EpochListener
+from eos.commit_log import schema
+from eos.committer import participants
+from examples.folder.participant import KIND
 from tests.support.watched import FolderDriver
+
+schema.kind_of = participants.kind_of = {"folder": KIND}.get
 
 class Slow(EpochListener):
     def on_epoch_ended(self, event):
