@@ -6,11 +6,11 @@ hand over for a table are properties of its own, which are no options of ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
 from sources.data_source import PulsarDataSource
@@ -32,7 +32,7 @@ def bound_source(
 
     Args:
         reading: its options for reading. ``writing``: those for writing; None: it is read only.
-        metadata: the columns beside the value's, of those that begin with ``__``.
+        metadata: the columns beside the value's, of the message's own.
         no_jobs: why only streams, and no batch job, may write to it.
     """
 
@@ -46,20 +46,19 @@ def bound_source(
             super().__init__(_merged(reading, self._given))
 
         def schema(self) -> StructType:
-            self.options = {**self.options, "metadata": "true"}
+            _check_are_columns(metadata)
             found = super().schema()
-            unknown = set(metadata) - set(found.names)
-            if unknown:
-                raise ConfigurationError(
-                    f"metadata: there is no column {', '.join(sorted(unknown))}; there are "
-                    f"{', '.join(name for name in found.names if name.startswith('__'))}."
-                )
-            return StructType([one for one in found.fields if _is_wanted(one, metadata)])
+            hidden = set(self.OF_MALFORMED) - set(metadata)
+            return StructType([field for field in found.fields if field.name not in hidden])
+
+        def metadata(self, *, wanted: bool) -> Collection[str]:  # noqa: ARG002
+            return [name for name in metadata if name in self.OWN_COLUMNS]
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
             if no_jobs is not None:
                 raise ConfigurationError(no_jobs)
-            self.options = self._for_writing()
+            # Of a table without columns of the message, all are the value's.
+            self.options = {"metadata": str(bool(metadata))} | self._for_writing()
             return super().writer(schema, overwrite)
 
         def streamWriter(  # noqa: N802
@@ -79,11 +78,16 @@ def bound_source(
     return BoundSource
 
 
+def _check_are_columns(names: Sequence[str]) -> None:
+    known = PulsarDataSource.OWN_COLUMNS
+    if unknown := set(names) - {*known, *PulsarDataSource.OF_MALFORMED}:
+        raise ConfigurationError(
+            f"metadata: there is no column {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(known)}."
+        )
+
+
 def _merged(bound: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     """What a statement gives goes before what is bound; Spark writes its names in lower case."""
     said = {name.lower() for name in given}
     return {name: value for name, value in bound.items() if name.lower() not in said} | {**given}
-
-
-def _is_wanted(field: StructField, metadata: Sequence[str]) -> bool:
-    return not field.name.startswith("__") or field.name in metadata

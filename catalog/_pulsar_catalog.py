@@ -158,8 +158,8 @@ class PulsarCatalog:
 
         Args:
             table: its name; ``public_default.orders_x`` for ``public/default/orders-x`` by default.
-            metadata: more columns, such as ``["__key", "__publishTime"]``; those that writing has
-                too (``__key``, ``__eventTime``, ``__messageProperties``) can be inserted.
+            metadata: more columns, such as ``["__key", "__keyIsBinary"]``: the message's own. What
+                producers and brokers give, ``__publishTime`` say, is left out by INSERT.
             sink_id: of what is inserted; one of the topic's own by default.
             options: of the source, for all reads of it: ``startingOffsets="latest"``.
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinks._json_text import json_text
 from sinks.columns import Layout
@@ -23,6 +24,8 @@ def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
         fields = [given[name] for name in layout.record]
         columns["value"] = pa.StructArray.from_arrays(fields, names=list(layout.record))
     columns |= {ours: given[name] for ours, name in layout.names.items()}
+    if layout.partition_may_be_none:
+        columns["partition"] = _none_below_zero(columns["partition"])
     converted = {name: _CONVERT.get(name, _as_it_is)(array) for name, array in columns.items()}
     converted |= {name: json_text(columns[name]) for name in layout.json}
     return pa.RecordBatch.from_pydict(converted)
@@ -30,6 +33,10 @@ def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
 
 def _as_it_is(array: pa.Array) -> pa.Array:
     return array
+
+
+def _none_below_zero(array: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:

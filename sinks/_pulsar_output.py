@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from sinks._few_rows import FewRows
 from sinks._jobs import tagged_jobs
 from sinks._progress import warn_of_new_topic
 from sinks._task import SUMMARY_SCHEMA, WriteTask
-from sinks.columns import layout_of, select_columns
+from sinks.columns import Layout, layout_of, select_columns
 from sinks.options import PulsarSinkOptions
 from sinks.output import Begun, Output, Write
 
@@ -77,7 +77,10 @@ class PulsarOutput(Output):
         """See ``Output``; also whether the columns are those of the topic's schema."""
         options = self._options
         kind = layout_of(
-            df.schema, names_topics=options.topic is None, schema=options.schema_of_values
+            df.schema,
+            names_topics=options.topic is None,
+            schema=options.schema_of_values,
+            metadata=options.metadata,
         ).value_type
         if kind is None or options.topic is None or kind == self._seen:
             return
@@ -104,7 +107,10 @@ class PulsarOutput(Output):
         """See ``Output``. Rows that are few are fetched, meanwhile."""
         options = self._options
         columns = select_columns(
-            df, names_topics=options.topic is None, schema=options.schema_of_values
+            df,
+            names_topics=options.topic is None,
+            schema=options.schema_of_values,
+            metadata=options.metadata,
         )
         topics = self.topics()
         self.participant.touches(topics)
@@ -115,8 +121,7 @@ class PulsarOutput(Output):
         task = self.task(
             begun(),
             topics,
-            columns.rows.columns,
-            columns.value_type,
+            columns.layout,
             after=self.participant.committed,
             parks=self.participant.parks,
         )
@@ -147,8 +152,7 @@ class PulsarOutput(Output):
         self,
         part: Part,
         topics: tuple[str, ...],
-        columns: Iterable[str],
-        value_type: pa.DataType | None,
+        layout: Layout,
         *,
         after: tuple[TxnId, ...] = (),
         parks: bool = False,
@@ -157,8 +161,7 @@ class PulsarOutput(Output):
 
         Args:
             topics: what ``topics`` has returned.
-            columns: of the messages, those that the rows have.
-            value_type: see ``MessageColumns``.
+            layout: of the DataFrame.
             after, parks: see ``WriteTask``. ``format("pulsar")`` can't say which are committed.
         """
         assert isinstance(part, PulsarPart)
@@ -172,14 +175,15 @@ class PulsarOutput(Output):
             parks=parks,
             topics=topics,
             creation=options.creation,
-            spread=bool({"key", "partition", "topic"}.intersection(columns)),
+            spread=bool({"key", "message_key", "partition", "topic"} & layout.kinds.keys()),
             max_batch_bytes=options.max_batch_bytes,
             compression=parse_compression(options.compression),
             hashing=Hashing(options.hashing),
             by_key=options.batching == "by_key",
             tombstones=options.null_values == "tombstone",
             schema=options.schema_of_values,
-            value_type=value_type,
+            value_type=layout.value_type,
+            own_columns=layout.own,
         )
 
     def topics(self) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ class PulsarSink(Sink):
     so), ``key`` (string or binary), ``partition`` (a number from 0 on), ``event_time`` (timestamp,
     or milliseconds since 1970), ``properties`` (map of string to string), ``ordering_key`` (binary
     or string), ``topic`` (string: without the option of that name, rows go where they say, all in
-    one transaction). With a ``schema`` of records whole rows go in, and the message's own columns
-    begin with two underscores: ``__key``. Rows go to the partition that they name, else to that of
-    their key, where the Java client would send it (``hashing``); the others stay together, one
-    partition for each task.
+    one transaction), and what else the source reads, by its names: ``__key``, ``__keyIsBinary``
+    and so on. With a ``schema`` of records whole rows go in: other columns are fields. Rows go to
+    the partition that they name, else to that of their key, where the Java client would send it
+    (``hashing``); the others stay together, one partition for each task.
 
     The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
     then the sink is claimed, and a driver that holds it elsewhere is fenced.

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from eos.at_once import at_once
 from eos.client import EntryProducer, PulsarClient, Transaction
-from eos.errors import IncompatibleSchema
+from eos.errors import IncompatibleSchema, InputError
 from eos.ids import TopicName, TxnId
 from eos.wire.commands import SchemaInfo
+from sinks._message_rows import without_tombstones
 
 if TYPE_CHECKING:
     from eos.schemas import Schema, SchemaWriter
@@ -40,14 +41,20 @@ class TaskSchemas:
     Args:
         schema: the sink's; None: values are bytes, and topics are left as they are.
         value_type: of the values, as the driver has found it.
+        own_columns: what the DataFrame calls those that are the message's, not the value's.
     """
 
     def __init__(
-        self, client: PulsarClient, schema: Schema | None, value_type: pa.DataType | None
+        self,
+        client: PulsarClient,
+        schema: Schema | None,
+        value_type: pa.DataType | None,
+        own_columns: Collection[str] = (),
     ) -> None:
         self._client = client
         self._schema = schema
         self._value_type = value_type
+        self._own = own_columns
         self._registered: dict[str, SchemaInfo | None] = {}
         self._versions: dict[tuple[str, bytes], SchemaInfo] = {}
         self._writers: dict[str, SchemaWriter] = {}
@@ -70,6 +77,7 @@ class TaskSchemas:
             registered = None if found is None else found[0]
             if found is not None:
                 self._versions[base, found[1]] = found[0]
+            self._check_own_columns(base, registered)
             self._registered[base] = registered
             writer = self._schema.writer(self._value_type, registered)
             for info in (writer.info, registered):
@@ -84,11 +92,35 @@ class TaskSchemas:
         Raises:
             InputError: a row does not fit the schema.
         """
-        if self._schema is None:
-            return batch
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        encode = self._writers[_base(topic)].encode
-        return pa.RecordBatch.from_pydict(self._schema.encode_columns(columns, encode))
+        said = columns.get("is_tombstone")
+        if said is not None:
+            is_json = self._schema is not None and "value" in self._schema.json_columns
+            columns["value"] = without_tombstones(columns["value"], said, is_json=is_json)
+        if self._schema is not None:
+            encode = self._writers[_base(topic)].encode
+            columns = self._schema.encode_columns(columns, encode)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _check_own_columns(self, topic: str, registered: SchemaInfo | None) -> None:
+        """A column that is taken for the message's own must be no field of the topic's records."""
+        kind = self._value_type
+        if registered is None or kind is None or not pa.types.is_struct(kind):
+            return
+        suspects = [name for name in self._own if name.encode() in registered.data]
+        if not suspects:
+            return
+        from eos.schemas import field_names  # not at the top: see ``sinks._task``
+
+        fields = field_names(registered)
+        for name in suspects:
+            if name in fields and kind.get_field_index(name) < 0:
+                raise InputError(
+                    f"Records of {topic} have a field {name!r}, and the column of that name would "
+                    "be taken for the message's own.",
+                    hint="Set metadata=False, which makes all columns fields of the value; or "
+                    "rename the column.",
+                )
 
     def producers(
         self, topics: Iterable[str], txn: Transaction, after: Collection[TxnId]

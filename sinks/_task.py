@@ -45,6 +45,7 @@ from eos.wire.batch import (
 )
 from eos.worker import receive_at_once, spare_imports
 from sinks._creation import TopicCreation
+from sinks._message_rows import message_rows
 from sinks._schemas import TaskSchemas
 from sinks._text_row import text_row
 from sinks._topics import TaskTopics
@@ -69,7 +70,8 @@ class WriteTask:
     which transactions producers were used that may be used again, the last ones that are committed;
     ``parks``, whether those of this task wait for a later epoch. ``spread`` says whether rows of
     one task go to several partitions. ``value_type`` is that of the values before Spark made JSON
-    of them; None without a schema.
+    of them; None without a schema. ``own_columns`` are called so in the DataFrame, and are the
+    message's, not the value's.
     """
 
     client: ClientOptions
@@ -87,6 +89,7 @@ class WriteTask:
     tombstones: bool
     schema: Schema | None
     value_type: pa.DataType | None
+    own_columns: tuple[str, ...] = ()
 
     @property
     def gathered_bytes(self) -> int:
@@ -178,7 +181,7 @@ class _Run:
         failpoints.reached(TaskStep.ANSWER)
         txn = client.join(task.txn)
         topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
-        schemas = TaskSchemas(client, task.schema, task.value_type)
+        schemas = TaskSchemas(client, task.schema, task.value_type, task.own_columns)
         writers: dict[str, _PartitionWriter] = {}
         try:
             self._send(batches, schemas, txn, topics, writers)
@@ -249,23 +252,13 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _rows(batch: pa.RecordBatch, task: WriteTask) -> Rows:
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    return Rows(
-        value=columns["value"],
-        key=columns.get("key"),
-        event_time_ms=columns.get("event_time"),
-        properties=columns.get("properties"),
-        ordering_key=columns.get("ordering_key"),
-        tombstones=task.tombstones,
-    )
-
-
 def _split(
     batch: pa.RecordBatch, partition_count: int, turn: int, task: WriteTask
 ) -> tuple[Rows, list[PartitionSlice]]:
     """Rows by topic partition: the one that a row names, else its key's; the others together."""
-    rows, keyless = _rows(batch, task), turn % partition_count
+    is_pair = task.schema is not None and len(task.schema.columns) > 1
+    rows = message_rows(batch, tombstones=task.tombstones, is_pair=is_pair)
+    keyless = turn % partition_count
     chosen = batch.column("partition") if "partition" in batch.schema.names else None
     if chosen is None and (rows.key is None or partition_count == 1):
         return rows, [PartitionSlice(keyless, 0, len(rows))]

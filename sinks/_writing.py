@@ -84,7 +84,7 @@ class Writing:
 
     def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:
         """What writes them in the attempt of ``part``, to the partitions ``topics``."""
-        return output.task(part, topics, self.layout.kinds, self.layout.value_type)
+        return output.task(part, topics, self.layout)
 
     def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
         """What the task of this process has to tell."""

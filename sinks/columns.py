@@ -32,6 +32,16 @@ from pyspark.sql.types import (
 
 from eos.errors import InputError
 from eos.schemas import PrimitiveSchema, Schema
+from sinks._message_names import (
+    ALL_FIELDS,
+    DELAYED,
+    FIELD,
+    NOT_KEPT,
+    OF_SOURCE,
+    message_names,
+    origin_of,
+    record_fields,
+)
 
 _IN_SCHEMAS: Final = (
     BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType,
@@ -59,6 +69,20 @@ def _value(kind: DataType) -> str:
 def _key(kind: DataType) -> str:
     _check_text("key", kind, "Cast it: CAST(key AS STRING).")
     return "key"
+
+
+def _message_key(kind: DataType) -> str:
+    _check_text("__key", kind, "Cast it: CAST(__key AS STRING).")
+    return "message_key"
+
+
+def _boolean(name: str) -> Callable[[DataType], str]:
+    def check(kind: DataType) -> str:
+        if not isinstance(kind, BooleanType):
+            raise InputError(f"Column {name!r} is {kind.simpleString()}: it must be boolean.")
+        return name
+
+    return check
 
 
 def _event_time(kind: DataType) -> str:
@@ -115,21 +139,12 @@ COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
     "ordering_key": _ordering_key,
     "partition": _partition,
     "topic": _topic,
+    "message_key": _message_key,
+    "key_is_binary": _boolean("key_is_binary"),
+    "is_tombstone": _boolean("is_tombstone"),
 }
 """Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
 
-
-_DELAYED: Final = ("deliver_at", "deliver_after")
-_ROW_PREFIX: Final = "__"
-"""How the columns of a whole row begin that are the message's, not the record's."""
-
-# What `format("pulsar")` calls them when it reads: what was read can be written.
-_OF_SOURCE: Final = {
-    "__key": "key",
-    "__eventTime": "event_time",
-    "__messageProperties": "properties",
-}
-_ONE_NAME: Final = "Drop one of them: key or __key, event_time or __eventTime."
 
 _TO_JSON: Final = (
     "to_json({column}, map('timeZone', 'UTC', "
@@ -144,13 +159,18 @@ class MessageColumns:
 
     Attributes:
         rows: value, key, event_time (long, milliseconds), properties (map of strings), ordering_key
-            (binary), partition (long) and topic; the optional ones only where they were given.
-        value_type: of the column ``value`` (with a key_value schema, of a struct of key and value)
-            before it became JSON; None without a schema.
+            (binary), partition (long), topic, key_is_binary and is_tombstone (boolean), and with
+            pairs message_key; the optional ones only where they were given.
+        layout: which columns of the DataFrame they are.
     """
 
     rows: DataFrame
-    value_type: pa.DataType | None
+    layout: Layout
+
+    @property
+    def value_type(self) -> pa.DataType | None:
+        """See ``Layout``."""
+        return self.layout.value_type
 
 
 @dataclass(frozen=True)
@@ -162,8 +182,10 @@ class Layout:
             of ``COLUMNS``. Without ``value``, when it is made of ``record``.
         record: the columns that are the fields of ``value``; none when it is a column itself.
         kinds: column of the messages -> its type.
-        value_type: see ``MessageColumns``.
+        value_type: of the column ``value`` (with a key_value schema, of a struct of key and value)
+            before it became JSON; None without a schema.
         json: the columns that become JSON text.
+        own: the DataFrame's columns that are the message's own, and not the value's.
     """
 
     names: dict[str, str]
@@ -171,34 +193,51 @@ class Layout:
     kinds: dict[str, DataType]
     value_type: pa.DataType | None
     json: tuple[str, ...]
+    own: tuple[str, ...]
+
+    @property
+    def partition_may_be_none(self) -> bool:
+        """Whether the partition is the source's, which says -1 of a topic that has none."""
+        return self.names.get("partition") == OF_SOURCE["partition"]
 
 
 def select_columns(
-    df: DataFrame, *, names_topics: bool = False, schema: Schema | None = None
+    df: DataFrame,
+    *,
+    names_topics: bool = False,
+    schema: Schema | None = None,
+    metadata: bool = True,
 ) -> MessageColumns:
     """The columns of messages, in the form that tasks take.
 
     Raises:
         InputError: see ``layout_of``.
     """
-    layout = layout_of(df.schema, names_topics=names_topics, schema=schema)
+    layout = layout_of(df.schema, names_topics=names_topics, schema=schema, metadata=metadata)
     named = df
     if layout.record or any(ours != name for ours, name in layout.names.items()):
         fields = ", ".join(_quoted(name) for name in layout.record)
+        given = {ours: _quoted(name) for ours, name in layout.names.items()}
+        if layout.partition_may_be_none:
+            given["partition"] = f"NULLIF({given['partition']}, -1)"
         named = df.selectExpr(
             *([f"struct({fields}) AS value"] if layout.record else []),
-            *(f"{_quoted(name)} AS `{ours}`" for ours, name in layout.names.items()),
+            *(f"{name} AS `{ours}`" for ours, name in given.items()),
         )
     encoded = {} if schema is None else {name: name for name in schema.columns}
     encoded |= {name: f"{_TO_JSON.format(column=name)} AS {name}" for name in layout.json}
     wanted = [encoded.get(name) or COLUMNS[name](kind) for name, kind in layout.kinds.items()]
     # Spark needs 4 ms to find out that a selection changes nothing (measured).
     rows = named if wanted == named.columns else named.selectExpr(*wanted)
-    return MessageColumns(rows, layout.value_type)
+    return MessageColumns(rows, layout)
 
 
 def layout_of(
-    columns: StructType, *, names_topics: bool = False, schema: Schema | None = None
+    columns: StructType,
+    *,
+    names_topics: bool = False,
+    schema: Schema | None = None,
+    metadata: bool = True,
 ) -> Layout:
     """Which of ``columns`` are which of the messages', with their types checked.
 
@@ -206,32 +245,39 @@ def layout_of(
         names_topics: each row says in ``topic`` where it goes; otherwise that column is left out,
             because an option goes before it (as in Spark's Kafka sink).
         schema: of the values. One of records takes whole rows: without a column ``value`` that is a
-            struct, all columns are the record's fields, but for those of the message, which begin
-            with two underscores: ``__key``, ``__event_time``, ``__topic`` and so on.
+            struct, all columns are the record's fields, but for those of the message, by their
+            exact names: ``__key``, ``__eventTime``, ``__topic`` and so on.
+        metadata: False: no column is the message's own; all are the value's.
 
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
     """
-    lower = [name.lower() for name in columns.names]  # Spark would not tell them apart either
-    twice = next((name for name in lower if lower.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
-    kinds = {field.name: field.dataType for field in columns.fields}
+    _check_no_column_comes_twice(columns)
+    types = {field.name: field.dataType for field in columns.fields}
+    values = ("value",) if schema is None else schema.columns
     record: tuple[str, ...] = ()
-    if not _takes_whole_rows(kinds, schema):
-        names = {_OF_SOURCE.get(name, name): name for name in columns.names}
-        kinds = {ours: kinds[name] for ours, name in names.items()}
-        if len(names) < len(columns.names):
-            raise InputError("A message's key, time or properties come twice.", hint=_ONE_NAME)
+    whole_rows = _takes_whole_rows(types, schema, metadata=metadata)
+    if metadata:
+        is_pair = len(values) > 1
+        names = message_names(columns.fields, whole_rows=whole_rows, is_pair=is_pair)
     else:
-        record, names = _whole_rows(columns.names)
+        names = {} if whole_rows else {name: name for name in values if name in types}
+    if whole_rows:
+        record = record_fields(columns.fields, names) if metadata else tuple(columns.names)
+        if not record:
+            raise InputError("There are no columns for the record, only those of the message.")
         value = StructType([columns[name] for name in record])
-        kinds = {"value": value, **{ours: kinds[name] for ours, name in names.items()}}
+        kinds = {"value": value, **{ours: types[name] for ours, name in names.items()}}
+    else:
+        if metadata:
+            _check_is_no_field(columns, names)
+        others = [name for name in types if name not in {*names.values(), *NOT_KEPT}]
+        kinds = {ours: types[name] for ours, name in names.items()}
+        _check_all_are_known(others, kinds)
     _check_names(kinds, names_topics=names_topics)
     given = [name for name in COLUMNS if name in kinds and (name != "topic" or names_topics)]
-    encoded = () if schema is None else schema.columns
     for name in given:
-        if name not in encoded:
+        if schema is None or name not in schema.columns:
             COLUMNS[name](kinds[name])
     return Layout(
         names={name: names[name] for name in given if name in names},
@@ -239,60 +285,61 @@ def layout_of(
         kinds={name: kinds[name] for name in given},
         value_type=_value_type(kinds, schema),
         json=() if schema is None else schema.json_columns,
+        own=tuple(names.values()),
     )
 
 
-def _check_names(kinds: dict[str, DataType], *, names_topics: bool) -> None:
+def _check_no_column_comes_twice(columns: StructType) -> None:
+    lower = [name.lower() for name in columns.names]  # Spark would not tell them apart either
+    twice = next((name for name in lower if lower.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
+
+
+def _check_is_no_field(columns: StructType, names: dict[str, str]) -> None:
+    """A struct that is one of a record's fields is not its whole value."""
+    if "value" not in names:
+        return
+    field = columns[names["value"]]
+    if isinstance(field.dataType, StructType) and origin_of(field) == FIELD:
+        raise InputError(
+            f"Column {field.name!r} is one field of the records that were read, and would be "
+            "written as the whole value.",
+            hint=f"{ALL_FIELDS}. Or rename it.",
+        )
+
+
+def _check_all_are_known(others: list[str], kinds: dict[str, DataType]) -> None:
     if "value" not in kinds:
         raise InputError(
-            f"There is no column 'value'; columns are {', '.join(kinds) or 'none'}.",
+            f"There is no column 'value'; columns are {', '.join([*kinds, *others]) or 'none'}.",
             hint=_ENCODE,
+        )
+    if others:
+        raise InputError(
+            f"Columns {', '.join(map(repr, others))} would not be written: a sink takes "
+            f"value, {', '.join(OF_SOURCE)}.",
+            hint="Drop them, or encode them into 'value'.",
+        )
+
+
+def _check_names(kinds: dict[str, DataType], *, names_topics: bool) -> None:
+    if any(name in DELAYED for name in kinds):
+        raise InputError(
+            "Delayed delivery does not go together with transactions.",
+            hint="Drop the column, and let consumers wait: put the moment into a property.",
         )
     if names_topics and "topic" not in kinds:
         raise InputError(
             "There is no column 'topic', and the sink has no option of that name.",
             hint="Set the option for one topic; add the column for many (__topic in whole rows).",
         )
-    unknown = [name for name in kinds if name not in COLUMNS]
-    if any(name.startswith(_DELAYED) for name in unknown):
-        raise InputError(
-            "Delayed delivery does not go together with transactions.",
-            hint="Drop the column, and let consumers wait: put the moment into a property.",
-        )
-    if unknown:
-        raise InputError(
-            f"Columns {', '.join(map(repr, unknown))} would not be written: a sink takes "
-            f"{', '.join(COLUMNS)}.",
-            hint="Drop them, or encode them into 'value'.",
-        )
 
 
-def _takes_whole_rows(kinds: dict[str, DataType], schema: Schema | None) -> bool:
-    if schema is None or isinstance(schema, PrimitiveSchema):
+def _takes_whole_rows(kinds: dict[str, DataType], schema: Schema | None, *, metadata: bool) -> bool:
+    if schema is None or isinstance(schema, PrimitiveSchema) or len(schema.columns) > 1:
         return False
-    has_all = len(schema.columns) > 1 and kinds.keys() >= set(schema.columns)
-    return not has_all and not isinstance(kinds.get("value"), StructType)
-
-
-def _whole_rows(columns: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The fields of the record, and the columns of messages beside it, by what they are called."""
-    ours = {f"{_ROW_PREFIX}{name}": name for name in (*COLUMNS, *_DELAYED) if name != "value"}
-    ours |= _OF_SOURCE
-    fields = tuple(name for name in columns if not name.startswith(_ROW_PREFIX))
-    strange = [name for name in columns if name.startswith(_ROW_PREFIX) and name not in ours]
-    if strange:
-        known = ", ".join(f"{_ROW_PREFIX}{name}" for name in COLUMNS if name != "value")
-        raise InputError(
-            f"Columns {', '.join(map(repr, strange))}: what begins with {_ROW_PREFIX} is the "
-            f"message's own, and a message has {known}.",
-            hint="Rename or drop them.",
-        )
-    if not fields:
-        raise InputError("There are no columns for the record, only those of the message.")
-    names = {ours[name]: name for name in columns if name in ours}
-    if len(names) + len(fields) < len(columns):
-        raise InputError("A message's time or properties come twice.", hint=_ONE_NAME)
-    return fields, names
+    return not metadata or not isinstance(kinds.get("value"), StructType)
 
 
 def _quoted(name: str) -> str:

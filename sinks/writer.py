@@ -146,10 +146,13 @@ class PulsarBatchWriter(DataSourceArrowWriter):
 
 
 def _writing(options: WriterOptions, columns: StructType) -> Writing:
-    names_topics = options.topic is None
-    return Writing(
-        options, layout_of(columns, names_topics=names_topics, schema=options.schema_of_values)
+    layout = layout_of(
+        columns,
+        names_topics=options.topic is None,
+        schema=options.schema_of_values,
+        metadata=options.metadata,
     )
+    return Writing(options, layout)
 
 
 def _reports(messages: _Messages) -> list[TaskReport]:

@@ -1,11 +1,12 @@
 """The columns of the source: what a message becomes in Spark.
 
-Names and types of those that begin with ``__`` are StreamNative's where it has them.
+Names and types of the message's own are StreamNative's where it has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -17,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -31,11 +33,14 @@ from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.wire.byte_rows import ByteRows
-from sources._values import ValueFormat
+from sources._values import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
+
+logger = logging.getLogger("sources.values")
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_MIN_TIME_MS: Final = -62_135_596_800_000
 _MAX_TIME_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last one that Spark and Python know."""
+"""The years 1 to 9999, which Spark and Python know."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,27 @@ class SourceColumn:
     make: Callable[[TopicName, dict[str, pa.Array]], pa.Array]
 
 
-def _same(name: str) -> SourceColumn:
-    return SourceColumn(BinaryType(), (name,), lambda _, columns: columns[name])
+def _same(name: str, kind: DataType | None = None) -> SourceColumn:
+    return SourceColumn(kind or BinaryType(), (name,), lambda _, columns: columns[name])
 
 
 def _time(name: str) -> SourceColumn:
-    def make(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
+    def make(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
         times = columns[name]
         # A writer may say any number, and one that Spark can't show must not end a query.
-        known = pc.less_equal(times.view(pa.int64()), _MAX_TIME_MS)
+        numbers = times.view(pa.int64())
+        known = pc.and_(
+            pc.greater_equal(numbers, _MIN_TIME_MS), pc.less_equal(numbers, _MAX_TIME_MS)
+        )
+        if pc.all(known).as_py() is False:
+            row = pc.index(known, False).as_py()
+            logger.warning(
+                "%s: a message has the %s %d, in milliseconds since 1970: null, because Spark "
+                "knows the years 1 to 9999.",
+                topic,
+                name,
+                numbers[row].as_py(),
+            )
         return pc.if_else(known, times, pa.scalar(None, times.type)).cast(_TIME)
 
     return SourceColumn(TimestampType(), (name,), make)
@@ -98,18 +115,23 @@ def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 _VERSION_BYTES: Final = 8
 
+ORIGIN: Final = "pulsar"
+FIELD: Final = "field"
+"""In the metadata of Spark's columns, which selections keep: see ``sinks._message_names``."""
+
 METADATA: Final = {
     "__key": _same("key"),
     "__topic": SourceColumn(StringType(), ("entry",), _topic),
     "__messageId": SourceColumn(BinaryType(), ("ledger", "entry", "batch_index"), _message_id),
     "__publishTime": _time("publish_time"),
     "__eventTime": _time("event_time"),
-    "__messageProperties": SourceColumn(
-        MapType(StringType(), StringType()), ("properties",), lambda _, c: c["properties"]
-    ),
+    "__messageProperties": _same("properties", MapType(StringType(), StringType())),
     "__partition": SourceColumn(IntegerType(), ("entry",), _partition),
     "__schemaVersion": SourceColumn(LongType(), ("schema_version",), _schema_version),
-    "__sequenceId": SourceColumn(LongType(), ("sequence_id",), lambda _, c: c["sequence_id"]),
+    "__sequenceId": _same("sequence_id", LongType()),
+    "__keyIsBinary": _same("key_is_binary", BooleanType()),
+    "__orderingKey": _same("ordering_key"),
+    "__isTombstone": SourceColumn(BooleanType(), ("value",), lambda _, c: c["value"].is_null()),
 }
 """What is known of each message beside its value, in its order."""
 
@@ -124,7 +146,7 @@ class RowFormat:
     @property
     def needs(self) -> tuple[str, ...]:
         """What the client has to read for them."""
-        wanted = [METADATA[name].needs for name in self.names if name in METADATA]
+        wanted = [METADATA[name].needs for name in self.names if name not in self._fields]
         if self._has_values:
             wanted.append(self.values.needs)
         return tuple(dict.fromkeys(need for needs in wanted for need in needs)) or ("entry",)
@@ -143,8 +165,17 @@ class RowFormat:
         )
 
     @cached_property
+    def _fields(self) -> frozenset[str]:
+        return frozenset(self.values.schema.names)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Those of ``names`` that are of the values; the others are the message's own."""
+        return tuple(name for name in self.names if name in self._fields)
+
+    @cached_property
     def _has_values(self) -> bool:
-        return any(name not in METADATA for name in self.names)
+        return bool(self.fields)
 
     def rows(
         self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion | None]
@@ -170,40 +201,78 @@ class RowFormat:
         return rows if keep is None else rows.filter(keep)
 
 
-def schema_of_source(values: ValueFormat, *, metadata: bool) -> StructType:
+def schema_of_source(
+    values: ValueFormat, *, metadata: bool | Collection[str] = False
+) -> StructType:
     """The columns that are there unless others are asked for.
 
+    Args:
+        metadata: those of the message that come after the values': all, none, or these of
+            ``METADATA``.
+
     Raises:
-        ConfigurationError: a field of the values has a name that the source uses itself.
+        ConfigurationError: a field of the values has the name of one of them.
     """
     fields = list(_value_fields(values))
-    if clash := next((field.name for field in fields if field.name in METADATA), None):
-        raise ConfigurationError(
-            f"The values have a field {clash!r}, which is a column of the source.",
-            hint='Read them as bytes, schema="bytes", and decode them in the query.',
-        )
-    if metadata:
-        fields += [StructField(name, column.type) for name, column in METADATA.items()]
-    return StructType(fields)
+    chosen = METADATA if metadata is True else metadata or ()
+    in_lower = {name.lower(): name for name in chosen}
+    for field in fields:
+        if clash := in_lower.get(field.name.lower()):
+            raise ConfigurationError(
+                f"The values have a field {field.name!r}, and a column of the message is "
+                f"{clash!r}.",
+                hint='Read them without metadata; or as bytes, schema="bytes", and decode them '
+                "in the query.",
+            )
+    return StructType(fields + [_metadata_field(name) for name in METADATA if name in chosen])
+
+
+def _metadata_field(name: str) -> StructField:
+    # Sinks ask for the kind of keys where they get this column, under whatever name.
+    origin = {ORIGIN: name} if name == "__key" else None
+    return StructField(name, METADATA[name].type, metadata=origin)
 
 
 def _value_fields(values: ValueFormat) -> StructType:
     try:
-        return from_arrow_schema(values.schema)
+        found = from_arrow_schema(values.schema)
     except PySparkException as error:
         raise ConfigurationError(
             f"Spark has no type for what the values are: {error}.",
             hint='Read them as bytes, schema="bytes", and decode them in the query.',
         ) from None
+    _check_names(found)
+    origin = {ORIGIN: FIELD} if values.is_record else None
+    return StructType([StructField(one.name, one.dataType, metadata=origin) for one in found])
 
 
-def row_format(values: ValueFormat, schema: StructType) -> RowFormat:
+def _check_names(fields: StructType) -> None:
+    """Values that can't be read have two columns, which fields may have the names of."""
+    lower = [name.lower() for name in fields.names]
+    for name in (MALFORMED_VALUE, MALFORMED_REASON):
+        if lower.count(name.lower()) > 1:
+            raise ConfigurationError(
+                f"The values have a field {name!r}, which mode=permissive adds a column of.",
+                hint="Choose another mode.",
+            )
+
+
+def row_format(
+    values: ValueFormat, schema: StructType, *, metadata: bool | Collection[str] = False
+) -> RowFormat:
     """For a schema that a user gave, or ``schema_of_source``.
+
+    Args:
+        metadata: as of ``schema_of_source``. Others of ``METADATA`` may be asked for by their
+            names, where no field has them.
 
     Raises:
         ConfigurationError: it has a column that is not there, or another type for one.
     """
-    known = {field.name: field.dataType for field in schema_of_source(values, metadata=True)}
+    known = {name: column.type for name, column in METADATA.items()}
+    known = {
+        field.name: field.dataType for field in schema_of_source(values, metadata=metadata)
+    } | {name: kind for name, kind in known.items() if name not in values.schema.names}
     for field in schema:
         if field.name not in known:
             raise ConfigurationError(

@@ -17,7 +17,7 @@ from eos.delta.folder import Folder
 from eos.delta.opening import maybe_open_version
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
-from sources._columns import METADATA, RowFormat
+from sources._columns import RowFormat
 from sources._history_reading import HistoryFile, HistoryRange, dataset_of
 from sources._offsets import HistorySpan
 from sources._options import SourceOptions
@@ -128,8 +128,8 @@ class HistoryTable:
         """
         ours = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
         wanted = {field.name: field.dataType for field in from_arrow_schema(form.schema)}
-        values = [name for name in form.names if name not in METADATA]
-        needed = [name for name in form.names if name in METADATA]
+        values = list(form.fields)
+        needed = [name for name in form.names if name not in values]
         needed += [ID_COLUMN, *([] if self._only else [TOPIC_COLUMN])]
         # Columns that came later are missing in an old table, but not all of them.
         needed += [] if any(name in ours for name in values) else values[:1]
@@ -144,7 +144,7 @@ class HistoryTable:
                 )
         for name, kind in wanted.items():
             if name in ours and ours[name].simpleString() != kind.simpleString():
-                is_value = name not in METADATA
+                is_value = name in values
                 raise IncompatibleSchema(
                     f"history: column {name} of {self._folder.uri} is "
                     f"{ours[name].simpleString()}, of the topic {kind.simpleString()}.",

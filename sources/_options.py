@@ -21,6 +21,7 @@ from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
+from eos.spelling import no_option, plain
 from eos.transport.address import parse_service_url
 from eos.transport.security import Security
 from sources._values import BYTES, Mode, own_schema
@@ -96,7 +97,7 @@ class SourceOptions(BaseModel):
         mode: what becomes of values that can't be read: failfast (an error), permissive (null, and
             the value and the reason in two columns more) or dropmalformed.
         allow_different_topic_schemas: with ``auto``: values stay bytes, whatever topics have.
-        metadata: adds the columns that begin with ``__``.
+        metadata: adds the message's own columns, ``__key`` and others: see ``METADATA``.
         request_timeout_s: deadline of each request, and for how long a task waits for an entry
             that the broker has promised.
         token, token_file, and others: logging in, as for ``PulsarSink``.
@@ -155,15 +156,13 @@ class SourceOptions(BaseModel):
                 secret.
         """
         own = [one.alias or name for name, one in cls.model_fields.items()]
-        names = {_plain(name): name for name in own}
+        names = {plain(name): name for name in own}
         values: dict[str, Any] = {}
         for name, value in given.items():
-            known = names.get(_plain(name))
+            known = names.get(plain(name))
             if known is None:
-                raise ConfigurationError(
-                    f"there is no option {name!r}; options are: {', '.join(map(_camel, own))}.",
-                    hint=_hint(name),
-                )
+                wrong, hint = no_option(name, map(_camel, own)), _hint(name)
+                raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
         try:
             options = cls(**values)
@@ -323,16 +322,12 @@ class SourceOptions(BaseModel):
 def _hint(unknown: str) -> str | None:
     if unknown.lower() in _OF_A_TABLE or unknown.lower().startswith("option."):
         return _FORGOTTEN
-    return _OF_WRITING if _plain(unknown) in _FOR_WRITING else None
+    return _OF_WRITING if plain(unknown) in _FOR_WRITING else None
 
 
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[._-]", "", name).lower()
 
 
 def _explain(error: Any) -> str:

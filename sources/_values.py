@@ -98,6 +98,11 @@ class ValueFormat:
         """Whether values stay bytes."""
         return self.registered is None and self.own is None
 
+    @property
+    def is_record(self) -> bool:
+        """Whether columns are the fields of records."""
+        return not self.is_raw and self._reader.is_record and not self._reader.is_pair
+
     @cached_property
     def _reader(self) -> ValueReader:
         return value_reader(self.registered, as_schema=self.own)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -17,12 +17,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from eos.worker import receive_at_once, spare_imports
-from sources._columns import RowFormat, row_format, schema_of_source
+from sources._columns import METADATA, RowFormat, row_format, schema_of_source
 from sources._epochs import EpochPlanner, values_of
 from sources._history_reading import HistoryRange, read_history
 from sources._offsets import Offset, Span
 from sources._options import SourceOptions
 from sources._reading import EntryRange, RangeGroup, read_range
+from sources._values import MALFORMED_REASON, MALFORMED_VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +38,13 @@ class PulsarDataSource(DataSource):
             serviceUrl="pulsar://localhost:6650", topic="orders", metadata=True
         ).load()
 
-    Options: ``SourceOptions``. Columns: what the values become, and with ``metadata`` those that
-    begin with ``__``; or those of them that ``.schema("value binary, __key binary")`` names, which
-    is cheaper.
+    Options: ``SourceOptions``. Columns: what the values become, and with ``metadata`` the
+    message's own, ``METADATA``; or those of them that ``.schema("value binary, __key binary")``
+    names, which is cheaper.
     """
+
+    OWN_COLUMNS: Final = tuple(METADATA)
+    OF_MALFORMED: Final = (MALFORMED_VALUE, MALFORMED_REASON)
 
     @classmethod
     def name(cls) -> str:
@@ -50,17 +54,25 @@ class PulsarDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns; see the class."""
         options = SourceOptions.parse(self.options)
-        return schema_of_source(values_of(options), metadata=options.metadata)
+        return schema_of_source(values_of(options), metadata=self.metadata(wanted=options.metadata))
+
+    def metadata(self, *, wanted: bool) -> Collection[str]:
+        """Which of ``OWN_COLUMNS`` are there; ``wanted``: what the option says."""
+        return self.OWN_COLUMNS if wanted else ()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Batch reads."""
         options = SourceOptions.parse(self.options)
-        return PulsarBatchReader(options, row_format(values_of(options), schema))
+        return PulsarBatchReader(options, self._form(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Streams."""
         options = SourceOptions.parse(self.options)
-        return PulsarStreamReader(options, row_format(values_of(options), schema))
+        return PulsarStreamReader(options, self._form(options, schema))
+
+    def _form(self, options: SourceOptions, schema: StructType) -> RowFormat:
+        metadata = self.metadata(wanted=options.metadata)
+        return row_format(values_of(options), schema, metadata=metadata)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Batch jobs that write; see ``sinks.writer``."""

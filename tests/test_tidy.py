@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hidden": {"errors"},
     "ids": {"errors"},
     "summary": {"errors", "ids"},
+    "spelling": set(),
     "times": set(),
     "_waiting": set(),
     "retry": {"errors"},

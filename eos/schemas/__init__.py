@@ -2,7 +2,13 @@
 
 from eos.schemas._avro import AvroSchema, JsonSchema
 from eos.schemas._base import Schema, SchemaWriter
-from eos.schemas._describe import changed_fields, definition_text, retyped_fields, side_by_side
+from eos.schemas._describe import (
+    changed_fields,
+    definition_text,
+    field_names,
+    retyped_fields,
+    side_by_side,
+)
 from eos.schemas._key_value import KeyValueSchema
 from eos.schemas._layout import check_plain, check_same_layout
 from eos.schemas._names import SCHEMA_NAMES, schema_of
@@ -23,6 +29,7 @@ __all__ = [
     "check_plain",
     "check_same_layout",
     "definition_text",
+    "field_names",
     "retyped_fields",
     "schema_of",
     "side_by_side",

@@ -59,6 +59,21 @@ def retyped_fields(registered: SchemaInfo | None, wanted: SchemaInfo) -> list[st
     ]
 
 
+def field_names(info: SchemaInfo) -> frozenset[str]:
+    """The fields of a record, or of a Protobuf message; none of anything else, or of a definition
+    that can't be read."""
+    try:
+        if info.type == SchemaType.PROTOBUF_NATIVE and (known := parsed_data(info.data)):
+            return frozenset(message_class(*known).DESCRIPTOR.fields_by_name)
+        if info.type in (SchemaType.AVRO, SchemaType.JSON):
+            kind = parse_definition(info.data.decode("utf-8", "replace"))
+            if isinstance(kind, RecordOf):
+                return frozenset(field.name for field in kind.fields)
+    except ConfigurationError:
+        pass
+    return frozenset()
+
+
 def definition_text(info: SchemaInfo) -> str:
     """A registered definition in lines: JSON, Protobuf's fields, both of a pair; "" where the type
     says all."""

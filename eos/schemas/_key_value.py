@@ -36,7 +36,8 @@ class KeyValueSchema(Schema):
     Args:
         key, value: the schema of each; by default Avro for structs, else that of the column's type.
         encoding: where the key is: ``separated``, as the message's key, so that routing and
-            compaction go by it; or ``inline``, in front of the value.
+            compaction go by it; or ``inline``, in front of the value. By default as the topic's
+            registered schema has it, and ``separated`` where it has none.
 
     Raises:
         ConfigurationError: a pair in a pair.
@@ -44,7 +45,7 @@ class KeyValueSchema(Schema):
 
     key: Schema | None = None
     value: Schema | None = None
-    encoding: Literal["separated", "inline"] = field(default="separated")
+    encoding: Literal["separated", "inline"] | None = field(default=None)
 
     def __post_init__(self) -> None:
         for name, one in (("key", self.key), ("value", self.value)):
@@ -55,7 +56,7 @@ class KeyValueSchema(Schema):
                 )
         if isinstance(self.key, KeyValueSchema) or isinstance(self.value, KeyValueSchema):
             raise ConfigurationError("A key_value schema is made of two others, not of itself.")
-        if self.encoding not in _ENCODINGS:
+        if self.encoding is not None and self.encoding not in _ENCODINGS:
             raise ConfigurationError(f"encoding={self.encoding!r}: it is 'separated' or 'inline'.")
 
     @property
@@ -76,23 +77,20 @@ class KeyValueSchema(Schema):
         others = {name: column for name, column in rows.items() if name not in self.columns}
         pairs = [rows[name] for name in self.columns]
         encoded = encode(pa.StructArray.from_arrays(pairs, names=list(self.columns)))
-        if self._is_inline:
+        if not pa.types.is_struct(encoded.type):
             return {**others, "value": encoded}
         keys, values = encoded.flatten()
         return {**others, "key": keys, "value": values}
 
-    @property
-    def _is_inline(self) -> bool:
-        return self.encoding == "inline"
-
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``; ``column`` is a struct of ``key`` and ``value``, and ``encode`` gives one
         of their bytes, or with ``inline`` both in one."""
-        _check_encoding(registered, self.encoding)
+        encoding = _encoding(registered, self.encoding)
+        is_inline = encoding == "inline"
         known_key, known_value = parts(registered)
         key = _writer(self.key, column.field("key").type, known_key)
         value = _writer(self.value, column.field("value").type, known_value)
-        info = pair_info(key.info, value.info, self.encoding)
+        info = pair_info(key.info, value.info, encoding)
 
         def encode(pairs: pa.StructArray) -> pa.Array:
             keys, values = pairs.flatten()
@@ -102,7 +100,7 @@ class KeyValueSchema(Schema):
                     hint="Filter such rows out, or fill the key.",
                 )
             keys, values = key.encode(keys), value.encode(values)
-            if self._is_inline:
+            if is_inline:
                 return _inline(keys, values)
             binary = [_binary(one) for one in (keys, values)]
             return pa.StructArray.from_arrays(binary, names=["key", "value"])
@@ -164,17 +162,18 @@ def _described(which: str, info: SchemaInfo) -> tuple[KeyValue, ...]:
     )
 
 
-def _check_encoding(registered: SchemaInfo | None, encoding: str) -> None:
+def _encoding(registered: SchemaInfo | None, encoding: str | None) -> str:
     """The broker compares the data of schemas only, and would take the other encoding for the same
     schema: readers would look for the key in the wrong place."""
     if registered is None or registered.type != SchemaType.KEY_VALUE:
-        return
+        return encoding or "separated"
     known = properties_of(registered).get("kv.encoding.type", "").lower()
-    if known in _ENCODINGS and known != encoding:
+    if encoding is not None and known in _ENCODINGS and known != encoding:
         raise IncompatibleSchema(
             f"The topic's pairs have the encoding {known!r}, the sink's {encoding!r}.",
             hint=f"Use KeyValueSchema(encoding={known!r}), or another topic.",
         )
+    return encoding or (known if known in _ENCODINGS else "separated")
 
 
 def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:

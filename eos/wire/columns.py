@@ -33,6 +33,7 @@ _ZEROS: Final = pa.py_buffer(bytes(8))
 EMPTY: Final = pa.Array.from_buffers(pa.binary(), 1, [None, _ZEROS, pa.py_buffer(b"")])[0]
 ZERO: Final = pa.Array.from_buffers(pa.int64(), 1, [None, _ZEROS])[0]
 TRUE: Final = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(b"\1")])[0]
+FALSE: Final = pa.Array.from_buffers(pa.bool_(), 1, [None, _ZEROS])[0]
 
 
 def numbers_of(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -20,6 +20,7 @@ from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
+from eos.spelling import no_option
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
@@ -103,9 +104,9 @@ class SinkOptions(BaseModel):
             return cls(**values)
         except ValidationError as error:
             fields = cls.model_fields.items()
-            known = ", ".join(sorted(field.alias or name for name, field in fields))
+            known = sorted(field.alias or name for name, field in fields)
             wrong = "; ".join(_explain(one, known) for one in error.errors())
-            raise ConfigurationError(f"{wrong}.") from None
+            raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.") from None
 
     @field_validator("sink_id")
     @classmethod
@@ -127,7 +128,7 @@ def allowed(check: Callable[[str], T], value: str) -> T:
         raise ValueError(f"{error.message} {error.hint}".strip()) from None
 
 
-def _explain(error: Any, known: str) -> str:
+def _explain(error: Any, known: Sequence[str]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if not error["loc"]:
         return message
@@ -138,7 +139,7 @@ def _explain(error: Any, known: str) -> str:
         case "extra_forbidden" if why := left_out(name):
             return f"option {name!r}: {why}"
         case "extra_forbidden":
-            return f"there is no option {name!r}; options are: {known}"
+            return no_option(name, known)
         case _ if name in _SECRET:
             return f"option {name!r} has the wrong type"
         case _:

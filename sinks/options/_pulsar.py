@@ -38,6 +38,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     batching: Literal["by_size", "by_key"]
     null_values: Literal["refuse", "tombstone"]
     schema: str | Schema
+    metadata: bool
     token: str | Callable[[], str] | None
     token_file: str | None
     oauth2_issuer_url: str | None
@@ -81,6 +82,9 @@ class PulsarSinkOptions(SinkOptions):
         schema: of the values, registered with the topic: bytes (nothing is registered), string,
             boolean, int8 to int64, float, double, date, timestamp; json, avro, protobuf (whole
             rows), key_value; or a schema of your own: ``AvroSchema('{...}')`` and others.
+        metadata: columns with the names of the source's are the message's own: ``__key``,
+            ``__eventTime`` and others. False: all columns are fields of the value, for topics
+            whose records have such names.
         token, token_file: authentication by token; a string or function, or a file.
         oauth2_issuer_url, oauth2_credentials_file: authentication by OAuth2 client credentials: the
             token server, and a JSON file with ``client_id`` and ``client_secret``.
@@ -107,6 +111,7 @@ class PulsarSinkOptions(SinkOptions):
     null_values: Literal["refuse", "tombstone"] = "refuse"
     # Pydantic's models have an attribute of the option's name.
     value_schema: str | InstanceOf[Schema] = Field(default="bytes", alias="schema")
+    metadata: bool = True
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None
     oauth2_issuer_url: Text | None = None

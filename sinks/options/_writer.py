@@ -10,6 +10,7 @@ from pydantic import StringConstraints, model_validator
 
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
+from eos.spelling import no_option, plain
 from sinks.options._base import Text, left_out
 from sinks.options._pulsar import PulsarSinkOptions
 
@@ -118,7 +119,7 @@ class WriterOptions(PulsarSinkOptions):
     @classmethod
     def _of(cls, given: Mapping[str, str]) -> Self:
         fields = cls.model_fields.items()
-        known = {_plain(one.alias or name): one.alias or name for name, one in fields}
+        known = {plain(one.alias or name): one.alias or name for name, one in fields}
         values: dict[str, Any] = {}
         spelt: dict[str, str] = {}
         storage: dict[str, str] = {}
@@ -132,10 +133,10 @@ class WriterOptions(PulsarSinkOptions):
             if one_of_storage := _STORAGE.fullmatch(name):
                 storage[one_of_storage[1]] = text
                 continue
-            plain = _plain(name)
-            own = known.get(plain) or _SAME.get(plain)
+            spelt_plain = plain(name)
+            own = known.get(spelt_plain) or _SAME.get(spelt_plain)
             if own is None or own in _NOT_HERE:
-                raise _refused(name, _NOT_HERE.get(own or "") or _hint(plain), known.values())
+                raise _refused(name, _NOT_HERE.get(own or "") or _hint(spelt_plain), known.values())
             if own in values:
                 twice = f"{spelt[own]!r} and {name!r}"
                 raise ConfigurationError(f"option {own!r} is given twice, as {twice}.")
@@ -156,23 +157,19 @@ class WriterOptions(PulsarSinkOptions):
             raise ValueError(f"schema_definition: {error.message} {error.hint}".strip()) from None
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[._-]", "", name).lower()
-
-
 def _value(own: str, text: str) -> Any:
     if own == "create_topics" and text.isdecimal():
         return int(text)  # a number of partitions; "1" would be taken for true
     return _VALUES.get(own, {}).get(text.lower(), text)
 
 
-def _hint(plain: str) -> str:
-    foreign = (why for part, why in _FOREIGN.items() if plain.startswith(part))
-    return _ELSEWHERE.get(plain) or left_out(plain) or next(foreign, "")
+def _hint(name: str) -> str:
+    foreign = (why for part, why in _FOREIGN.items() if name.startswith(part))
+    return _ELSEWHERE.get(name) or left_out(name) or next(foreign, "")
 
 
 def _refused(name: str, why: str, known: Any) -> ConfigurationError:
     if why:
         return ConfigurationError(f"option {name!r} is not taken here: {why}.")
-    options = ", ".join(sorted(one for one in known if one not in _NOT_HERE))
-    return ConfigurationError(f"there is no option {name!r}; options are: {options}.")
+    wrong = no_option(name, sorted(one for one in known if one not in _NOT_HERE))
+    return ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.")

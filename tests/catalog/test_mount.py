@@ -204,9 +204,9 @@ def test_columns_of_the_message_are_there_when_mounted_so(
     spark: SparkSession, catalog: PulsarCatalog, topic, name: str
 ):
     table = topic(name)
-    catalog.mount("keyed", metadata=["__key"])
+    catalog.mount("keyed", metadata=["__key", "__keyIsBinary"])
     keyed = table.replace("pulsar", "keyed", 1)
-    spark.sql(f"INSERT INTO {keyed} VALUES (CAST('v' AS BINARY), CAST('k' AS BINARY))")
+    spark.sql(f"INSERT INTO {keyed} VALUES (CAST('v' AS BINARY), X'6B', false)")
     (row,) = spark.table(keyed).collect()
     assert (row.value, row["__key"]) == (b"v", b"k")
     assert values(spark, table) == ["v"]  # and the other catalog is as it was

@@ -90,9 +90,10 @@ def test_rows_under_a_schema_are_columns_both_ways(
     spark: SparkSession, catalog: PulsarCatalog, name: str
 ):
     catalog.create(name, partitions=2, schema="avro", columns="id BIGINT, word STRING")
-    table = catalog.register(name, metadata=["__key"])
-    assert [field.name for field in spark.table(table).schema] == ["id", "word", "__key"]
-    spark.sql(f"INSERT INTO {table} VALUES (1, 'one', CAST('k' AS BINARY)), (2, 'two', NULL)")
+    table = catalog.register(name, metadata=["__key", "__keyIsBinary"])
+    names = [field.name for field in spark.table(table).schema]
+    assert names == ["id", "word", "__key", "__keyIsBinary"]
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'one', X'6B', false), (2, 'two', NULL, NULL)")
     rows = spark.sql(f"SELECT id, word, CAST(__key AS STRING) AS k FROM {table}").collect()
     assert sorted((row.id, row.word, row.k) for row in rows) == [(1, "one", "k"), (2, "two", None)]
 
@@ -100,8 +101,8 @@ def test_rows_under_a_schema_are_columns_both_ways(
 def test_a_key_is_inserted_beside_plain_values(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
-    table = catalog.register(plain, metadata=["__key"])
-    spark.sql(f"INSERT INTO {table} VALUES (CAST('v' AS BINARY), CAST('k' AS BINARY))")
+    table = catalog.register(plain, metadata=["__key", "__keyIsBinary"])
+    spark.sql(f"INSERT INTO {table} VALUES (CAST('v' AS BINARY), X'6B', true)")
     rows = spark.sql(
         f"SELECT CAST(value AS STRING) AS v FROM {table} WHERE __key = X'6B'"
     ).collect()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from eos.errors import InputError
-from eos.schemas import AvroSchema
-from sinks.columns import layout_of
+from eos.schemas import AvroSchema, KeyValueSchema, PrimitiveSchema
+from sinks._message_names import NOT_KEPT, OF_SOURCE
+from sinks._message_rows import message_rows, without_tombstones
+from sinks.columns import COLUMNS, layout_of
+from sources._columns import METADATA, schema_of_source
+from sources._values import Mode, ValueFormat
 
 pytestmark = pytest.mark.usefixtures("spark")  # which reads the types' names
 
-READ = "value BINARY, __key BINARY, __eventTime TIMESTAMP, __messageProperties MAP<STRING, STRING>"
-OURS = {
-    "key": "__key",
-    "event_time": "__eventTime",
-    "properties": "__messageProperties",
-}
+TYPES = {
+    "key": "STRING", "key_is_binary": "BOOLEAN", "ordering_key": "BINARY",
+    "event_time": "TIMESTAMP", "properties": "MAP<STRING, STRING>", "partition": "INT",
+    "topic": "STRING", "is_tombstone": "BOOLEAN",
+}  # fmt: skip
+SCHEMAS = [None, PrimitiveSchema("string"), AvroSchema()]
 
 
 def columns(text: str) -> StructType:
@@ -25,12 +30,32 @@ def columns(text: str) -> StructType:
     return found
 
 
-def test_what_the_source_reads_is_taken_by_the_names_it_has_there():
-    assert layout_of(columns(READ)).names == {"value": "value", **OURS}
-    rows = columns(READ.replace("value BINARY", "id BIGINT"))
-    layout = layout_of(rows, schema=AvroSchema())
-    assert layout.names == OURS
-    assert layout.record == ("id",)
+def test_all_that_the_source_reads_is_taken_by_the_names_it_has_there():
+    assert {*OF_SOURCE.values(), *NOT_KEPT} == set(METADATA)
+    read = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True)
+    theirs = {name: OF_SOURCE[name] for name in COLUMNS if name in OF_SOURCE}
+    assert layout_of(read, names_topics=True).names == {"value": "value", **theirs}
+    rows = StructType([*columns("id BIGINT, __op STRING, __deleted BOOLEAN"), *read.fields[1:]])
+    layout = layout_of(rows, names_topics=True, schema=AvroSchema())
+    assert layout.names == theirs
+    assert layout.record == ("id", "__op", "__deleted")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("name", TYPES)
+def test_each_column_has_the_same_names_on_every_face(schema, name):
+    names = [f"__{name}", OF_SOURCE[name]]
+    if schema is None or isinstance(schema, PrimitiveSchema):
+        names.append(name)
+    value = "id INT" if isinstance(schema, AvroSchema) else "value STRING"
+    for one in names:
+        found = layout_of(columns(f"{value}, {one} {TYPES[name]}"), schema=schema)
+        assert found.own[-1] == one
+        assert name == "topic" or found.names[name] == one
+    for one in set(names) - {names[0]}:
+        both = columns(f"{value}, {names[0]} {TYPES[name]}, {one} {TYPES[name]}")
+        with pytest.raises(InputError, match="twice"):
+            layout_of(both, schema=schema)
 
 
 @pytest.mark.parametrize("schema", [None, AvroSchema()])
@@ -41,6 +66,91 @@ def test_the_same_by_two_names_is_refused(schema):
         layout_of(columns(f"{value}, {other} TIMESTAMP, __eventTime TIMESTAMP"), schema=schema)
 
 
-def test_what_a_message_has_only_after_it_was_sent_is_refused():
-    with pytest.raises(InputError, match="would not be written"):
-        layout_of(columns("value BINARY, __messageId BINARY"))
+@pytest.mark.parametrize("schema", [None, AvroSchema(), KeyValueSchema()])
+def test_a_binary_key_that_was_read_is_refused_unless_its_kind_is_said(schema):
+    beside = "value BINARY" if schema is None else "id INT"
+    beside = "key INT, value STRING" if isinstance(schema, KeyValueSchema) else beside
+    for text in (f"{beside}, __key BINARY",):
+        with pytest.raises(InputError, match=r"__keyIsBinary.*CAST\(__key AS STRING\)"):
+            layout_of(columns(text), schema=schema)
+    layout_of(columns(f"{beside}, __key STRING"), schema=schema)
+    layout_of(columns(f"{beside}, __key BINARY, __keyIsBinary BOOLEAN"), schema=schema)
+
+
+def test_a_binary_key_that_was_read_is_known_under_another_name():
+    renamed = StructField("key", BinaryType(), metadata={"pulsar": "__key"})
+    with pytest.raises(InputError, match="'key' holds keys that a topic has"):
+        layout_of(StructType([StructField("value", BinaryType()), renamed]))
+    assert layout_of(columns("value BINARY, key BINARY")).names["key"] == "key"
+
+
+@pytest.mark.parametrize("name", ["__KEY", "__keyisbinary", "__EventTime", "__Topic"])
+def test_a_name_that_differs_by_case_alone_is_no_field_and_no_column_of_the_message(name):
+    with pytest.raises(InputError, match="by case alone"):
+        layout_of(columns(f"id INT, {name} STRING"), schema=AvroSchema())
+    layout = layout_of(columns(f"id INT, {name} STRING"), schema=AvroSchema(), metadata=False)
+    assert layout.record == ("id", name)
+
+
+def test_other_names_are_fields_whatever_they_look_like():
+    names = ("__op", "__k", "__keys", "key", "topic", "event_time", "__value", "__deleted", "_")
+    fields = columns(", ".join(f"{name} INT" for name in names))
+    assert layout_of(fields, schema=AvroSchema()).record == names
+
+
+def test_without_metadata_all_columns_are_fields():
+    text = ", ".join(f"{name} STRING" for name in METADATA)
+    layout = layout_of(
+        columns(f"value STRUCT<a: INT>, {text}"), schema=AvroSchema(), metadata=False
+    )
+    assert (layout.record, layout.names, layout.own) == (("value", *METADATA), {}, ())
+    with pytest.raises(InputError, match="'__key' would not be written"):
+        layout_of(columns("value BINARY, __key STRING"), metadata=False)
+
+
+def test_a_struct_that_is_one_field_of_what_was_read_is_not_the_whole_value():
+    value = columns("value STRUCT<a: INT>")["value"].dataType
+    field = StructField("value", value, metadata={"pulsar": "field"})
+    read = StructType([*columns("key STRING"), field])
+    with pytest.raises(InputError, match="one field of the records"):
+        layout_of(read, schema=AvroSchema())
+    assert layout_of(read, schema=AvroSchema(), metadata=False).record == ("key", "value")
+    assert layout_of(columns("key STRING, value STRUCT<a: INT>"), schema=AvroSchema()).record == ()
+
+
+def batch(**arrays: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def test_a_text_key_that_is_no_utf8_is_refused_by_its_row():
+    keys = pa.array([b"a", b"\xff", None, b"\xfe"])
+    kinds = pa.array([False, True, None, False])
+    rows = batch(value=pa.array([b"v"] * 4), key=keys, key_is_binary=kinds)
+    with pytest.raises(InputError, match="'key' holds text that is not UTF-8 in row 3"):
+        message_rows(rows, tombstones=False, is_pair=False)
+    found = message_rows(rows.slice(0, 3), tombstones=False, is_pair=False)
+    assert found.key.to_pylist() == ["a", "/w==", None]
+    assert found.key_is_base64.to_pylist() == [False, True, False]
+    unsaid = batch(value=pa.array([b"v"]), key=keys[:1], key_is_binary=pa.array([None], pa.bool_()))
+    with pytest.raises(InputError, match="'__keyIsBinary' is null in row 0"):
+        message_rows(unsaid, tombstones=False, is_pair=False)
+
+
+def test_a_null_is_a_tombstone_where_it_is_said_to_be_one():
+    said = pa.array([True, False, None])
+    with pytest.raises(InputError, match="null in row 1, and __isTombstone is not true"):
+        message_rows(
+            batch(value=pa.array([None, None, b""], pa.binary()), is_tombstone=said),
+            tombstones=True,
+            is_pair=False,
+        )
+    with pytest.raises(InputError, match="not null in row 0, which __isTombstone says"):
+        without_tombstones(pa.array([b"v", b"v", b"v"]), said, is_json=False)
+    records = pa.array([{"a": None}, {"a": None}, {"a": 1}])
+    assert without_tombstones(records, said, is_json=False).is_null().to_pylist() == [
+        True,
+        False,
+        False,
+    ]
+    texts = without_tombstones(pa.array(["{}", "{}", "{}"]), said, is_json=True)
+    assert texts.to_pylist() == [None, "{}", "{}"]

@@ -9,7 +9,7 @@ import pytest
 
 from eos.errors import ConfigurationError
 from sinks import PulsarSink
-from sinks.options import PulsarSinkArguments, PulsarSinkOptions
+from sinks.options import DeltaSinkOptions, PulsarSinkArguments, PulsarSinkOptions
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +58,19 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name, value, allowed):
 def test_all_wrong_options_are_named_at_once():
     with pytest.raises(ConfigurationError, match=r"'sink_id' is required.*'max_attempts'"):
         PulsarSink(**{**{k: v for k, v in GOOD.items() if k != "sink_id"}, "max_attempts": 0})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("serviceUrl", "service_url"), ("Commit.Log", "commit_log"), ("sink_idd", "sink_id"),
+     ("createTopics", "create_topics"), ("null_value", "null_values")],
+)  # fmt: skip
+def test_an_option_that_is_spelt_in_another_way_is_asked_about(given, meant):
+    with pytest.raises(ConfigurationError, match=rf"'{given}': did you mean '{meant}'\?"):
+        PulsarSink(**GOOD, **{given: "x"})
+    if meant in DeltaSinkOptions.model_fields:
+        with pytest.raises(ConfigurationError, match=rf"did you mean '{meant}'\?"):
+            DeltaSinkOptions.parse({given: "x"})
 
 
 def test_the_names_that_editors_know_are_those_that_are_accepted():

@@ -86,7 +86,8 @@ def test_options_of_other_connectors_that_mean_the_same_are_taken():
         ("on_gap", "Spark leaves no epoch out"),
         ("driver_rows", "Spark has tasks write all epochs"),
         ("listeners", "PulsarSink"),
-        ("sinkid2", "options are: "),
+        ("sinkid2", "did you mean 'sink_id'?"),
+        ("nothing_like_it", "options are: "),
     ],
 )
 def test_what_means_something_else_is_refused_with_what_to_write(name, instead):

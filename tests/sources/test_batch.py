@@ -55,6 +55,9 @@ def test_metadata_has_the_names_and_types_of_streamnatives_connector(load, clien
         "__partition": "int",
         "__schemaVersion": "bigint",
         "__sequenceId": "bigint",
+        "__keyIsBinary": "boolean",
+        "__orderingKey": "binary",
+        "__isTombstone": "boolean",
     }
     first, second = df.collect()
     assert (first["value"], first["__key"], first["__messageProperties"]) == (

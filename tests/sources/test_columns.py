@@ -12,6 +12,7 @@ from sources._values import Mode, ValueFormat
 
 TOPIC = TopicName.parse("persistent://public/default/t-partition-3")
 END_OF_9999 = 253_402_300_799_999
+YEAR_ONE = -62_135_596_800_000
 
 
 def no_version(_: bytes) -> SchemaVersion:
@@ -24,10 +25,11 @@ def made(name: str, **columns: pa.Array) -> list[object]:
     return form.rows(batch, TOPIC, no_version).column(0).cast(pa.int64()).to_pylist()
 
 
-@pytest.mark.parametrize("sent", [END_OF_9999 + 1, 2**63 - 1])
-def test_a_time_that_no_calendar_has_is_null_and_ends_no_query(sent: int) -> None:
+@pytest.mark.parametrize("sent", [END_OF_9999 + 1, 2**63 - 1, -(2**63), YEAR_ONE - 1])
+def test_a_time_that_no_calendar_has_is_null_and_ends_no_query(sent: int, caplog) -> None:
     times = pa.array([0, None, END_OF_9999, sent], pa.int64()).view(pa.timestamp("ms", tz="UTC"))
     assert made("__eventTime", event_time=times) == [0, None, END_OF_9999 * 1000, None]
+    assert f"has the event_time {sent}" in caplog.text
 
 
 def test_a_schema_version_is_the_brokers_number_and_anything_else_is_null() -> None:

@@ -69,6 +69,7 @@ class ValueReader:
     Attributes:
         schema: of the columns: a record's fields; ``key`` and ``value`` of pairs; else ``value``.
         is_record: whether it is the first, or a pair.
+        is_pair: whether it is a pair.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class ValueReader:
         self._is_own = is_own
         self._column = _column_reader(reader.info)
         self.is_record = self._column.is_record
-        self._is_pair = reader.info.type == SchemaType.KEY_VALUE
+        self.is_pair = reader.info.type == SchemaType.KEY_VALUE
         fields = list(self._column.type) if self.is_record else []
         self.schema = pa.schema(fields if self.is_record else [("value", self._column.type)])
 
@@ -104,7 +105,7 @@ class ValueReader:
         """
         writer = self._understood(writer or self._written)
         data = values.cast(pa.binary())
-        if self._is_pair:
+        if self.is_pair:
             data = _pairs(data, keys, writer.info)
         try:
             check_kind(writer.info, self._reader.info)
@@ -278,7 +279,7 @@ def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
             if registered.type == SchemaType.KEY_VALUE:
                 parts = list(pair_of(registered))
             infos = [declared(one, part) for one, part in zip((key, value), parts, strict=True)]
-            encoding = schema.encoding
+            encoding: str = schema.encoding or "separated"
             if registered.type == SchemaType.KEY_VALUE:
                 encoding = "inline" if is_inline(registered) else "separated"
             return pair_info(infos[0], infos[1], encoding)

@@ -11,6 +11,7 @@ from eos.wire.batch._compression import (
 from eos.wire.batch._encoder import EncodedBatch, encode_batches
 from eos.wire.batch._entry import Entry
 from eos.wire.batch._grouping import StickyKey, longest_key_bytes
+from eos.wire.batch._keys import text_keys
 from eos.wire.batch._reader import DecodedMessage, decode_batch
 from eos.wire.batch._routing import (
     Hashing,
@@ -44,5 +45,6 @@ __all__ = [
     "parse_compression",
     "partitions_for_keys",
     "rows_from_messages",
+    "text_keys",
     "with_chosen",
 ]

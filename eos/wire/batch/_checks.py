@@ -26,10 +26,10 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
     """
     check_values(rows)
     key = rows.key
-    if key is not None and key.type in STRING_TYPES and (row := _first_not_utf8(key)) >= 0:
-        raise _not_utf8("key", row)
+    if key is not None and key.type in STRING_TYPES and (row := first_not_utf8(key)) >= 0:
+        raise not_utf8("key", row)
     times = rows.event_time_ms
-    if times is not None and (row := _first(pc.less(times, ZERO))) >= 0:
+    if times is not None and (row := first_true(pc.less(times, ZERO))) >= 0:
         raise InputError(
             f"column 'event_time' is negative in row {row}.",
             hint="Pulsar has no times before 1970: leave the event time of such rows null, and put "
@@ -46,14 +46,16 @@ def check_values(rows: Rows) -> None:
         return
     if not rows.tombstones:
         raise InputError(
-            f"column 'value' is null in row {_first(rows.value.is_null())}.",
+            f"column 'value' is null in row {first_true(rows.value.is_null())}.",
             hint="Filter such rows out, put an empty value there, or write them as tombstones: "
             'null_values="tombstone".',
         )
+    if rows.keyless_tombstones:
+        return
     keyless = rows.value.is_null()
     if rows.key is not None:
         keyless = pc.and_(keyless, rows.key.is_null())
-    if (row := _first(keyless)) >= 0:
+    if (row := first_true(keyless)) >= 0:
         raise InputError(
             f"column 'value' is null in row {row}, which has no key.",
             hint="A tombstone says which key is gone: give it one, or filter such rows out.",
@@ -69,7 +71,7 @@ def _check_properties(maps: pa.MapArray) -> None:
         # What a null map's extent holds is not written, so it does not matter there. Keys can't
         # be null: Arrow refuses such a map.
         written = np.repeat(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
-        entry = _first(pc.and_(items.is_null(), pa.array(written)))
+        entry = first_true(pc.and_(items.is_null(), pa.array(written)))
         if entry >= 0:
             row = _row_of(entry, offsets)
             raise InputError(
@@ -77,8 +79,8 @@ def _check_properties(maps: pa.MapArray) -> None:
                 hint="Leave the key out (map_filter), or put an empty text there.",
             )
     for column in (keys, items):
-        if (entry := _first_not_utf8(column)) >= 0:
-            raise _not_utf8("properties", _row_of(entry, offsets))
+        if (entry := first_not_utf8(column)) >= 0:
+            raise not_utf8("properties", _row_of(entry, offsets))
 
 
 def _row_of(entry: int, offsets: Int64s) -> int:
@@ -86,7 +88,7 @@ def _row_of(entry: int, offsets: Int64s) -> int:
     return int(np.searchsorted(offsets, offsets[0] + entry, side="right")) - 1
 
 
-def _first_not_utf8(text: pa.Array) -> int:
+def first_not_utf8(text: pa.Array) -> int:
     """The position of the first row that is not UTF-8, or -1."""
     if _is_utf8(text):
         return -1
@@ -108,7 +110,8 @@ def _is_utf8(text: pa.Array) -> bool:
     return True
 
 
-def _not_utf8(name: str, row: int) -> InputError:
+def not_utf8(name: str, row: int) -> InputError:
+    """The error that names a column, and the first row of it that is not."""
     return InputError(
         f"column {name!r} holds text that is not UTF-8 in row {row}.",
         hint="Such text comes from casting binary to string; clean it, or use binary.",
@@ -129,7 +132,7 @@ def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
         )
 
 
-def _first(flags: pa.BooleanArray) -> int:
+def first_true(flags: pa.BooleanArray) -> int:
     """The position of the first true one, or -1; a null is none."""
     position: int = pc.index(flags, TRUE).as_py()
     return position

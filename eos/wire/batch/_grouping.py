@@ -39,7 +39,10 @@ class StickyKey:
         if rows.key is None or not rows.key[row].is_valid:
             return cls()
         text = str(key_text(rows.key.slice(row, 1)).data, "utf-8")
-        return cls(partition_key=text, is_base64=rows.key.type in BINARY_TYPES)
+        is_base64 = rows.key.type in BINARY_TYPES
+        if rows.key_is_base64 is not None:
+            is_base64 = rows.key_is_base64[row].as_py()
+        return cls(partition_key=text, is_base64=is_base64)
 
 
 def longest_key_bytes(rows: Rows) -> int:
@@ -58,6 +61,8 @@ def grouped_by_key(rows: Rows) -> tuple[Rows, Int64s]:
     Keys stand in the order of their first rows, the rows of a key in the order of ``rows``.
     """
     keys = _numbered(rows.key, len(rows))
+    if rows.key_is_base64 is not None:  # text that reads like the base64 of bytes is another key
+        keys = np.where(keys < 0, keys, keys * 2 + rows.key_is_base64.cast(pa.int8()).to_numpy())
     ordering = _numbered(rows.ordering_key, len(rows))
     groups = np.where(ordering >= 0, ordering, ordering.max(initial=-1) + 2 + keys)
     _, firsts, numbers = np.unique(groups, return_index=True, return_inverse=True)

@@ -114,6 +114,10 @@ def _encode_fields(
     if rows.key is not None and rows.key.type in BINARY_TYPES:
         head.byte(_KEY_IS_BASE64, has_key)
         head.byte(1, has_key)
+    elif rows.key_is_base64 is not None:
+        is_base64 = rows.key_is_base64.to_numpy(zero_copy_only=False)
+        head.byte(_KEY_IS_BASE64, is_base64)
+        head.byte(1, is_base64)
     if rows.ordering_key is not None:
         ordering = BinaryColumn.of(rows.ordering_key)
         has_ordering = valid_rows(rows.ordering_key)

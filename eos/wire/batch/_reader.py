@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from eos.errors import ProtocolError
@@ -32,7 +32,8 @@ _WIRE_TYPES: Final = {
 
 @dataclass(frozen=True)
 class DecodedMessage:
-    """One message of a batch. ``key`` is bytes when the writer sent it in base64.
+    """One message of a batch. ``key`` is bytes when the writer sent it in base64; or when it is
+    text that is not UTF-8, which ``has_odd_text`` says.
 
     ``properties`` are in the order of the wire, where a key may stand twice. Of one that is
     compacted out only the place in the batch is left.
@@ -45,6 +46,14 @@ class DecodedMessage:
     ordering_key: bytes | None = None
     sequence_id: int | None = None
     is_compacted_out: bool = False
+    has_odd_text: bool = field(default=False, compare=False)
+
+    @property
+    def key_is_binary(self) -> bool | None:
+        """Whether the key is bytes, not text; None without a key."""
+        if self.key is None:
+            return None
+        return isinstance(self.key, bytes) and not self.has_odd_text
 
 
 def decode_batch(payload: bytes | memoryview, num_messages: int) -> list[DecodedMessage]:
@@ -92,15 +101,17 @@ def _decode_message(data: bytes, position: int) -> tuple[DecodedMessage, int]:
     if size is None or size > 2**31 - 1:  # an int32, and negative ones come as huge numbers
         raise ProtocolError("batch: a message's payload_size is missing or negative.")
     value = _take(data, position, size)
-    is_null = bool(numbers.get(9, 0))
+    is_null, is_base64 = bool(numbers.get(9, 0)), bool(numbers.get(6, 0))
+    key = _decode_key(blobs.get(2), is_base64=is_base64)
     message = DecodedMessage(
         value=None if is_null else value,
-        key=_decode_key(blobs.get(2), is_base64=bool(numbers.get(6, 0))),
+        key=key,
         event_time_ms=numbers.get(5),
         properties=tuple(properties),
         ordering_key=blobs.get(7),
         sequence_id=numbers.get(8),
         is_compacted_out=bool(numbers.get(4, 0)),
+        has_odd_text=isinstance(key, bytes) and not is_base64,
     )
     return message, position + size
 

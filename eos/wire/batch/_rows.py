@@ -52,9 +52,14 @@ class Rows:
         value: binary or string, 32 or 64 bit offsets; a null is a tombstone where ``tombstones``
             allows it, and can't be written otherwise.
         key: string, or binary (written in base64, as with the Java client's keyBytes).
+        key_is_base64: boolean without nulls, beside text keys: those that are base64 of bytes, as
+            ``text_keys`` makes them where a column has keys of both kinds.
         event_time_ms: int64, milliseconds since 1970, not negative.
         properties: map of string to string.
         ordering_key: binary.
+
+    Attributes:
+        keyless_tombstones: a tombstone needs no key.
 
     Raises:
         InputError: a column has another type or another length.
@@ -66,6 +71,8 @@ class Rows:
     properties: pa.MapArray | None = None
     ordering_key: pa.Array | None = None
     tombstones: bool = False
+    key_is_base64: pa.BooleanArray | None = None
+    keyless_tombstones: bool = False
 
     def __post_init__(self) -> None:
         either = BINARY_TYPES | STRING_TYPES
@@ -98,6 +105,7 @@ class Rows:
             "event_time_ms": self.event_time_ms,
             "properties": self.properties,
             "ordering_key": self.ordering_key,
+            "key_is_base64": self.key_is_base64,
         }
         return {name: column for name, column in columns.items() if column is not None}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from eos.wire.batch import DecodedMessage
@@ -27,6 +28,7 @@ TIME: Final = pa.timestamp("ms", tz="UTC")
 MESSAGE_COLUMNS: Final = {
     "value": pa.binary(),
     "key": pa.binary(),
+    "key_is_binary": pa.bool_(),
     "event_time": TIME,
     "properties": pa.map_(pa.string(), pa.string()),
     "ordering_key": pa.binary(),
@@ -58,6 +60,16 @@ def _key(buffer: Bytes, heads: Heads) -> pa.Array:
     return from_base64(keys, encoded) if encoded.any() else keys
 
 
+def _key_is_binary(_: Bytes, heads: Heads) -> pa.Array:
+    keys = heads.blobs.get(PARTITION_KEY)
+    if keys is None:
+        return pa.nulls(len(heads), pa.bool_())
+    flags = heads.numbers.get(KEY_IS_BASE64)
+    is_binary = np.zeros(len(heads), np.bool_) if flags is None else flags > 0
+    has_none = keys.size < 0
+    return pa.array(is_binary, mask=has_none if has_none.any() else None)
+
+
 def _properties(buffer: Bytes, heads: Heads) -> pa.Array:
     spans = heads.blobs.get(PROPERTY)
     return gather_properties(buffer, Spans.none(len(heads)) if spans is None else spans)
@@ -86,6 +98,7 @@ def _number(tag: int, kind: pa.DataType) -> Callable[[Bytes, Heads], pa.Array]:
 _READ: Final[dict[str, Callable[[Bytes, Heads], pa.Array]]] = {
     "value": _value,
     "key": _key,
+    "key_is_binary": _key_is_binary,
     "event_time": _number(EVENT_TIME, TIME),
     "properties": _properties,
     "ordering_key": _blob(ORDERING_KEY),
@@ -115,6 +128,7 @@ def _key_bytes(message: DecodedMessage) -> bytes | None:
 _PICK: Final[dict[str, Callable[[DecodedMessage], Any]]] = {
     "value": lambda message: message.value,
     "key": _key_bytes,
+    "key_is_binary": lambda message: message.key_is_binary,
     "event_time": lambda message: signed(message.event_time_ms),
     "properties": lambda message: message.properties,
     "ordering_key": lambda message: message.ordering_key,

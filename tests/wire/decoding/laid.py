@@ -103,6 +103,7 @@ def row(message: DecodedMessage) -> dict[str, Any]:
         "properties": list(message.properties),
         "ordering_key": message.ordering_key,
         "sequence_id": message.sequence_id,
+        "key_is_binary": message.key_is_binary,
     }
 
 

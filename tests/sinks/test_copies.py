@@ -1,0 +1,158 @@
+"""A copy of a topic is the same topic, message for message, by each writer.
+
+Pulsar's Java client sends and judges; ``pulsar-client`` says that there is no more, and what keys
+look like to its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from catalog import PulsarCatalog
+from eos.standalone import PulsarStandalone
+from eos.standalone.jvm import find_java
+from tests.sinks.copies import Copy, JavaClient, Sent, differences, examples, sent
+from tests.support.admin import create_partitioned
+from tests.support.judge import drain
+
+PARTITIONS = 3
+OF_MESSAGES = [
+    "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties",
+    "__partition", "__schemaVersion", "__sequenceId", "__keyIsBinary", "__orderingKey",
+    "__isTombstone",
+]  # fmt: skip
+WRITERS = ["sink", "batch", "stream", "sql"]
+
+
+@pytest.fixture(scope="module")
+def java(pulsar_standalone: PulsarStandalone) -> Iterator[JavaClient]:
+    if find_java() is None:
+        pytest.skip("there is no Java here: the broker runs in a container")
+    client = JavaClient(pulsar_standalone.service_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def copies(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path: Path, make_sink: Any
+) -> Callable[..., dict[str, Copy]]:
+    """Each writer's way to copy a topic: the source's columns as they are, all of them."""
+    url, log = pulsar_standalone.service_url, str(tmp_path / "log")
+
+    def make(schema: str = "bytes") -> dict[str, Copy]:
+        reading = {"serviceUrl": url, "metadata": True}
+        reading["schema"] = "bytes" if schema == "bytes" else "auto"
+
+        def writing(target: str) -> dict[str, str]:
+            return {
+                "serviceUrl": url, "topic": target, "sinkId": target, "commitLog": log,
+                "schema": schema,
+            }  # fmt: skip
+
+        def by_sink(source: str, target: str) -> None:
+            df = spark.read.format("pulsar").options(topic=source, **reading).load()
+            sink = make_sink(sink_id=target, topic=target, schema=schema, create_topics=False)
+            sink.write(df, epoch="copy")
+
+        def by_batch(source: str, target: str) -> None:
+            df = spark.read.format("pulsar").options(topic=source, **reading).load()
+            df.write.format("pulsar").options(**writing(target)).mode("append").save()
+
+        def by_stream(source: str, target: str) -> None:
+            df = (
+                spark.readStream.format("pulsar")
+                .options(topic=source, startingOffsets="earliest", **reading)
+                .load()
+            )
+            writer = df.writeStream.format("pulsar").options(**writing(target))
+            checkpoint = str(tmp_path / f"checkpoint-{target}")
+            writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            writer.start().awaitTermination(120)
+
+        def by_sql(source: str, target: str) -> None:
+            catalog = PulsarCatalog(spark, url, pulsar_standalone.admin_url, commit_log=log)
+            names = [catalog.register(topic, metadata=OF_MESSAGES) for topic in (source, target)]
+            spark.sql(f"INSERT INTO {names[1]} SELECT * FROM {names[0]}")
+
+        return dict(zip(WRITERS, (by_sink, by_batch, by_stream, by_sql), strict=True))
+
+    return make
+
+
+@pytest.fixture
+def read_all(
+    java: JavaClient, pulsar_standalone: PulsarStandalone
+) -> Callable[[str], list[list[Sent]]]:
+    """All messages of each partition; checked to be as many as ``pulsar-client`` finds."""
+
+    def read(topic: str) -> list[list[Sent]]:
+        plain = drain(pulsar_standalone.service_url, f"persistent://public/default/{topic}")
+        found = []
+        for index in range(PARTITIONS):
+            exact = f"persistent://public/default/{topic}-partition-{index}"
+            mine = [one for one in plain if one.topic == exact]
+            messages = java.read(exact, len(mine))
+            assert [one.value for one in mine] == [one.value or b"" for one in messages]
+            found.append(messages)
+        return found
+
+    return read
+
+
+def check_copies(
+    sources: list[Sent],
+    name: str,
+    java: JavaClient,
+    admin_url: str,
+    ways: dict[str, Copy],
+    read_all: Callable[[str], list[list[Sent]]],
+) -> None:
+    create_partitioned(admin_url, name, PARTITIONS)
+    half = len(sources) // 2
+    java.send(name, sources[:half])
+    java.send(name, sources[half:], batched=False)
+    for way, copy in ways.items():
+        target = f"{name}-{way}"
+        create_partitioned(admin_url, target, PARTITIONS)
+        copy(name, target)
+    original = read_all(name)
+    assert sum(map(len, original)) == len(sources)
+    for way in ways:
+        for before, after in zip(original, read_all(f"{name}-{way}"), strict=True):
+            assert len(before) == len(after), way
+            assert differences(before, after) == [], way
+
+
+PLAIN = [
+    Sent(b"v", b"key0", False),
+    Sent(b"v", b"key0", True),  # the same letters, and another key
+    Sent(b"v", b"a2V5MA==", False),  # what the one before looks like on the wire
+    Sent(b"v", b"\xff\x00", True),
+    Sent(b"v", b"", False),
+    Sent(None, b"key0", False),
+    Sent(None, b"\xfe", True, b"\x00o"),
+    Sent(None),  # a tombstone of no key
+    Sent(b"", b"k", False, b"", 1, (("", ""), ("a", "ä"))),
+    Sent(b"{}", None, None, b"o", 253_402_300_799_999, (("b", "1"), ("a", "2"))),
+]
+
+
+def test_a_copy_by_each_writer_is_the_same_topic(java, name, pulsar_standalone, copies, read_all):
+    """A hundred messages of any kind, of both kinds of keys, batched and not."""
+    sources = PLAIN + examples(sent(st.binary(max_size=20)), 100)
+    check_copies(sources, name, java, pulsar_standalone.admin_url, copies(), read_all)
+
+
+@pytest.mark.chaos
+def test_ten_thousand_messages_are_the_same_in_each_copy(
+    java, name, pulsar_standalone, copies, read_all
+):
+    sources = PLAIN + examples(sent(st.binary(max_size=200)), 10_000)
+    check_copies(sources, name, java, pulsar_standalone.admin_url, copies(), read_all)
