@@ -157,3 +157,51 @@ def differences(source: Sequence[Sent], copy: Sequence[Sent]) -> list[tuple[Sent
 
 Copy = Callable[[str, str], None]
 """Copies one topic to another."""
+
+
+FIELDS: Final[list[dict[str, Any]]] = [
+    {"name": "id", "type": "long"},
+    {"name": "__op", "type": ["null", "string"], "default": None},
+    {"name": "__deleted", "type": ["null", "boolean"], "default": None},
+    {"name": "key", "type": ["null", "string"], "default": None},
+    {"name": "value", "type": ["null", "string"], "default": None},
+    {"name": "tags", "type": ["null", {"type": "array", "items": ["null", "string"]}]},
+    {"name": "sizes", "type": ["null", {"type": "map", "values": ["null", "long"]}]},
+    {
+        "name": "__nested",
+        "type": [
+            "null",
+            {
+                "type": "record",
+                "name": "Nested",
+                "fields": [
+                    {"name": "__key", "type": ["null", "string"]},
+                    {"name": "__topic", "type": ["null", "long"]},
+                ],
+            },
+        ],
+    },
+]
+ADDED: Final = {"name": "__added", "type": ["null", "string"], "default": None}
+
+
+def definition(*more: dict[str, Any]) -> str:
+    """A record of odd names, in Avro's language."""
+    return json.dumps({"type": "record", "name": "Odd", "fields": [*FIELDS, *more]})
+
+
+def records(*, is_new: bool) -> st.SearchStrategy[dict[str, Any]]:
+    """Records of ``definition()``, or with ``ADDED``; nulls at every level."""
+    text, long = TEXT, st.integers(-(2**63), 2**63 - 1)
+    nested = st.fixed_dictionaries({"__key": st.none() | text, "__topic": st.none() | long})
+    fields = {
+        "id": long,
+        "__op": st.none() | text,
+        "__deleted": st.none() | st.booleans(),
+        "key": st.none() | text,
+        "value": st.none() | text,
+        "tags": st.none() | st.lists(st.none() | text, max_size=3),
+        "sizes": st.none() | st.dictionaries(text, st.none() | long, max_size=3),
+        "__nested": st.none() | nested,
+    }
+    return st.fixed_dictionaries(fields | ({"__added": st.none() | text} if is_new else {}))

@@ -6,10 +6,14 @@ look like to its readers.
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -17,8 +21,19 @@ from pyspark.sql import SparkSession
 from catalog import PulsarCatalog
 from eos.standalone import PulsarStandalone
 from eos.standalone.jvm import find_java
-from tests.sinks.copies import Copy, JavaClient, Sent, differences, examples, sent
-from tests.support.admin import create_partitioned
+from sinks import AvroSchema, JsonSchema, KeyValueSchema
+from tests.sinks.copies import (
+    ADDED,
+    Copy,
+    JavaClient,
+    Sent,
+    definition,
+    differences,
+    examples,
+    records,
+    sent,
+)
+from tests.support.admin import call, create_partitioned
 from tests.support.judge import drain
 
 PARTITIONS = 3
@@ -87,6 +102,11 @@ def copies(
 
 
 @pytest.fixture
+def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone) -> PulsarCatalog:
+    return PulsarCatalog(spark, pulsar_standalone.service_url, pulsar_standalone.admin_url)
+
+
+@pytest.fixture
 def read_all(
     java: JavaClient, pulsar_standalone: PulsarStandalone
 ) -> Callable[[str], list[list[Sent]]]:
@@ -148,6 +168,129 @@ def test_a_copy_by_each_writer_is_the_same_topic(java, name, pulsar_standalone, 
     """A hundred messages of any kind, of both kinds of keys, batched and not."""
     sources = PLAIN + examples(sent(st.binary(max_size=20)), 100)
     check_copies(sources, name, java, pulsar_standalone.admin_url, copies(), read_all)
+
+
+def as_avro(record: dict[str, Any], text: str) -> bytes:
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, json.loads(text), record)
+    return data.getvalue()
+
+
+def as_json(record: dict[str, Any], text: str) -> bytes:
+    return json.dumps(record).encode()
+
+
+def without_nulls(value: Any) -> Any:
+    """What a record says, where a field that is null may as well be left out."""
+    if isinstance(value, dict):
+        return {name: without_nulls(one) for name, one in value.items() if one is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+ENCODED = {"avro": (AvroSchema, as_avro), "json": (JsonSchema, as_json)}
+VERSIONS = [definition(), definition(ADDED)]
+
+
+def decoded(message: Sent, kind: str) -> Sent:
+    """With the record that its value is by the version that it names, as text."""
+    if message.value is None:
+        return message
+    record: Any
+    if kind == "json":
+        record = json.loads(message.value)
+    else:
+        assert message.schema_version is not None
+        text = VERSIONS[int.from_bytes(message.schema_version, "big")]
+        record = fastavro.schemaless_reader(io.BytesIO(message.value), json.loads(text), None)
+    return replace(message, value=json.dumps(without_nulls(record), sort_keys=True).encode())
+
+
+def check_typed_copies(
+    kind: str,
+    count: int,
+    name: str,
+    java: JavaClient,
+    server: PulsarStandalone,
+    catalog: PulsarCatalog,
+    ways: dict[str, Copy],
+) -> None:
+    schema, encode = ENCODED[kind]
+    topics = [name, *(f"{name}-{way}" for way in ways)]
+    for topic in topics:
+        catalog.create(topic, partitions=PARTITIONS, schema=schema(VERSIONS[0]))
+    for version, text in enumerate(VERSIONS):
+        if version:
+            body = {"type": kind.upper(), "schema": text, "properties": {}}
+            for topic in topics:
+                path = f"/v2/schemas/public/default/{topic}/schema"
+                call(server.admin_url, "POST", path, body)
+        values = records(is_new=bool(version)).map(lambda one, text=text: encode(one, text))
+        java.send(name, examples(sent(values), count // 2), plain=False)
+    for way, copy in ways.items():
+        copy(name, f"{name}-{way}")
+    read = [
+        [
+            [decoded(one, kind) for one in java.read(f"{topic}-partition-{index}", how_many)]
+            for index, how_many in enumerate(sizes(server, topic))
+        ]
+        for topic in topics
+    ]
+    assert sum(map(len, read[0])) == count // 2 * 2
+    for way, copied in zip(ways, read[1:], strict=True):
+        for before, after in zip(read[0], copied, strict=True):
+            assert len(before) == len(after), way
+            assert differences(before, after) == [], way
+
+
+def sizes(server: PulsarStandalone, topic: str) -> list[int]:
+    """How many messages ``pulsar-client`` finds in each partition."""
+    names = [one.topic for one in drain(server.service_url, f"persistent://public/default/{topic}")]
+    exact = f"persistent://public/default/{topic}-partition-"
+    return [names.count(f"{exact}{index}") for index in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("kind", ENCODED)
+def test_a_copy_of_records_is_the_same_topic_over_versions_of_the_schema(
+    java, name, pulsar_standalone, copies, catalog, kind
+):
+    ways = copies(kind)
+    check_typed_copies(kind, 60, name, java, pulsar_standalone, catalog, ways)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", ENCODED)
+def test_ten_thousand_records_are_the_same_in_each_copy(
+    java, name, pulsar_standalone, copies, catalog, kind
+):
+    ways = copies(kind)
+    check_typed_copies(kind, 10_000, name, java, pulsar_standalone, catalog, ways)
+
+
+@pytest.mark.parametrize("encoding", ["separated", "inline"])
+def test_a_copy_of_pairs_keeps_both_and_where_the_key_is(
+    spark, java, name, pulsar_standalone, copies, make_sink, encoding
+):
+    source, target = f"{name}-source", f"{name}-target"
+    chosen = KeyValueSchema(encoding=encoding)
+    key = "'m' AS __key, false AS __keyIsBinary, " if encoding == "inline" else ""
+    rows = spark.sql(
+        f"""SELECT id AS key, STRUCT(CONCAT('v', id) AS a) AS value, {key}
+        CAST(CONCAT('o', id) AS BINARY) AS ordering_key FROM RANGE(5)"""
+    ).coalesce(1)
+    sink = make_sink(sink_id=source, topic=source, schema=chosen, null_values="tombstone")
+    sink.write(rows, epoch="rows")
+    if encoding == "separated":
+        gone = "SELECT 1L AS key, CAST(NULL AS STRUCT<a: STRING>) AS value, true AS is_tombstone"
+        sink.write(spark.sql(gone), epoch="gone")
+    count = 5 if encoding == "inline" else 6
+    url = pulsar_standalone.service_url
+    df = spark.read.format("pulsar").options(serviceUrl=url, topic=source, metadata=True)
+    first = make_sink(sink_id=target, topic=target, schema=chosen)
+    first.write(df.option("schema", "auto").load(), epoch="copy")
+    copies("key_value")["sql"](source, target)  # which follows what is registered by now
+    before, after = java.read(source, count), java.read(target, 2 * count)
+    assert {one.key_is_binary for one in before} == {encoding == "separated"}
+    assert differences(before + before, after) == []
 
 
 @pytest.mark.chaos
