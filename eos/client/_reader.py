@@ -41,9 +41,10 @@ class Reader:
     """Made by ``PulsarClient.reader``; for one thread at a time.
 
     Columns that can be had: ``value`` (null for a tombstone), ``key`` (bytes, decoded when they
-    travel in base64), ``event_time``, ``publish_time`` (timestamp, ms, UTC), ``properties`` (map of
-    string to string), ``ordering_key``, ``sequence_id``, ``producer_name``, ``schema_version``
-    (bytes, as the broker counts), ``ledger``, ``entry``, ``batch_index`` (-1 outside of a batch).
+    travel in base64), ``key_is_binary`` (whether they did), ``event_time``, ``publish_time``
+    (timestamp, ms, UTC), ``properties`` (map of string to string), ``ordering_key``,
+    ``sequence_id``, ``producer_name``, ``schema_version`` (bytes, as the broker counts),
+    ``ledger``, ``entry``, ``batch_index`` (-1 outside of a batch).
 
     It goes on by itself where it was when its topic moves to another broker or a connection is
     lost, for as long as the client's ``timeout_s``. An error that it raises is final: a new reader
