@@ -82,7 +82,7 @@ def message_names(
         elif ours in found:
             raise InputError(
                 f"A message's {ours} comes twice, as {found[ours]!r} and as {name!r}.",
-                hint="Drop one of them.",
+                hint=f"Drop one of them. {ALL_FIELDS}.",
             )
         else:
             found[ours] = name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,14 +56,16 @@ def without_tombstones(values: pa.Array, said: pa.BooleanArray, *, is_json: bool
         InputError: such a row has a value.
     """
     are_so = pc.fill_null(said, FALSE)
+    if not pc.any(are_so).as_py():
+        return values
     row = pc.index(pc.and_(are_so, _has_content(values, is_json=is_json)), TRUE).as_py()
     if row >= 0:
         raise InputError(
             f"Column 'value' is not null in row {row}, which __isTombstone says is a tombstone.",
             hint="Make the value null there, or __isTombstone false.",
         )
-    keep = pc.if_else(are_so, pa.scalar(None, pa.int64()), pa.array(range(len(values)), pa.int64()))
-    return values.take(keep) if pc.any(are_so).as_py() else values
+    mask = are_so.to_numpy(zero_copy_only=False)
+    return values.take(pa.array(np.arange(len(values)), mask=mask))
 
 
 def _has_content(values: pa.Array, *, is_json: bool) -> pa.BooleanArray:

@@ -242,8 +242,10 @@ def _value_fields(values: ValueFormat) -> StructType:
             hint='Read them as bytes, schema="bytes", and decode them in the query.',
         ) from None
     _check_names(found)
-    origin = {ORIGIN: FIELD} if values.is_record else None
-    return StructType([StructField(one.name, one.dataType, metadata=origin) for one in found])
+    if values.is_record and "value" in found.names:  # sinks would take a struct for all of it
+        at = found.names.index("value")
+        found.fields[at] = StructField("value", found[at].dataType, metadata={ORIGIN: FIELD})
+    return found
 
 
 def _check_names(fields: StructType) -> None:

@@ -55,6 +55,13 @@ def drain(
         client.close()
 
 
+def _ordering_key(message: pulsar.Message) -> str:
+    try:
+        return str(message.ordering_key())
+    except UnicodeDecodeError:  # it shows text only
+        return "bytes"
+
+
 def _drain_one(client: pulsar.Client, topic: str, timeout_s: float) -> list[Seen]:
     sentinel = str(uuid.uuid4())
     producer = client.create_producer(topic)
@@ -82,7 +89,7 @@ def _drain_one(client: pulsar.Client, topic: str, timeout_s: float) -> list[Seen
                     key=message.partition_key(),
                     properties=properties,
                     event_time_ms=message.event_timestamp(),
-                    ordering_key=message.ordering_key(),
+                    ordering_key=_ordering_key(message),
                     producer=message.producer_name(),
                     position=(
                         message_id.ledger_id(),
