@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
+from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from sources._columns import RowFormat
+from eos.wire.commands import SchemaInfo, SchemaType
+from sources._columns import RowFormat, row_format, schema_of_source
 from sources._values import Mode, ValueFormat
 
 TOPIC = TopicName.parse("persistent://public/default/t-partition-3")
@@ -39,3 +45,39 @@ def test_a_schema_version_is_the_brokers_number_and_anything_else_is_null() -> N
 
 def test_a_partition_knows_its_number() -> None:
     assert made("__partition", entry=pa.array([1, 2])) == [3, 3]
+
+
+def record(*names: str) -> ValueFormat:
+    fields = [{"name": name, "type": "string"} for name in names]
+    data = json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
+    written = SchemaVersion(SchemaInfo(type=SchemaType.AVRO, data=data), 0)
+    return ValueFormat(written, None, Mode.FAILFAST)
+
+
+def test_a_field_goes_before_the_messages_column_of_its_name_unless_that_is_asked_for() -> None:
+    values = record("id", "__key", "__op")
+    assert schema_of_source(values).names == ["id", "__key", "__op"]
+    assert schema_of_source(values, metadata=["__topic"]).names == [
+        "id",
+        "__key",
+        "__op",
+        "__topic",
+    ]
+    chosen = StructType([StructField(name, StringType()) for name in ("__key", "__topic")])
+    form = row_format(values, chosen)
+    assert (form.fields, set(form.needs)) == (("__key",), set(values.needs))
+    for clash in (values, record("__KEY")):
+        with pytest.raises(ConfigurationError, match=r"have a field '__(key|KEY)'.*'__key'"):
+            schema_of_source(clash, metadata=True)
+
+
+def test_a_field_of_a_name_that_permissive_adds_is_refused_there_and_only_there() -> None:
+    values = record("__malformedValue")
+    assert schema_of_source(values).names == ["__malformedValue"]
+    with pytest.raises(ConfigurationError, match="mode=permissive adds"):
+        schema_of_source(replace(values, mode=Mode.PERMISSIVE))
+
+
+def test_a_tombstone_is_told_from_a_value_and_keys_have_their_kind() -> None:
+    assert made("__isTombstone", value=pa.array([b"", None, b"v"])) == [0, 1, 0]
+    assert made("__keyIsBinary", key_is_binary=pa.array([True, None, False])) == [1, None, 0]
