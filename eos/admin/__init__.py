@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eos.admin._creation import create_topic
+from eos.admin._creation import create_topic, set_retention
 from eos.admin._facts import (
     CoordinatorState,
     Ledger,
@@ -30,6 +30,7 @@ __all__ = [
     "TopicStats",
     "Transport",
     "create_topic",
+    "set_retention",
 ]
 
 

@@ -174,6 +174,11 @@ class AdminClient:
         path = f"/admin/v2/persistent/{path_of(topic)}/retention?applied=true"
         return self._read(path, shapes.retention)
 
+    def message_ttl_s(self, topic: TopicName) -> int:
+        """After how many seconds a topic's messages expire, as it holds; 0: never."""
+        path = f"/admin/v2/persistent/{path_of(topic)}/messageTTL?applied=true"
+        return self._read(path, shapes.seconds)
+
     def delete_topic(self, topic: TopicName, *, is_partitioned: bool) -> None:
         """Delete a topic with all that is in it.
 

@@ -28,6 +28,17 @@ def create_topic(transport: Transport, topic: TopicName, partitions: int = 0) ->
         transport.ask("PUT", path, also=_CONFLICT)
 
 
+def set_retention(transport: Transport, topic: TopicName, minutes: int) -> None:
+    """Keep the messages of ``topic`` for so long, whoever has read them, whatever their size; -1:
+    for ever.
+
+    Raises:
+        EosError: as ``Transport.ask``.
+    """
+    policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+    transport.ask("POST", f"/admin/v2/persistent/{path_of(topic)}/retention", policy)
+
+
 def path_of(topic: TopicName) -> str:
     """``tenant/namespace/topic``, as paths of the API have it."""
     return f"{topic.namespace_name}/{urllib.parse.quote(topic.local, safe='')}"

@@ -173,6 +173,7 @@ _PARTITIONS: Final = TypeAdapter(PartitionsShape)
 _STATS: Final = TypeAdapter(StatsShape)
 _TOPIC_STATS: Final = TypeAdapter(TopicStatsShape)
 _RETENTION: Final = TypeAdapter(RetentionShape)
+_SECONDS: Final = TypeAdapter(Long)
 _QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
 _POLICIES: Final = TypeAdapter(PoliciesShape)
 _NAMES: Final = TypeAdapter(list[JsonText])
@@ -241,6 +242,11 @@ def retention(answer: Any) -> Retention:
     """Of a topic, as it holds; none at all where nothing is said."""
     found = RetentionShape() if answer is None else _checked(_RETENTION, answer)
     return Retention(found.retentionTimeInMinutes, found.retentionSizeInMB)
+
+
+def seconds(answer: Any) -> int:
+    """A number of them; 0 where nothing is said."""
+    return 0 if answer is None else _checked(_SECONDS, answer)
 
 
 def subscriptions(answer: Any) -> list[Subscription]:

@@ -14,6 +14,7 @@ import typer
 from eos.errors import ConfigurationError, EosError
 from eos.standalone import PulsarCluster, PulsarStandalone, maven
 from eos.standalone._broker import runs_in_docker
+from eos.standalone._tokens import TokenFolder, allow_job
 
 _POLL_S: Final = 0.2
 _EXIT_FAILED: Final = 1
@@ -47,6 +48,14 @@ _PulsarVersion = Annotated[
 _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of broker.conf; repeatable."),
+]
+
+_Tokens = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Ask clients for tokens, and write them there: admin.token, job.token.",
+    ),
 ]
 
 app = typer.Typer(
@@ -84,6 +93,7 @@ def start(
     bookies: _Bookies = 2,
     pulsar_version: _PulsarVersion = None,
     set_: _Set = None,
+    tokens: _Tokens = None,
 ) -> None:
     """Run a broker, or a cluster, with transactions in the foreground, until Ctrl-C or SIGTERM.
 
@@ -99,6 +109,8 @@ def start(
 
         eos-broker start --brokers 2 --bookies 3 --temporary
 
+        eos-broker start --tokens ./tokens
+
         eos-broker start --set maxMessageSize=1048576 --set brokerDeduplicationEnabled=true
 
     Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
@@ -106,6 +118,7 @@ def start(
     """
     if temporary and data is not None:
         raise typer.BadParameter("Give --data or --temporary, not both.")
+    folder_of_tokens = _tokens_in(tokens, brokers)
     config = _parse_settings(set_ or [])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
@@ -115,9 +128,7 @@ def start(
     try:
         if brokers == 1:
             listeners = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
-            _run(
-                PulsarStandalone(folder, listeners | config, pulsar_version=pulsar_version), folder
-            )
+            _run(folder, listeners | config, pulsar_version, folder_of_tokens)
         else:
             cluster = PulsarCluster(
                 brokers,
@@ -133,6 +144,14 @@ def start(
         typer.echo("Stopped.")
     except EosError as error:
         _fail(error)
+
+
+def _tokens_in(folder: Path | None, brokers: int) -> TokenFolder | None:
+    if folder is None:
+        return None
+    if brokers > 1:
+        raise typer.BadParameter("--tokens is for one broker, without --brokers.")
+    return TokenFolder(folder)
 
 
 def _parse_settings(given: list[str]) -> dict[str, str]:
@@ -172,11 +191,24 @@ def default_data_dir(of: Literal["broker", "cluster"] = "broker") -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / of
 
 
-def _run(broker: PulsarStandalone, data: Path | None) -> None:
-    with broker:
+def _run(
+    data: Path | None,
+    config: dict[str, str],
+    pulsar_version: str | None,
+    tokens: TokenFolder | None,
+) -> None:
+    settings = config if tokens is None else tokens.settings | config
+    admin_token = None if tokens is None else tokens.admin_token
+    with PulsarStandalone(
+        data, settings, admin_token=admin_token, pulsar_version=pulsar_version
+    ) as broker:
         typer.echo(f"service URL: {broker.service_url}")
         typer.echo(f"admin URL:   {broker.admin_url}")
         typer.echo(f"data:        {broker.data_dir}" + (" (kept)" if data else " (temporary)"))
+        if tokens is not None:
+            allow_job(broker)
+            for role, path in tokens.files.items():
+                typer.echo(f"{role} token:".ljust(13) + str(path))
         typer.echo("Ready. Ctrl-C stops it.")
         while broker.is_running():
             time.sleep(_POLL_S)

@@ -13,6 +13,7 @@ from eos.pulsar.part import pulsar_part
 from recovery._target import Target
 from recovery.checks.check import Check, CheckStatus
 from recovery.checks.cluster import check_cluster
+from recovery.checks.data_topics import check_data_topics
 from recovery.checks.local import check_logs, check_spark
 from recovery.checks.namespace import check_receipt_topics
 from recovery.checks.outputs import check_outputs
@@ -61,7 +62,8 @@ def doctor(
         ),
     ] = None,
 ) -> DoctorReport:
-    """Look at everything that exactly-once depends on: broker, coordinators, log, receipts, Spark.
+    """Look at everything that exactly-once depends on: broker, coordinators, log, receipts, Spark;
+    and at what keeps the messages of the sinks' topics.
 
     Connects, reads settings and writes one small file below --commit-log, which it removes. More
     is seen with --admin-url.
@@ -78,5 +80,6 @@ def doctor(
     if with_topic or not records or target.service_url or admin:
         checks += check_cluster(target, admin, with_topic)
         checks += check_receipt_topics(admin, with_topic)
+        checks += check_data_topics(target, admin, with_topic)
     checks.append(check_spark(spark_conf))
     return DoctorReport(checks=checks)

@@ -27,6 +27,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     topic: str | None
     admin_url: str | None
     create_topics: bool | int
+    retention_minutes: int | None
     receipt_namespace: str | None
     transaction_ttl_s: float
     request_timeout_s: float
@@ -63,6 +64,9 @@ class PulsarSinkOptions(SinkOptions):
             sends are found and healed.
         create_topics: create an unknown topic, unpartitioned, instead of refusing it; a number:
             with so many partitions, which needs ``admin_url``.
+        retention_minutes: how long the broker keeps the messages of topics that ``create_topics``
+            makes, with or without a subscription; -1: for ever. Needs ``admin_url``. None: as the
+            namespace has it; by default nothing is kept that no subscription holds.
         receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
             required when rows name their topics.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
@@ -99,6 +103,7 @@ class PulsarSinkOptions(SinkOptions):
     topic: Text | None = None
     admin_url: Text | None = None
     create_topics: bool | Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = False
+    retention_minutes: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
     transaction_ttl_s: Annotated[float, Field(ge=1, le=MAX_TTL_MS / 1000)] = 600.0
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -150,6 +155,10 @@ class PulsarSinkOptions(SinkOptions):
     def _can_create_partitions(self) -> Self:
         if self.creation is not None and self.creation.partitions and self.admin_url is None:
             raise ValueError("create_topics with a number of partitions needs admin_url")
+        if self.retention_minutes is not None and None in (self.creation, self.admin_url):
+            raise ValueError("retention_minutes needs create_topics and admin_url")
+        if self.retention_minutes == 0:
+            raise ValueError("retention_minutes is 1 or more, or -1 for ever")
         return self
 
     @field_validator("value_schema")
@@ -189,7 +198,7 @@ class PulsarSinkOptions(SinkOptions):
         if self.create_topics is False:
             return None
         partitions = 0 if self.create_topics is True else self.create_topics
-        return TopicCreation(partitions, self.admin_url)
+        return TopicCreation(partitions, self.admin_url, self.retention_minutes)
 
     @property
     def schema_of_values(self) -> Schema | None:

@@ -10,6 +10,7 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
+from eos.errors import NewCluster
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
@@ -94,6 +95,22 @@ def test_each_state_has_a_way_out(
     epoch = "2" if driver.states("1")[-1] == "ABANDONED" else "1"
     assert again.run(epoch).status == "written"
     assert recovery("status", *where).code == 0
+
+
+def test_an_empty_broker_at_the_old_address_is_never_clean(
+    recovery, make_driver, root, name, elsewhere
+):
+    make_driver().run("0")
+    where = ("--commit-log", root, "--service-url", elsewhere.service_url)
+    ended = recovery("verify", name, *where, "--admin-url", elsewhere.admin_url)
+    assert (ended.code, "gone" in ended.out) == (1, True), ended
+    with PulsarClient(elsewhere.service_url) as there:
+        there.entry_producer(f"persistent://public/default/{name}", create=True).close()
+    # Made anew, and empty: what is wrong can't be told from what was trimmed, but it is not clean.
+    assert recovery("verify", name, *where, "--admin-url", elsewhere.admin_url).code in (1, 2)
+    assert recovery("verify", name, *where).code in (1, 2)
+    with pytest.raises(NewCluster, match="on_new_cluster"):
+        make_driver(service_url=elsewhere.service_url).run("1")
 
 
 def test_the_manual_says_what_to_type_in_each_state():

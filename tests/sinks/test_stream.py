@@ -154,3 +154,27 @@ def test_a_query_whose_log_is_gone_is_refused_and_no_empty_one_is_made(
     source.run(make_sink(), tmp_path / "checkpoint")
     assert values() == ["a", "b"]
     assert [record.state for record in log()][: len(kept)] == kept
+
+
+def test_a_batch_key_in_a_function_is_skipped_and_the_query_keeps_its_state(
+    source, make_sink, values, tmp_path
+):
+    fails = [True]
+
+    def call(df, epoch) -> None:
+        rows = df.selectExpr("concat(value, '=', count) AS value")
+        first, again = (make_sink().write(rows, epoch=f"e{epoch}") for _ in range(2))
+        assert (first.status == "skipped", again.status) == (epoch == 0 and not fails, "skipped")
+        if fails:
+            raise RuntimeError("after the commit, before the checkpoint")
+
+    def run() -> None:
+        source.add("a", "b")
+        counted = lambda rows: rows.groupBy("value").count()  # noqa: E731
+        source.run(call, tmp_path / "checkpoint", counted, "update")
+
+    with pytest.raises(StreamingQueryException, match="before the checkpoint"):
+        run()
+    fails.clear()
+    run()
+    assert sorted(values()) == ["a=1", "a=2", "b=1", "b=2"]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import pytest
 
 from eos import failpoints
+from eos.admin import AdminClient
 from eos.errors import ConfigurationError, InputError, TopicNotFound
+from eos.ids import TopicName
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
 from eos.steps import Step
+from eos.transport.security import Security
 from recovery.resolve import resolve
+from sinks import _creation
 from tests.support.admin import create_partitioned
 from tests.support.judge import drain
+from tests.transport.scripted import wait_until
 
 COLUMNS = "value string, key string, topic string"
 
@@ -172,3 +178,40 @@ def test_partitions_can_only_be_made_by_the_admin_api(make_sink):
         make_sink(create_topics=3)
     with pytest.raises(ConfigurationError, match="'create_topics'"):
         make_sink(create_topics=-1, admin_url="http://localhost:8080")
+
+
+def test_a_topic_that_is_made_says_what_keeps_its_messages(
+    spark, make_sink, pulsar_standalone, name, caplog, monkeypatch
+):
+    monkeypatch.setattr(_creation, "_made", itertools.count())  # this process has made many
+    df = spark.sql("SELECT 'x' AS value")
+    make_sink().write(df, epoch="a")
+    (said,) = [one.message for one in caplog.records if one.name == "sinks._creation"]
+    assert f"{name} was made (create_topics)" in said
+    assert "set retention_minutes" in said
+    caplog.clear()
+    url = pulsar_standalone.admin_url
+    kept = {"admin_url": url, "retention_minutes": 10_080}
+    for topic, how in ((f"{name}-flat", True), (f"{name}-parts", 3)):
+        make_sink(sink_id=topic, topic=topic, create_topics=how, **kept).write(df, epoch="a")
+        admin = AdminClient(url, Security(), timeout_s=20)
+        wait_until(lambda admin=admin, topic=topic: kept_min(admin, topic) == 10_080)
+    assert [one for one in caplog.records if one.name == "sinks._creation"] == []
+
+
+def kept_min(admin: AdminClient, topic: str) -> int:
+    return admin.retention(TopicName.parse(topic)).minutes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retention_minutes": 60},
+        {"retention_minutes": 60, "create_topics": False, "admin_url": "http://localhost:8080"},
+        {"retention_minutes": 0, "admin_url": "http://localhost:8080"},
+        {"retention_minutes": -2, "admin_url": "http://localhost:8080"},
+    ],
+)
+def test_a_retention_that_could_not_be_set_is_refused(make_sink, options):
+    with pytest.raises(ConfigurationError, match="retention_minutes"):
+        make_sink(**options)

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pulsar
 import pytest
 from typer.testing import CliRunner
 
 from eos.standalone import PulsarStandalone, maven
 from eos.standalone import _class_archive as class_archive
 from eos.standalone import _class_rehearsal as class_rehearsal
+from eos.standalone._tokens import TokenFolder
 from eos.standalone.cli import app
 from tests.standalone.messages import read, write
 
@@ -188,3 +190,28 @@ def test_an_archive_older_than_the_jars_is_not_used(
     assert class_archive.find(str(java), [jar], "4.2.4") == archive
     os.utime(archive, (0, 0))
     assert class_archive.find(str(java), [jar], "4.2.4") is None
+
+
+def test_a_broker_with_tokens_takes_those_that_it_wrote_and_no_others(tmp_path):
+    tokens = tmp_path / "tokens"
+    given = {role: file.read_text() for role, file in TokenFolder(tokens).files.items()}
+    with started("--temporary", "--tokens", str(tokens)) as (process, said):
+        assert said["job token"] == str(tokens / "job.token")
+        url, job = said["service URL"], given["job"].strip()
+        client = pulsar.Client(url, authentication=pulsar.AuthenticationToken(job))
+        client.create_producer("persistent://public/default/orders").send(b"a")
+        client.close()
+        for wrong in (None, pulsar.AuthenticationToken(f"{job[:-4]}AAAA")):
+            refused = pulsar.Client(url, authentication=wrong)
+            with pytest.raises(pulsar.PulsarException):
+                refused.create_producer("persistent://public/default/orders")
+        stop(process)
+    # A broker that starts again takes what was given out.
+    assert {role: file.read_text() for role, file in TokenFolder(tokens).files.items()} == given
+    assert {file.stat().st_mode & 0o777 for file in tokens.iterdir()} == {0o600}
+
+
+def test_tokens_are_not_for_clusters(tmp_path):
+    ended = runner.invoke(app, ["start", "--brokers", "2", "--tokens", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert "--tokens is for one broker" in ended.output

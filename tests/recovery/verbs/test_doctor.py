@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from eos.admin import Retention
+from eos.ids import TopicName
 from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from recovery.checks.check import CheckStatus
+from recovery.checks.data_topics import judge
 from recovery.checks.local import check_spark
 from recovery.checks.namespace import check_policies, check_retention
 from tests.support import admin
@@ -18,9 +21,10 @@ def verdicts(report) -> dict[str, str]:
 
 
 def test_a_healthy_set_up_is_clean_and_missing_authentication_is_said(
-    recovery, make_driver, root, pulsar_standalone
+    recovery, make_driver, root, pulsar_standalone, client, name
 ):
     make_driver().run("0")
+    client.subscribe_durably(f"persistent://public/default/{name}", "reports")
     where = ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
     ended = recovery("doctor", *where, "--json")
     found = verdicts(ended.json)
@@ -289,3 +293,55 @@ def test_speculation_in_sparks_defaults_is_found(tmp_path, text, verdict):
     if text is not None:
         (tmp_path / "spark-defaults.conf").write_bytes(text.encode())
     assert check_spark(str(tmp_path)).verdict is verdict
+
+
+TOPIC = TopicName.parse("orders")
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "retention", "ttl_s", "verdict", "says"),
+    [
+        ([], (0, 0), 0, "warning", "no subscription and no retention keep its messages"),
+        ([], (0, -1), 0, "warning", "no subscription and no retention"),
+        ([], (60, 0), 0, "warning", "no subscription and no retention"),
+        (["a"], (0, 0), 0, "ok", "until a acknowledged them"),
+        (["a", "b"], (0, 0), 7200, "warning", "expire after 2 h (time to live), whether subscr"),
+        ([], (-1, -1), 7200, "ok", "kept for ever (retention)"),
+        ([], (10080, -1), 0, "ok", "kept for 7 d (retention)"),
+        (["a"], (60, 512), 0, "ok", "kept for 60 min and up to 512 MB (retention)"),
+    ],
+)
+def test_what_keeps_the_messages_of_a_topic_is_judged(
+    subscriptions, retention, ttl_s, verdict, says
+):
+    check = judge("topic orders", TOPIC, subscriptions, Retention(*retention), ttl_s)
+    assert (check.verdict, says in check.found) == (verdict, True), check
+    assert ("set-retention public/default" in check.hint) is (verdict == "warning")
+
+
+def test_a_data_topic_that_nothing_keeps_is_a_warning_until_something_does(
+    recovery, make_driver, root, pulsar_standalone, client, name
+):
+    url, topic = pulsar_standalone.admin_url, f"persistent://public/default/{name}"
+    make_driver().run("0")
+
+    def found() -> tuple[str, str]:
+        ended = recovery("doctor", "--commit-log", root, "--admin-url", url, "--json")
+        assert ended.code == 0
+        (check,) = [c for c in ended.json["checks"] if c["name"] == f"topic {name}"]
+        return check["verdict"], check["found"]
+
+    assert found() == ("warning", found()[1])
+    assert "minutes after a restart" in found()[1]
+    client.subscribe_durably(topic, "reports")
+    assert found() == (
+        "ok",
+        "messages are kept until reports acknowledged them; no retention after that",
+    )
+    path = f"/v2/persistent/public/default/{name}"
+    admin.call(url, "POST", f"{path}/messageTTL?messageTTL=3600")
+    wait_until(lambda: found()[0] == "warning")
+    assert "expire after 60 min" in found()[1]
+    policy = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    admin.call(url, "POST", f"{path}/retention", policy)
+    wait_until(lambda: found() == ("ok", "its messages are kept for ever (retention)"))
