@@ -139,6 +139,7 @@ class EpochPlanner:
 
         if self._history is None:
             self._history = HistoryTable.again(self._options, span)
+            self._history.check_columns(self._form)
         return self._history
 
     def _limited(self, offset: Offset) -> Mapping[str, EntryPlace]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -17,12 +19,14 @@ from eos.delta.folder import Folder
 from eos.delta.opening import maybe_open_version
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
-from sources._columns import RowFormat
-from sources._history_reading import HistoryFile, HistoryRange, dataset_of
+from sources._columns import METADATA, RowFormat
+from sources._history_reading import HistoryFile, HistoryRange, batches_of
 from sources._offsets import HistorySpan
 from sources._options import SourceOptions
 from sources._seam import ID_COLUMN, TOPIC_COLUMN, last_messages
 
+_ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
+"""A path that is not one in the table's folder."""
 _TASK_BYTES: Final = 128 * 1024 * 1024
 """As much as a task of Spark reads of files, by default."""
 
@@ -72,18 +76,33 @@ class HistoryTable:
         """
         folder = Folder(span.table)
         table = maybe_open_version(folder, span.version)
-        if table is None or table.metadata().id != span.table_id:
+        again = None if table is None else cls(options, folder, table)
+        if again is None or not again._is_of(span):
             raise DataLost(
                 f"Version {span.version} of the history at {folder.uri} is not there any more: "
                 f"{span.count - span.last} of its {span.count} files are still to be read."
             )
-        return cls(options, folder, table)
+        return again
+
+    def _is_of(self, span: HistorySpan) -> bool:
+        """Whether it is the version that ``span`` was made of: a table that was set back by its
+        files, a copy for example, gives the same numbers to other versions."""
+        return (
+            self._table.metadata().id == span.table_id
+            and len(self.files) == span.count
+            and span.digest in ("", self._digest)
+        )
+
+    @cached_property
+    def _digest(self) -> str:
+        names = "\n".join(one.file.path for one in self.files)
+        return hashlib.sha256(names.encode()).hexdigest()[:16]
 
     def span(self) -> HistorySpan:
         """Its files before the first one."""
         return HistorySpan(
             self._folder.uri, self._table.metadata().id, self._table.version(), 0, 0,
-            count=len(self.files),
+            count=len(self.files), digest=self._digest,
         )  # fmt: skip
 
     @cached_property
@@ -97,6 +116,13 @@ class HistoryTable:
             (known[one.path], HistoryFile(one.path, one.partition_expression))
             for one in self._dataset.get_fragments()
         ]
+        for _, file in found:
+            if _ELSEWHERE.match(file.path):
+                raise ConfigurationError(
+                    f"history: {self._folder.uri} has files in other folders: it is a shallow "
+                    "clone.",
+                    hint="Name the table that it was cloned from, or make a deep clone.",
+                )
         found.sort(key=lambda pair: (pair[0][1], pair[1].path))
         return tuple(SizedFile(file, size, rows) for (size, _, rows), file in found)
 
@@ -128,6 +154,7 @@ class HistoryTable:
         """
         ours = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
         wanted = {field.name: field.dataType for field in from_arrow_schema(form.schema)}
+        wanted |= {name: METADATA[name].type for name in (ID_COLUMN, TOPIC_COLUMN)}
         values = list(form.fields)
         needed = [name for name in form.names if name not in values]
         needed += [ID_COLUMN, *([] if self._only else [TOPIC_COLUMN])]
@@ -166,8 +193,9 @@ class HistoryTable:
         """
         columns = [ID_COLUMN] if self._only else [ID_COLUMN, TOPIC_COLUMN]
         files = [one.file for one in self.files]
-        dataset = dataset_of(self._folder, files, self.schema)
-        return last_messages(dataset.to_batches(columns), self._options.reads, self._only)
+        with self._folder.failures("reading it"):
+            batches = batches_of(self._folder, files, self.schema, columns)
+            return last_messages(batches, self._options.reads, self._only)
 
     def next_span(self, span: HistorySpan) -> HistorySpan:
         """The files behind ``span``, as many as an epoch may have, at least one."""

@@ -12,11 +12,11 @@ import pyarrow.fs
 from pyspark.sql.datasource import InputPartition
 
 from eos.delta.folder import Folder
-from eos.ids import TopicName
+from eos.errors import InputError
 from sources._columns import RowFormat
 from sources._loss import LossGuard
 from sources._options import SourceOptions
-from sources._seam import TOPIC_COLUMN
+from sources._seam import TOPIC_COLUMN, maybe_topic
 
 
 class HistoryFile(NamedTuple):
@@ -43,7 +43,10 @@ class HistoryRange(InputPartition):
 def dataset_of(folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema) -> Any:
     """The files as one, in their order; a column that a file lacks is null there."""
     system = folder.file_system()
-    form = ds.ParquetFileFormat()
+    # Spark writes times as INT96, which as nanoseconds hold the years 1677 to 2262 only.
+    form = ds.ParquetFileFormat(
+        read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    )
     fragments = [
         form.make_fragment(path, filesystem=system, partition_expression=partition)
         for path, partition in files
@@ -74,16 +77,39 @@ def read_history(
                 "any more: was the table vacuumed?",
                 folder.uri,
             )
-        for batch in dataset_of(folder, files, one.schema).to_batches(columns=wanted):
+        for batch in batches_of(folder, files, one.schema, wanted):
             rows = _of_topics(batch, one.topics) if has_topics else batch
             if rows.num_rows:
                 yield _as_wanted(rows, form.schema)
 
 
+def batches_of(
+    folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files, one after the other.
+
+    Raises:
+        InputError: one is no Parquet file, or has other columns than the table.
+        OSError: the storage fails.
+    """
+    try:
+        yield from dataset_of(folder, files, schema).to_batches(columns=list(columns))
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"history: a file of {folder.uri} can't be read: {folder.clean(error)}.",
+            hint="It is damaged, or not as the table's log says. Restore it, or rewrite the table "
+            "without it.",
+        ) from None
+
+
 def _of_topics(batch: pa.RecordBatch, wanted: Collection[str]) -> pa.RecordBatch:
     topics = batch.column(TOPIC_COLUMN).cast(pa.string())
     names = topics.unique().to_pylist()
-    mine = [name for name in names if str(TopicName.parse(name).base) in wanted]
+    mine = [
+        name
+        for name in names
+        if (topic := maybe_topic(name)) is not None and str(topic.base) in wanted
+    ]
     if len(mine) == len(names):
         return batch
     return batch.filter(pc.is_in(topics, pa.array(mine, pa.string())))

@@ -69,6 +69,8 @@ class HistorySpan:
         table: its folder or URL. ``table_id``: Delta's own, which a table made anew has not.
         topics: those of the table's that the query read when it began, in full and sorted: one that
             it reads since then is read from the topic alone.
+        digest: of the names of all files; a version of another history has others. Empty in
+            checkpoints of older releases.
         partial: where an entry of a partition lies of which the table has the first messages only,
             and how many.
     """
@@ -81,6 +83,7 @@ class HistorySpan:
     count: int
     topics: tuple[str, ...] = ()
     partial: Mapping[str, tuple[EntryPlace, int]] = field(default_factory=dict)
+    digest: str = ""
 
     @property
     def is_done(self) -> bool:
@@ -102,7 +105,9 @@ class HistorySpan:
             name: {"at": place_text(place), "messages": count}
             for name, (place, count) in sorted(self.partial.items())
         }
+        named = {"digest": self.digest} if self.digest else {}
         return {
+            **named,
             "files": self.count,
             "from": self.first,
             "partial": partial,
@@ -132,6 +137,7 @@ class HistorySpan:
             count=count,
             topics=tuple(str(name) for name in value["topics"]),
             partial=partial,
+            digest=str(value.get("digest", "")),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from eos.errors import InputError
+from eos.errors import ConfigurationError, InputError
 from eos.ids import MessageId, TopicName
 from eos.wire.decoding import MessageIds, decode_message_ids
 
@@ -51,8 +51,7 @@ def _of_batch(
     changes = (np.diff(codes[order]) != 0) | (np.diff(ids.partition[order]) != 0)
     for row in order[np.append(np.flatnonzero(changes), len(order) - 1)] if len(order) else ():
         topic = topics[codes[row]]
-        assert topic is not None
-        if is_read(topic):
+        if topic is not None and is_read(topic):
             last = _id_at(ids, row)
             yield _exact(topic, last.partition), last
 
@@ -63,12 +62,20 @@ def _exact(topic: TopicName, partition: int) -> str:
 
 
 def _topics(column: pa.Array) -> tuple[np.ndarray, list[TopicName | None]]:
-    """The topic of each row by its place in the list."""
+    """The topic of each row by its place in the list; None: no query can read it."""
     named = column.cast(pa.string()).dictionary_encode()
     if named.null_count:
         raise InputError(f"The history has a row without a {TOPIC_COLUMN}.")
     codes = named.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, [TopicName.parse(name) for name in named.dictionary.to_pylist()]
+    return codes, [maybe_topic(name) for name in named.dictionary.to_pylist()]
+
+
+def maybe_topic(name: str) -> TopicName | None:
+    """None for a name that no query can read: other clients make such topics."""
+    try:
+        return TopicName.parse(name)
+    except ConfigurationError:
+        return None
 
 
 def _decoded(column: pa.Array) -> MessageIds:
@@ -76,7 +83,7 @@ def _decoded(column: pa.Array) -> MessageIds:
         return decode_message_ids(column)
     except ValueError:
         raise InputError(
-            f"The history has a row whose {ID_COLUMN} is none.",
+            f"The history has a row with an invalid {ID_COLUMN}.",
             hint=f"It has to be as this source gives it with metadata, column {ID_COLUMN}.",
         ) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -41,10 +41,15 @@ def maybe_open_version(folder: Folder, version: int | None) -> DeltaTable | None
     Raises:
         ConfigurationError, Retriable: as ``maybe_open``.
     """
+    if version is None:
+        return maybe_open(folder)
+    # By itself: the newest one may need features that this version does not have.
+    with suppress(Exception), panics_as_errors():
+        return DeltaTable(
+            folder.uri, version=version, storage_options=folder.storage_options or None
+        )
     newest = maybe_open(folder)
-    if newest is None or version is None or newest.version() == version:
-        return newest
-    if version > newest.version():
+    if newest is None or version > newest.version():
         return None
     with reading(folder):
         try:

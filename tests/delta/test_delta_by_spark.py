@@ -8,10 +8,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from eos.delta._table import TargetTable
-from eos.errors import ConfigurationError, Fatal
+from eos.errors import ConfigurationError, DataLost, Fatal
 from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged
+from tests.sources import histories
 
 pytestmark = pytest.mark.broker
 Ask = Callable[..., list]
@@ -189,3 +191,37 @@ def test_a_constraint_of_sparks_is_found(ask, tmp_path):
     ask(f"ALTER TABLE delta.`{tmp_path / 't'}` ADD CONSTRAINT positive CHECK (id > 0)")
     with pytest.raises(ConfigurationError, match="check constraint positive"):
         table.check_writable()
+
+
+def test_a_history_that_spark_writes_and_changes_is_read_as_it_was(ask, tmp_path):
+    """What a query has begun with stays the same, whatever Delta's own writer does to the table."""
+    source, past = tmp_path / "source", tmp_path / "past"
+    times = [datetime(2026, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)] * 4
+    table = histories.rows(0, *times)
+    write_deltalake(source, table)
+    ask(f"CREATE TABLE delta.`{past}` USING delta PARTITIONED BY (__topic) AS "
+        f"SELECT * FROM delta.`{source}`")  # fmt: skip
+    mine = ("__topic", "__eventTime")
+    expected = table.select(["value", *mine]).to_pylist()
+    assert histories.read(past, *mine) == expected
+    span = histories.begun(past, *mine)
+    of_it = f"delta.`{past}`"
+    for change in (
+        f"DELETE FROM {of_it} WHERE value = X'30'",
+        f"OPTIMIZE {of_it}",
+        f"MERGE INTO {of_it} t USING (SELECT X'31' AS v) s ON t.value = s.v "
+        "WHEN MATCHED THEN UPDATE SET value = X'FF'",
+        f"ALTER TABLE {of_it} ADD COLUMN more INT",
+        f"RESTORE TABLE {of_it} TO VERSION AS OF 1",
+        f"ALTER TABLE {of_it} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        f"DELETE FROM {of_it} WHERE value = X'32'",
+        f"ALTER TABLE {of_it} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        f"ALTER TABLE {of_it} RENAME COLUMN __eventTime TO other",
+    ):
+        ask(change)
+        assert histories.read_again(past, span, *mine) == expected, change
+    with pytest.raises(ConfigurationError, match="can't be read by this source"):
+        histories.begun(past)
+    ask(f"VACUUM {of_it} RETAIN 0 HOURS")
+    with pytest.raises(DataLost, match="was the table vacuumed"):
+        histories.read_again(past, span)

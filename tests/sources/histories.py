@@ -1,0 +1,73 @@
+"""Tables with a topic's past, and what a new query reads of them; no broker is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from sources._columns import RowFormat, row_format, schema_of_source
+from sources._history import HistoryTable
+from sources._history_reading import read_history
+from sources._offsets import HistorySpan
+from sources._options import SourceOptions
+from sources._values import ValueFormat
+
+TOPIC = "persistent://public/default/t"
+TIME = pa.timestamp("us", tz="UTC")
+
+
+def options(path: Path, **more: Any) -> SourceOptions:
+    return SourceOptions.parse(
+        {"serviceUrl": "pulsar://localhost:1", "topic": TOPIC, "history": str(path), **more}
+    )
+
+
+def form(*names: str) -> RowFormat:
+    values = ValueFormat(None, None, options(Path("/t")).mode)
+    known = schema_of_source(values, metadata=True)
+    return row_format(values, StructType([one for one in known if one.name in names]))
+
+
+def rows(first: int, *times: datetime, topic: str | None = TOPIC) -> pa.Table:
+    """As StreamNative's connector names and types them."""
+    numbers = range(first, first + len(times))
+    ids = [pulsar.MessageId(-1, 5, n, 0).serialize() for n in numbers]
+    return pa.table(
+        {
+            "value": [b"%d" % n for n in numbers],
+            "__topic": pa.array([topic] * len(times), pa.string()),
+            "__messageId": ids,
+            "__eventTime": pa.array(times, TIME),
+        }
+    )
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def begun(path: Path, *names: str, **more: Any) -> HistorySpan:
+    """Where a new query stands that reads these columns."""
+    table = HistoryTable.begun(options(path, **more))
+    table.check_columns(form("value", *names))
+    return replace(table.span(), topics=tuple(sorted(table.last_messages())))
+
+
+def read(path: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
+    """All rows of a new query's history, in order of their values."""
+    return read_again(path, begun(path, *names, **more), *names)
+
+
+def read_again(path: Path, span: HistorySpan, *names: str) -> list[dict[str, Any]]:
+    """The same of a query that has begun."""
+    chosen, wanted = options(path), form("value", *names)
+    table = HistoryTable.again(chosen, span)
+    ranges = table.ranges(span.followed_by(span.count))
+    found = [row for one in ranges for part in read_history(chosen, wanted, one)
+             for row in part.to_pylist()]  # fmt: skip
+    return sorted(found, key=lambda row: row["value"])
