@@ -250,7 +250,10 @@ class EpochPlanner:
             fail=self._options.on_open_transaction == "fail",
         )
         bounds: dict[str, Bounds] = self._planner.bounds(places)
-        starts = self._guard.starts(places, bounds, self._planner)
+        # A compaction keeps messages of entries that were deleted since: nothing is lost.
+        starts: Ends = {name: places[name] for name in bounds}
+        if not self._options.read_compacted:
+            starts.update(self._guard.starts(places, bounds, self._planner))
         # What is not there yet can't be read: it may never come.
         ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
         for name in ends.keys() & stops.keys():

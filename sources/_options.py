@@ -97,6 +97,8 @@ class SourceOptions(BaseModel):
         mode: what becomes of values that can't be read: failfast (an error), permissive (null, and
             the value and the reason in two columns more) or dropmalformed.
         allow_different_topic_schemas: with ``auto``: values stay bytes, whatever topics have.
+        read_compacted: of batch reads: of each key the newest message that the topic's compaction
+            has kept, then all that came after it, as Java's reader gives them.
         metadata: adds the message's own columns, ``__key`` and others: see ``METADATA``.
         request_timeout_s: deadline of each request, and for how long a task waits for an entry
             that the broker has promised.
@@ -132,6 +134,7 @@ class SourceOptions(BaseModel):
     schema_definition: _Text | None = None
     mode: Mode = Mode.FAILFAST
     allow_different_topic_schemas: bool = False
+    read_compacted: bool = False
     metadata: bool = False
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     token: str | None = Field(default=None, repr=False)
@@ -220,6 +223,11 @@ class SourceOptions(BaseModel):
                     raise ValueError(
                         f"{name} needs admin_url, which says how many entries there are"
                     )
+        if self.read_compacted:
+            if self.history is not None:
+                raise ValueError("read_compacted and history exclude each other")
+            if self.min_partitions is not None and self.split_by == "entries":
+                raise ValueError("with read_compacted partitions are split by keys: set split_by")
         if self.subscription is not None and not self.durable_subscription:
             raise ValueError(
                 "subscription names a durable subscription, and durable_subscription is false"

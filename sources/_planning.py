@@ -144,7 +144,8 @@ class Planner:
 
     def _tail(self, name: str) -> Tail:
         if name not in self._tails:
-            self._tails[name] = self._client.tail(name)
+            is_compacted = self._options.read_compacted
+            self._tails[name] = self._client.tail(name, read_compacted=is_compacted)
         return self._tails[name]
 
     def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:

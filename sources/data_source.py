@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from eos.errors import ConfigurationError
 from eos.worker import receive_at_once, spare_imports
 from sources._columns import METADATA, RowFormat, row_format, schema_of_source
 from sources._epochs import EpochPlanner, values_of
@@ -68,6 +69,11 @@ class PulsarDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Streams."""
         options = SourceOptions.parse(self.options)
+        if options.read_compacted:
+            raise ConfigurationError(
+                "readCompacted is for batch reads: a stream gets each message once.",
+                hint="Leave it out, or read in batch.",
+            )
         return PulsarStreamReader(options, self._form(options, schema))
 
     def _form(self, options: SourceOptions, schema: StructType) -> RowFormat:

@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Sequence
-from types import TracebackType
 from typing import Literal, Self
 
 from eos.client._consumer import Consumer
@@ -204,6 +203,7 @@ class PulsarClient:
         *,
         start: MessageId | None = None,
         columns: Sequence[str] = ("value",),
+        read_compacted: bool = False,
     ) -> Reader:
         """A reader on ``topic``, exactly that: an unpartitioned one, or one ``...-partition-n``.
 
@@ -217,6 +217,7 @@ class PulsarClient:
             start: the first entry that is wanted; None: the topic's first. One that is not there
                 any more is passed over without a word: compare the ids.
             columns: which columns the batches have, as ``Reader`` says.
+            read_compacted: what a compaction has left of the topic, then what came after it.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -224,7 +225,8 @@ class PulsarClient:
         """
         name = str(TopicName.parse(topic))
         start = checked_start(start)
-        reader = Reader(self.lookup, name, start, checked_columns(columns), self._timeout_s)
+        wanted = checked_columns(columns)
+        reader = Reader(self.lookup, name, start, wanted, self._timeout_s, read_compacted)
         reader.open()
         return reader
 
@@ -259,10 +261,10 @@ class PulsarClient:
         """Keep ``reader`` for a while, for ``parked_reader``."""
         self._readers.park(reader)
 
-    def tail(self, topic: str) -> Tail:
+    def tail(self, topic: str, *, read_compacted: bool = False) -> Tail:
         """Where ``topic``, exactly that, begins and ends; it connects when it is asked."""
-        name = str(TopicName.parse(topic))
-        return Tail(self.lookup, name, self._consumer_ids, timeout_s=self._timeout_s)
+        name, ids = str(TopicName.parse(topic)), self._consumer_ids
+        return Tail(self.lookup, name, ids, self._timeout_s, read_compacted=read_compacted)
 
     def cursor(self, topic: str, subscription: str) -> SubscriptionCursor:
         """The durable ``subscription`` of ``topic``, to be moved; made when it is first used."""
@@ -391,10 +393,5 @@ class PulsarClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -37,6 +37,7 @@ class IdleConsumer:
         *,
         durable: bool,
         start: EntryPlace | None = None,
+        read_compacted: bool = False,
         timeout_s: float,
     ) -> None:
         self.topic = topic
@@ -45,6 +46,7 @@ class IdleConsumer:
         self._consumer_ids = consumer_ids
         self._durable = durable
         self._start = None if start is None else MessageId(*start)
+        self._read_compacted = read_compacted or None
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
         self._id = 0
@@ -82,6 +84,7 @@ class IdleConsumer:
                     request_id=request_id,
                     durable=self._durable,
                     start_message_id=start,
+                    read_compacted=self._read_compacted,
                     initial_position=commands.InitialPosition.EARLIEST,
                     force_topic_creation=False,
                 ),

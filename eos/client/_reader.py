@@ -58,11 +58,13 @@ class Reader:
         start: MessageId | None,
         columns: Sequence[str],
         timeout_s: float,
+        read_compacted: bool = False,
     ) -> None:
         self.topic = topic
         self._lookup = lookup
         self._columns = columns
         self._timeout_s = timeout_s
+        self._read_compacted = read_compacted or None
         self._connection: DirectConnection | None = None
         self._last_id: MessageId | None = None
         self._is_terminated = False
@@ -131,6 +133,7 @@ class Reader:
             request_id=request_id,
             durable=False,
             start_message_id=None if start is None else MessageIdData.of_entry(start),
+            read_compacted=self._read_compacted,
             initial_position=commands.InitialPosition.EARLIEST,
             force_topic_creation=False,
         )

@@ -36,19 +36,28 @@ class Bounds(NamedTuple):
 class Tail:
     """The bounds of one exact topic; made by ``PulsarClient.tail``. For one thread at a time.
 
-    The first question costs a look-up and a subscription, later ones a round trip.
+    The first question costs a look-up and a subscription, later ones a round trip. With
+    ``read_compacted`` the last entry is that of a reader of the compacted topic.
     """
 
     def __init__(
-        self, lookup: Lookup, topic: str, consumer_ids: Iterator[int], *, timeout_s: float
+        self,
+        lookup: Lookup,
+        topic: str,
+        consumer_ids: Iterator[int],
+        timeout_s: float,
+        *,
+        read_compacted: bool = False,
     ) -> None:
         self.topic = topic
         self._lookup = lookup
         self._consumer_ids = consumer_ids
         self._timeout_s = timeout_s
-        self._consumer = self._idle_consumer()
+        self._consumer = self._idle_consumer(read_compacted=read_compacted)
 
-    def _idle_consumer(self, start: EntryPlace | None = None) -> IdleConsumer:
+    def _idle_consumer(
+        self, start: EntryPlace | None = None, *, read_compacted: bool = False
+    ) -> IdleConsumer:
         return IdleConsumer(
             self._lookup,
             self.topic,
@@ -56,6 +65,7 @@ class Tail:
             self._consumer_ids,
             durable=False,
             start=start,
+            read_compacted=read_compacted,
             timeout_s=self._timeout_s,
         )
 

@@ -11,14 +11,14 @@ import time
 
 import pytest
 
-from eos.errors import EosError
+from eos.errors import DataLost, EosError, TopicNotFound
 from sources._columns import row_format
 from sources._epochs import EpochPlanner
 from sources._open_transactions import StandstillWatch
 from sources._options import SourceOptions
 from sources._values import ValueFormat
 from sources.data_source import schema_of_source
-from tests.support.judge import drain
+from tests.support.judge import drain, quiet_client
 
 
 def values(df):
@@ -95,6 +95,19 @@ def test_markers_and_aborted_entries_at_the_end_are_no_reason_to_wait(
     assert len(values(load(**window))) == 41
 
 
+def test_delayed_messages_are_read_at_once_and_by_their_time_of_publishing(
+    load, name, pulsar_standalone
+):
+    """As a reader of pulsar-client gets them; only shared subscriptions wait."""
+    client = quiet_client(pulsar_standalone.service_url)
+    producer = client.create_producer(name)
+    producer.send(b"late", deliver_at=now_ms() + 3_600_000)
+    producer.send(b"0")
+    client.close()
+    assert values(load(endingTime=now_ms())) == [b"late", b"0"]
+    assert [seen.value for seen in drain(pulsar_standalone.service_url, name)] == [b"late", b"0"]
+
+
 def test_an_end_that_is_still_to_come_is_waited_for_and_then_an_error(load, send):
     send(b"0")
     with pytest.raises(Exception, match=r"endingTime is 20\S+, 3\d{3} s from now"):
@@ -135,13 +148,37 @@ def test_windows_that_follow_each_other_have_each_message_once(
     assert read == [seen.value for seen in drain(pulsar_standalone.service_url, name)]
 
 
+def planner(options) -> EpochPlanner:
+    chosen = SourceOptions.parse({**options, "startingOffsets": "earliest"})
+    form = ValueFormat(None, None, chosen.mode)
+    return EpochPlanner(chosen, row_format(form, schema_of_source(form, metadata=False)))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_topic_that_is_made_anew_under_a_running_query_is_a_loss(
+    send, name, options, topic_admin, count
+):
+    send(b"0", b"1", b"2")
+    epochs = planner(options)
+    try:
+        offset = epochs.behind(epochs.initial())
+        assert epochs.behind(offset) is offset
+        topic_admin("DELETE", "?force=true")
+        with pytest.raises((DataLost, TopicNotFound), match=name):
+            epochs.behind(offset)
+        send(*(b"new %d" % n for n in range(count)))
+        for _ in range(2):
+            with pytest.raises(DataLost, match=rf"{name}.*(are not there any more|made anew)"):
+                epochs.behind(offset)
+    finally:
+        epochs.close()
+
+
 def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while(
     held, send, client, name, options, admin, caplog
 ):
     txn, place = held
-    chosen = SourceOptions.parse({**options, **admin, "startingOffsets": "earliest"})
-    form = ValueFormat(None, None, chosen.mode)
-    epochs = EpochPlanner(chosen, row_format(form, schema_of_source(form, metadata=False)))
+    epochs = planner({**options, **admin})
     epochs._standstill = StandstillWatch(after_s=0.5, again_s=1000)
     try:
         with caplog.at_level(logging.WARNING, "sources.transactions"):

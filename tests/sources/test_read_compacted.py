@@ -1,0 +1,78 @@
+"""``readCompacted``: what a reader of pulsar-client gets that asks for the same."""
+
+from __future__ import annotations
+
+import pulsar
+import pytest
+
+from eos.retry import Patience
+from tests.support.judge import quiet_client
+
+
+def judged(service_url: str, topic: str) -> list[tuple[str, bytes]]:
+    client = quiet_client(service_url)
+    try:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
+        found = []
+        while reader.has_message_available():
+            message = reader.read_next(timeout_millis=10_000)
+            found.append((message.partition_key(), message.data()))
+        return found
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def compact(topic_admin):
+    """Compacts the topic, and deletes what was compacted."""
+
+    def compact() -> None:
+        topic_admin("PUT", "/compaction")
+        patience = Patience(60)
+        while topic_admin("GET", "/compaction")["status"] != "SUCCESS":
+            assert not patience.is_over
+            patience.pause()
+        topic_admin("PUT", "/unload")
+        topic_admin("POST", "/trim")
+
+    return compact
+
+
+def rows(frame) -> list[tuple[str, bytes]]:
+    return [(row["__key"].decode(), bytes(row["value"] or b"")) for row in frame.collect()]
+
+
+def test_a_compacted_topic_is_read_as_pulsar_client_reads_it(
+    load, run, client, name, compact, pulsar_standalone
+):
+    columns = "value binary, __key binary"
+    producer = client.producer(name, create=True)
+
+    def send(*messages: tuple[str, bytes | None]) -> None:
+        for key, value in messages:
+            producer.send(value, key=key)
+        producer.flush()
+
+    for n in range(3):
+        send(*((f"k{k}", b"%d" % n) for k in range(5)))
+    everything = load(columns, readCompacted=True)  # not compacted yet
+    assert len(rows(everything)) == 15
+    send(("k1", None))
+    compact()
+    left = rows(load(columns, readCompacted=True))
+    assert left == judged(pulsar_standalone.service_url, name)
+    assert sorted(left) == [(f"k{k}", b"2") for k in (0, 2, 3, 4)]
+    producer.close()
+    producer = client.producer(name)
+    send(("k2", b"3"), ("k9", b"3"), ("k2", b"4"))
+    left = rows(load(columns, readCompacted=True))
+    assert left == judged(pulsar_standalone.service_url, name)
+    assert left[-3:] == [("k2", b"3"), ("k9", b"3"), ("k2", b"4")]
+    assert len(left) == 7
+    split = {"minPartitions": 2, "splitBy": "keys"}
+    assert sorted(rows(load(columns, readCompacted=True, **split))) == sorted(left)
+    with pytest.raises(Exception, match="split by keys"):
+        load(readCompacted=True, minPartitions=2, adminUrl=pulsar_standalone.admin_url).collect()
+    with pytest.raises(Exception, match="readCompacted is for batch reads"):
+        run(readCompacted=True)
+    producer.close()
