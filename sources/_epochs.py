@@ -52,10 +52,11 @@ class EpochPlanner:
         name = options.subscription or new_subscription_name()
         subscription = name if options.durable_subscription else None
         if options.history is not None:
-            seam = self._seam(subscription)
-            self._warn_of_expiry(seam)
-            return seam
-        return Offset.starting(self._planner.starts(otherwise=LATEST), subscription)
+            begun = self._seam(subscription)
+            self._warn_of_expiry(begun)
+        else:
+            begun = Offset.starting(self._planner.starts(otherwise=LATEST), subscription)
+        return replace(begun, keeps_left=True)
 
     def _seam(self, subscription: str | None) -> Offset:
         """Before the first file of the history, and in the topics where it ends."""
@@ -100,9 +101,13 @@ class EpochPlanner:
         bounds = self._planner.bounds(self._planner.partitions())
         places, left = known_places(offset, bounds, self._options, self._guard)
         starts = self._guard.starts(places, bounds, self._planner)
-        starts = self._keep(offset, starts, unknown=starts.keys() - places.keys())
+        # Of a query that keeps all places they are new topics, whatever its subscription says: a
+        # checkpoint that was set back has to read them again.
+        unknown = set() if offset.keeps_left else starts.keys() - places.keys()
+        starts = self._keep(offset, starts, unknown)
         if (history := self._of_past(offset)) is not None:
-            return replace(Offset.starting(starts, offset.subscription, history), left=left)
+            past = Offset.starting(starts, offset.subscription, history)
+            return replace(past, left=left, keeps_left=offset.keeps_left)
         ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
         if self._target is not None:
             ends = {name: _earlier(end, self._target.get(name)) for name, end in ends.items()}

@@ -169,7 +169,8 @@ def parse_place(text: str) -> EntryPlace | None:
 class Offset:
     """The spans of one epoch, by the exact names of partitions, and the query's subscription.
 
-    ``left``: where the query stopped in partitions that it reads no longer.
+    ``left``: where the query stopped in partitions that it reads no longer. ``keeps_left``: those of
+    all that it has ever left are there; older releases forgot them.
 
     ``to_json`` and ``from_json`` are inverse. Equal offsets are equal texts, as Spark compares
     them so: names are sorted.
@@ -179,6 +180,7 @@ class Offset:
     subscription: str | None = None
     history: HistorySpan | None = None
     left: Mapping[str, EntryPlace | None] = field(default_factory=dict)
+    keeps_left: bool = False
 
     @classmethod
     def starting(
@@ -216,7 +218,7 @@ class Offset:
         if not is_new:
             return self
         done = self.history and self.history.followed_by(self.history.last)
-        return Offset(spans, self.subscription, done, left or {})
+        return replace(self, spans=spans, history=done, left=left or {})
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
@@ -225,9 +227,10 @@ class Offset:
             for name, span in sorted(self.spans.items())
         }
         named = {} if self.subscription is None else {"subscription": self.subscription}
-        version, more = VERSION, {}
+        version: int = VERSION
+        more: dict[str, Any] = {"keepsLeft": True} if self.keeps_left else {}
         if self.history is not None:
-            version, more = WITH_HISTORY, {"history": self.history.to_json()}
+            version, more = WITH_HISTORY, {"history": self.history.to_json(), **more}
         if self.left:
             places = {name: place_text(place) for name, place in sorted(self.left.items())}
             version, more = WITH_LEFT, {**more, "left": places}
@@ -250,6 +253,8 @@ class Offset:
             history = None if past is None else HistorySpan.from_json(past)
             places = value["left"] if version == WITH_LEFT else {}
             left = {str(name): parse_place(place) for name, place in places.items()}
+            keeps_left = value.get("keepsLeft", False)
+            assert isinstance(keeps_left, bool)
             subscription = value.get("subscription")
             assert isinstance(subscription, str | None)
             spans = {
@@ -261,4 +266,4 @@ class Offset:
                 f"The checkpoint holds an offset that is none of this source: {str(value)[:200]}",
                 hint="Was the checkpoint made by another source, or by a newer version of eos?",
             ) from None
-        return cls(spans, subscription, history, left)
+        return cls(spans, subscription, history, left, keeps_left)

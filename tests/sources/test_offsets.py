@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -126,6 +127,15 @@ def test_releases_that_know_no_history_refuse_an_offset_that_has_one() -> None:
     assert Offset.starting({}, None, history).to_json()["version"] == 2
     assert Offset.starting({}).to_json()["version"] == 1
     assert Offset({}, left={"a": None}).to_json()["version"] == 3
+
+
+def test_a_checkpoint_says_whether_it_has_all_places_that_the_query_has_left() -> None:
+    old = Offset.starting({"a": (1, 1)})
+    for offset in (old, replace(old, keeps_left=True)):
+        following = offset.followed_by(offset.ends, {"a": (1, 5)}, {"b": (2, 2)})
+        again = Offset.from_json(json.loads(text(following)))
+        assert again.keeps_left == offset.keeps_left
+        assert again == following
 
 
 @pytest.mark.parametrize("numbers", [(2, 1, 3), (0, 4, 3), (-1, 0, 3)])

@@ -14,6 +14,7 @@ import pytest
 from eos.errors import DataLost, EosError, TopicNotFound
 from sources._columns import row_format
 from sources._epochs import EpochPlanner
+from sources._offsets import Offset, Span
 from sources._open_transactions import StandstillWatch
 from sources._options import SourceOptions
 from sources._values import ValueFormat
@@ -152,6 +153,26 @@ def planner(options) -> EpochPlanner:
     chosen = SourceOptions.parse({**options, "startingOffsets": "earliest"})
     form = ValueFormat(None, None, chosen.mode)
     return EpochPlanner(chosen, row_format(form, schema_of_source(form, metadata=False)))
+
+
+def test_a_checkpoint_of_an_older_release_goes_on_with_the_querys_own_subscription(
+    send, client, name, options, caplog
+):
+    """It has forgotten where it stopped in a topic that it had left. One of this release has not:
+    what it lacks is new, or the checkpoint was set back."""
+    ids = send(b"0", b"1", b"2", b"3")
+    topic = f"persistent://public/default/{name}"
+    client.cursor(topic, "eos-source-1").acknowledge(ids[1])
+    old = {"partitions": {}, "subscription": "eos-source-1", "version": 1}
+    for checkpoint, start in ((old, ids[2]), (old | {"keepsLeft": True}, ids[0])):
+        epochs = planner(options)
+        try:
+            with caplog.at_level(logging.WARNING, "sources.subscription"):
+                offset = epochs.behind(Offset.from_json(checkpoint))
+        finally:
+            epochs.close()
+        assert offset.spans[topic] == Span(start.place, (start.ledger, 4))
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize("count", [1, 5])
