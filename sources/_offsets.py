@@ -169,8 +169,8 @@ def parse_place(text: str) -> EntryPlace | None:
 class Offset:
     """The spans of one epoch, by the exact names of partitions, and the query's subscription.
 
-    ``left``: where the query stopped in partitions that it reads no longer. ``keeps_left``: those of
-    all that it has ever left are there; older releases forgot them.
+    ``left``: where the query stopped in partitions that it reads no longer. ``keeps_left``: none of
+    them is missing; older releases forgot them.
 
     ``to_json`` and ``from_json`` are inverse. Equal offsets are equal texts, as Spark compares
     them so: names are sorted.
