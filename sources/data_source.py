@@ -69,11 +69,16 @@ class PulsarDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Streams."""
         options = SourceOptions.parse(self.options)
-        if options.read_compacted:
-            raise ConfigurationError(
-                "readCompacted is for batch reads: a stream gets each message once.",
-                hint="Leave it out, or read in batch.",
-            )
+        for name, is_set in (
+            ("readCompacted", options.read_compacted),
+            ("endingOffsets", options.ending_offsets is not None),
+            ("endingTime", options.ending_time is not None),
+        ):
+            if is_set:
+                raise ConfigurationError(
+                    f"{name} is for batch reads: a stream has no end, and gets each message.",
+                    hint="Leave it out, or read in batch.",
+                )
         return PulsarStreamReader(options, self._form(options, schema))
 
     def _form(self, options: SourceOptions, schema: StructType) -> RowFormat:

@@ -43,7 +43,7 @@ def rows(frame) -> list[tuple[str, bytes]]:
 
 
 def test_a_compacted_topic_is_read_as_pulsar_client_reads_it(
-    load, run, client, name, compact, pulsar_standalone
+    load, client, name, compact, pulsar_standalone
 ):
     columns = "value binary, __key binary"
     producer = client.producer(name, create=True)
@@ -73,6 +73,11 @@ def test_a_compacted_topic_is_read_as_pulsar_client_reads_it(
     assert sorted(rows(load(columns, readCompacted=True, **split))) == sorted(left)
     with pytest.raises(Exception, match="split by keys"):
         load(readCompacted=True, minPartitions=2, adminUrl=pulsar_standalone.admin_url).collect()
-    with pytest.raises(Exception, match="readCompacted is for batch reads"):
-        run(readCompacted=True)
     producer.close()
+
+
+def test_what_only_a_batch_read_can_have_is_refused_for_a_stream(run, send):
+    send(b"0")
+    for option, value in (("readCompacted", True), ("endingOffsets", "latest"), ("endingTime", 5)):
+        with pytest.raises(Exception, match=f"{option} is for batch reads"):
+            run(**{option: value})
