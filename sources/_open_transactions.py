@@ -7,6 +7,7 @@ a time behind it is not complete yet, and it must not look complete.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,9 +23,10 @@ logger = logging.getLogger("sources.transactions")
 
 _AFTER_S: Final = 60.0
 _AGAIN_S: Final = 300.0
+_EVERY_S: Final = 10.0
 _ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
 _LOOKED_AT: Final = 64
-"""Partitions in one look: most that stand still have nothing new."""
+"""Partitions in one look, each 10 s at most: most that stand still have nothing new."""
 
 
 class AskedTopics(Protocol):
@@ -100,6 +102,8 @@ class StandstillWatch:
     def __init__(self, *, after_s: float = _AFTER_S, again_s: float = _AGAIN_S) -> None:
         self._after_s = after_s
         self._again_s = again_s
+        self._every_s = min(_EVERY_S, again_s)
+        self._looked_at = -math.inf
         self._standing: dict[str, _Standing] = {}
 
     def look(self, places: Mapping[str, EntryPlace | None], topics: AskedTopics) -> None:
@@ -118,8 +122,9 @@ class StandstillWatch:
             if now - one.since >= self._after_s and now - one.looked_at >= self._again_s
         ]
         due = sorted(due, key=lambda name: self._standing[name].looked_at)[:_LOOKED_AT]
-        if not due:
+        if not due or now - self._looked_at < self._every_s:
             return
+        self._looked_at = now
         for name in due:
             self._standing[name] = self._standing[name]._replace(looked_at=now)
         try:
