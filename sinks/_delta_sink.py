@@ -37,7 +37,10 @@ class DeltaSink(Sink):
 
     Tasks write Parquet files that no reader sees; the driver commits them with ``deltalake``. So a
     driver that dies in between loses nothing, and ``eos-recovery`` finishes without Spark. Columns
-    are compared by name with the table's; ``merge_schema`` adds those that it lacks.
+    are compared by name with the table's, at every level; ``merge_schema`` adds those that it
+    lacks. A table that the sink makes, and what it adds to one, can be null everywhere, as by
+    Spark's Delta writer. What a table declares NOT NULL, CHAR or VARCHAR is kept; types and new
+    names that Spark's Delta writer refuses are refused.
 
     The options are those of ``DeltaSinkOptions``.
 

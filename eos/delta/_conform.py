@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from eos.delta._char_columns import declared_text
 from eos.delta.columns import check, children, nullable, plain
 from eos.errors import InputError
 
@@ -31,7 +32,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _column(array: pa.Array, field: pa.Field) -> pa.Array:
-    fitted = _fitted(array, nullable(field.type))
+    fitted = declared_text(_fitted(array, nullable(field.type)), field)
     _check_nulls(fitted, field, field.name)
     return _unmarked(fitted, field) if _demands(field.type) else fitted
 

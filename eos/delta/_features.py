@@ -15,6 +15,7 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from eos.delta import opening
+from eos.delta._char_columns import objection
 from eos.delta._partitions import can_partition
 
 _KNOWN: Final = {
@@ -110,6 +111,9 @@ def _of_columns(struct: Mapping[str, Any], above: str) -> Iterator[str]:
         for rule, what in _COLUMN_RULES.items():
             if rule in column["metadata"]:
                 yield f"{what} {name}"
+        declared = objection(column, name)
+        if declared is not None:
+            yield declared
         yield from _of_type(column["type"], name)
 
 

@@ -63,6 +63,7 @@ class DeltaParticipant(Participant):
         self._sink_id = sink_id
         self._owner = f"eos/{sink_id}"
         self._claim: DeltaPart | None = None
+        self._has_begun = False
         self._version = 0
         self._noted = 0
         # What failed before it was PREPARED is in no log: a vacuum takes what this forgets.
@@ -71,7 +72,9 @@ class DeltaParticipant(Participant):
     def claimed(self, history: History, log_table_id: str) -> DeltaPart:
         """The table, and this log's identifier in it."""
         app_id = f"{self._owner}/{log_table_id}"
-        return DeltaPart(table=self.table.folder.uri, app_id=app_id)
+        claim = DeltaPart(table=self.table.folder.uri, app_id=app_id)
+        self._has_begun = history.last_begun(claim.key) is not None
+        return claim
 
     def traces(self) -> list[str]:
         """Whether a log of this sink has committed to the table: asked when there is no log."""
@@ -82,10 +85,13 @@ class DeltaParticipant(Participant):
     def check(self, claim: Part) -> None:
         """Is it a table that can be appended to? That it is there at all is asked by ``missing``.
 
+        Where the log has begun attempts, ``begin`` asks it: what a table has come to demand since
+        nobody can keep, and somebody has to end what is unfinished.
+
         Raises:
             ConfigurationError: it demands what an append of ready files can't keep.
         """
-        if self.table.exists():
+        if not self._has_begun and self.table.exists():
             self.table.check_writable()
 
     def missing(self, claim: Part, history: History) -> str | None:
@@ -174,7 +180,9 @@ class DeltaParticipant(Participant):
         """Look once more whether all files are there, and the table is the same.
 
         Raises:
-            Retriable: files are gone, or the table was made anew: the epoch runs again.
+            Retriable: files are gone, or columns have changed: the epoch runs again.
+            NewCluster: the table was made anew.
+            ConfigurationError: it has come to demand what an append can't keep.
         """
         mine = _mine(part)
         gone = self.table.missing(mine.files or ())
@@ -182,7 +190,11 @@ class DeltaParticipant(Participant):
             raise Retriable(f"{len(gone)} staged files of {mine.label} are gone.")
         self._check_unchanged(mine)
         if not self.table.same_table(str(mine.table_id)):
-            raise Retriable(f"The Delta table at {mine.table} was made anew meanwhile.")
+            raise NewCluster(
+                f"The Delta table at {mine.table} was dropped and made anew meanwhile.",
+                hint="Put the old one back. To write to the new one: start again with "
+                'on_new_cluster="continue" once.',
+            )
         return mine
 
     def _check_unchanged(self, part: DeltaPart) -> None:

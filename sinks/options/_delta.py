@@ -30,7 +30,8 @@ class DeltaSinkOptions(SinkOptions):
         table: absolute path or ``s3://bucket/prefix`` of the table; made with the first DataFrame's
             columns when it is not there. ``storage_options`` are the table's, too.
         partition_by: columns that a new table is partitioned by; a table that is there has its own.
-        merge_schema: columns that the table lacks are added to it, as Delta's ``mergeSchema``.
+        merge_schema: columns that the table lacks are added to it, and fields that its structs
+            lack, as by Delta's ``mergeSchema``. No type is widened.
         file_bytes: size at which a file is closed, and the next one begun.
         compression: of the Parquet files, snappy or zstd.
     """

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from eos.delta._conform import conform
 from eos.delta.columns import check, check_names, children, fits, relaxed
-from eos.errors import InputError
+from eos.errors import ConfigurationError, InputError
 from tests.delta.tables import commit, made, staged
 
 TABLE = pa.schema(
@@ -254,6 +254,39 @@ def test_a_new_column_has_no_name_that_sparks_delta_writer_refuses(char):
             check(pa.schema([column]), pa.schema([("id", pa.int64())]), may_add=True)
     there = pa.schema([(f"a{char}b", pa.int32())])
     assert check(there, there, may_add=True) == there
+
+
+def declared(as_what: str) -> pa.Schema:
+    """A table whose column Spark has declared as CHAR or VARCHAR."""
+    metadata = {"__CHAR_VARCHAR_TYPE_STRING": as_what}
+    return pa.schema([("id", pa.int64()), pa.field("c", pa.string(), metadata=metadata)])
+
+
+@pytest.mark.parametrize(
+    ("as_what", "stored"),
+    [
+        ("varchar(3)", ["", "ab", "ab ", "abc", "\U0001f600é ", None]),
+        ("char(3)", ["   ", "ab ", "ab ", "abc", "\U0001f600é ", None]),
+    ],
+)
+def test_declared_lengths_are_kept_as_spark_keeps_them(tmp_path, as_what, stored):
+    table = made(tmp_path / "t", declared(as_what))
+    table.check_writable()
+    texts = ["", "ab", "ab    ", "abc", "\U0001f600é  ", None]
+    rows = pa.RecordBatch.from_pydict({"id": pa.array(range(6)), "c": texts})
+    files, schema = staged(table, rows)
+    commit(table, files, 1, schema)
+    assert DeltaTable(table.folder.uri).to_pyarrow_table()["c"].to_pylist() == stored
+    with pytest.raises(InputError, match=rf"'c' is {as_what[:-3]}\(3\), and has text of 4"):
+        staged(table, pa.RecordBatch.from_pydict({"c": ["ab", "abcd"]}))
+
+
+def test_declared_lengths_inside_of_lists_are_refused(tmp_path):
+    metadata = {"__CHAR_VARCHAR_TYPE_STRING": "array<char(2)>"}
+    column = pa.field("c", pa.list_(pa.string()), metadata=metadata)
+    table = made(tmp_path / "t", pa.schema([("id", pa.int64()), column]))
+    with pytest.raises(ConfigurationError, match=r"column c declared as array<char\(2\)>"):
+        table.check_writable()
 
 
 def test_two_fields_that_differ_in_case_only_are_refused_by_their_path():

@@ -11,9 +11,11 @@ from deltalake import DeltaTable
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, InDoubt, NewCluster
 from eos.protocol import BATCH, State
 from eos.steps import Step
+from recovery.decide import decide
+from recovery.resolve import resolve
 from tests.testing.outputs import TableOutput
 
 MAPPED = (
@@ -174,3 +176,36 @@ def test_what_an_append_can_not_keep_is_named_and_a_person_can_go_on(
     assert states()[-1] is State.ABORTED
     count = DeltaTable(output.uri).count()
     assert count == 2
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("what", DEMANDS)
+def test_what_comes_after_the_decision_leaves_it_in_doubt_by_name(
+    output, write, do, tmp_path, states, what
+):
+    statements, named = DEMANDS[what]
+    write("a")
+    with pytest.raises(InDoubt, match=named):
+        write("b", decided=do(statements))
+    with pytest.raises(InDoubt, match=named):
+        resolve("contract", commit_log=tmp_path / "log", deadline_s=1)
+    if what == "a constraint":
+        do(["ALTER TABLE {} DROP CONSTRAINT c"])()
+        resolve("contract", commit_log=tmp_path / "log", deadline_s=1)
+        assert values(output) == ["a1", "a2", "b1", "b2"]
+        return
+    choice = {"epoch": "b", "verdict": "aborted", "because": "mapped", "by": "ada"}
+    decide("contract", commit_log=tmp_path / "log", **choice)
+    assert states()[-1] is State.ABORTED
+    assert DeltaTable(output.uri).count() == 2
+
+
+@pytest.mark.chaos
+def test_a_table_that_is_replaced_meanwhile_gets_no_files(output, write, do):
+    write("a")
+    replaced = ["CREATE OR REPLACE TABLE {} USING delta AS SELECT 'new' AS value"]
+    with pytest.raises(NewCluster, match="made anew meanwhile"):
+        write("b", staged=do(replaced))
+    with pytest.raises(NewCluster, match="was dropped and made anew"):
+        write("b")
+    assert values(output) == ["new"]

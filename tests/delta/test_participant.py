@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.delta._table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
-from eos.errors import CommitUnconfirmed
+from eos.errors import CommitUnconfirmed, ConfigurationError, InDoubt, NewCluster
 from eos.protocol import BATCH, Known, LogRecord, Reason, ReasonKind, Stage, State
+from eos.steps import Step
+from recovery.decide import decide
+from recovery.resolve import resolve
 from tests.testing.outputs import TableOutput
 
 
@@ -170,3 +174,51 @@ class Told:
 
     def last_begun(self, key: object) -> LogRecord:
         return self.last_written
+
+
+@pytest.mark.parametrize("way_out", ["drop", "decide"])
+def test_what_a_table_demands_after_the_decision_leaves_it_in_doubt_by_name(
+    output, log, tmp_path, way_out
+):
+    def constrain() -> None:
+        if not DeltaTable(output.uri).metadata().configuration:
+            DeltaTable(output.uri).alter.add_constraint({"few": "value <> 'b'"})
+
+    committer = Committer(log, [output.participant()], deadline_s=0.1)
+    plan = lambda begun: lambda: [output.write(begun()[0], ["b"])]  # noqa: E731
+    with failpoints.armed(Step.PREPARE, constrain), pytest.raises(InDoubt, match="constraint few"):
+        committer.run_epoch(BATCH, "b", plan)
+    committer.close()
+    options = {"commit_log": tmp_path / "log"}
+    with pytest.raises(InDoubt, match="check constraint few"):
+        resolve("contract", **options, deadline_s=0.1)
+    if way_out == "drop":
+        DeltaTable(output.uri).alter.drop_constraint("few")
+        (ended,) = resolve("contract", **options, deadline_s=1)
+        assert (ended.state, output.read()) == ("COMMITTED", ["b"])
+        return
+    choice = {"epoch": "b", "verdict": "aborted", "because": "the constraint stays", "by": "ada"}
+    decide("contract", **options, **choice)
+    assert output.read() == []
+    again = Committer(CommitLog.open(tmp_path / "log", "contract"), [output.participant()])
+    with pytest.raises(ConfigurationError, match="check constraint few"):
+        again.run_epoch(BATCH, "b", plan)
+
+
+def test_a_table_that_is_replaced_while_an_epoch_is_written_gets_none_of_it(output, log):
+    written(output, log)
+
+    def plan(begun):
+        def writing():
+            report = output.write(begun()[0], ["b"])
+            DeltaTable.create(output.uri, DeltaTable(output.uri).schema(), mode="overwrite")
+            return [report]
+
+        return writing
+
+    for said in ("made anew meanwhile", "was dropped and made anew"):
+        committer = Committer(log, [output.participant()])
+        with pytest.raises(NewCluster, match=said):
+            committer.run_epoch(BATCH, "b", plan)
+        committer.close()
+    assert output.read() == []

@@ -1,0 +1,48 @@
+"""CHAR(n) and VARCHAR(n): text to Delta's schema, with a length that only writers keep.
+
+Spark notes the declared type in the column's metadata, and its writers refuse longer text, cut
+blanks behind the length, and pad CHAR. ``deltalake`` commits whatever there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.errors import InputError
+
+_DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_SIMPLE: Final = re.compile(r"(char|varchar)\((\d+)\)")
+
+
+def objection(column: Mapping[str, Any], name: str) -> str | None:
+    """A declared length that is not kept here: inside of a struct, list or map."""
+    declared = column["metadata"].get(_DECLARED)
+    if declared is None or _SIMPLE.fullmatch(declared):
+        return None
+    return f"column {name} declared as {declared}"
+
+
+def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The texts of ``array`` as Spark's writers store them in the column.
+
+    Raises:
+        InputError: one is longer than was declared.
+    """
+    declared = (field.metadata or {}).get(_DECLARED.encode(), b"").decode()
+    found = _SIMPLE.fullmatch(declared)
+    if found is None:
+        return array
+    length = int(found[2])
+    longest = pc.max(pc.utf8_length(pc.utf8_rtrim(array, " "))).as_py() or 0
+    if longest > length:
+        raise InputError(
+            f"column {field.name!r} is {declared}, and has text of {longest} characters here.",
+            hint=f"Cut it: left({field.name}, {length}).",
+        )
+    cut = pc.utf8_slice_codeunits(array, 0, length)
+    return pc.utf8_rpad(cut, length, " ") if found[1] == "char" else cut
