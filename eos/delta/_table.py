@@ -309,6 +309,8 @@ class TargetTable:
         merged = self._merged(schema, there, merge)
         grown = [field for field in merged if field not in there]
         if grown:
+            if columns.local_times_in_maps(grown):
+                opening.allow_local_times(table)
             added = opening.delta_schema(pa.schema(grown)).fields
             table.alter.add_columns(
                 added,

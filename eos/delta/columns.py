@@ -164,6 +164,20 @@ def children(kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
         yield "value", kind.item_field
 
 
+def local_times_in_maps(columns: Iterable[pa.Field]) -> list[str]:
+    """The paths of maps that hold timestamps without time zone. ``deltalake`` 1.6 does not see that
+    they need a feature of the table, and makes one that nobody can read."""
+    return [path for one in columns for path in _local_times(one, one.name, in_map=False)]
+
+
+def _local_times(one: pa.Field, path: str, *, in_map: bool) -> Iterator[str]:
+    kind = one.type
+    if in_map and pa.types.is_timestamp(kind) and kind.tz is None:
+        yield path
+    for name, child in children(kind):
+        yield from _local_times(child, f"{path}.{name}", in_map=in_map or pa.types.is_map(kind))
+
+
 def plain(kind: pa.DataType) -> pa.DataType:
     """The type that Delta has for it."""
     if pa.types.is_dictionary(kind):

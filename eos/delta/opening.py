@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import TableNotFoundError
 
 from eos._credentials import clean
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
+from eos.delta.columns import local_times_in_maps
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
@@ -64,9 +65,15 @@ def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> No
     """Make an empty table; of several creators at once one does, and the others find its table.
 
     Raises:
-        ConfigurationError: Delta has no such columns.
+        ConfigurationError: Delta has no such columns, or ``deltalake`` can't make such a table.
         Retriable: it can't be made.
     """
+    for path in local_times_in_maps(schema):
+        raise ConfigurationError(
+            f"Delta table {folder.uri}: can't be made with a timestamp without time zone inside "
+            f"of a map, {path}.",
+            hint="Cast it to TIMESTAMP, or make the table by Spark first.",
+        )
     wanted = delta_schema(schema)
     try:
         with panics_as_errors():
@@ -84,6 +91,18 @@ def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> No
         # Also after an error: somebody else may have been first.
         if maybe_open(folder) is None:
             raise _unreachable(folder, "can't be created", error) from folder.cause(error)
+
+
+def allow_local_times(table: DeltaTable) -> None:
+    """Note, in a commit of its own, that the table has timestamps without time zone; without it a
+    table that has some is read by nobody. Nothing where it is noted."""
+    if "timestampNtz" not in (table.protocol().writer_features or ()):
+        table.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            commit_properties=CommitProperties(max_commit_retries=0),
+            post_commithook_properties=NO_HOOKS,
+        )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -254,6 +255,20 @@ def test_a_new_column_has_no_name_that_sparks_delta_writer_refuses(char):
             check(pa.schema([column]), pa.schema([("id", pa.int64())]), may_add=True)
     there = pa.schema([(f"a{char}b", pa.int32())])
     assert check(there, there, may_add=True) == there
+
+
+def test_local_times_inside_of_maps_are_merged_and_make_no_table_that_nobody_reads(tmp_path):
+    times = pa.map_(pa.string(), pa.list_(pa.timestamp("us")))
+    rows = pa.RecordBatch.from_pydict(
+        {"id": [1], "m": pa.array([[("a", [datetime(2026, 11, 26)])]], times)}
+    )
+    with pytest.raises(ConfigurationError, match=r"without time zone inside of a map, m\.value\."):
+        made(tmp_path / "t", rows.schema)
+    assert not (tmp_path / "t").exists()
+    table = made(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    files, schema = staged(table, rows, merge=True)
+    commit(table, files, 1, schema, merge=True)
+    assert DeltaTable(table.folder.uri).to_pyarrow_table().to_pylist() == rows.to_pylist()
 
 
 def declared(as_what: str) -> pa.Schema:
