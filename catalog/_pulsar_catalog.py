@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Final
 
 import pyarrow as pa
@@ -24,10 +23,12 @@ from catalog._questions import Questions
 from catalog._topics import ClusterTopics
 from eos.admin import AdminClient
 from eos.client import PulsarClient
+from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.transport.address import parse_service_url
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 
 logger = logging.getLogger("catalog")
@@ -55,6 +56,7 @@ class PulsarCatalog:
         admin_url: of the admin API, which knows what there is; several hosts by comma.
         commit_log: root of the sinks' logs; without it tables can only be read.
         security: logging in and TLS.
+        listener_name, subscription_prefix: as for ``PulsarSink``; the tables have them too.
 
     Raises:
         ConfigurationError: a URL is wrong.
@@ -68,10 +70,13 @@ class PulsarCatalog:
         *,
         commit_log: str | None = None,
         security: Security | None = None,
+        listener_name: str | None = None,
+        subscription_prefix: str | None = None,
     ) -> None:
         self._spark = spark
         self._service_url = service_url
         self._security = security or Security()
+        self._rules = ClusterRules(listener_name, subscription_prefix)
         self._commit_log = commit_log
         addresses = parse_service_url(service_url)
         self._admin_url = admin_url
@@ -160,11 +165,12 @@ class PulsarCatalog:
             table: its name; ``public_default.orders_x`` for ``public/default/orders-x`` by default.
             metadata: more columns, such as ``["__key", "__keyIsBinary"]``: the message's own. What
                 producers and brokers give, ``__publishTime`` say, is left out by INSERT.
-            sink_id: of what is inserted; one of the topic's own by default.
+            sink_id: of what is inserted; by default ``pulsar_<topic>_<8 digits of a hash>``, which
+                ``SHOW TABLE EXTENDED`` shows.
             options: of the source, for all reads of it: ``startingOffsets="latest"``.
 
         Returns:
-            the table's name.
+            the table's name with its database, as ``SHOW TABLES`` has them.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -172,15 +178,21 @@ class PulsarCatalog:
             EosError: the broker refuses, or does not answer.
         """
         name = TopicName.parse(topic)
-        table = table or f"{database_of(name.namespace_name)}.{table_of(name)}"
+        table = (table or f"{database_of(name.namespace_name)}.{table_of(name)}").lower()
+        if "." not in table:
+            table = f"{self._spark.catalog.currentDatabase()}.{table}"
         self._check_free(table, name)
         reading, writing = self._options(name, self._kind(name), sink_id)
         source = bound_source(source_of(name), reading | options, writing, tuple(metadata))
         self._spark.dataSource.register(source)
-        if "." in table:
-            self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {table.rpartition('.')[0]}")
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {table.rpartition('.')[0]}")
         self._spark.sql(f"DROP TABLE IF EXISTS {table}")
-        self._spark.sql(f"CREATE TABLE {table} USING {source.name()}")
+        says = f"topic {name}"
+        if writing is not None:
+            says += f"; INSERT writes as sink {writing['sinkId']}"
+        quoted = says.replace("\\", "\\\\").replace("'", "\\'")
+        self._spark.sql(f"CREATE TABLE {table} USING {source.name()} COMMENT '{quoted}'")
+        logger.info("table %s: %s", table, says)
         return table
 
     def register_all(self, namespace: str) -> list[str]:
@@ -272,11 +284,11 @@ class PulsarCatalog:
         return next((found[1] for found in rows if found), "?")
 
     def _login(self) -> dict[str, str]:
-        given = {one.name: getattr(self._security, one.name) for one in fields(Security)}
+        given = {**vars(self._security), **vars(self._rules)}
         return {name: str(value) for name, value in given.items() if value is not None}
 
     def _connect(self) -> PulsarClient:
-        return PulsarClient(self._service_url, security=self._security, timeout_s=_TIMEOUT_S)
+        return ClientOptions(self._service_url, self._security, _TIMEOUT_S, self._rules).make()
 
 
 def _row(columns: StructType | str) -> pa.StructType:

@@ -42,6 +42,24 @@ def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) ->
     )
 
 
+def tell_of_job(records: int, sink_id: str, key: str | None) -> None:
+    """What a job of Spark's own writer has written; with a warning when it had no key.
+
+    Spark runs a commit in a process where nobody has set logging up. Python shows warnings there,
+    and their text alone.
+    """
+    if key is None:
+        logger.warning(
+            "%s rows are written by sink %s, without a key: a rerun writes them again. With the "
+            "option epoch, or INSERT INTO t WITH (epoch='...'), it does not",
+            f"{records:,}",
+            sink_id,
+        )
+        return
+    level = logging.INFO if logger.hasHandlers() else logging.WARNING
+    logger.log(level, "%s rows are written by sink %s, epoch %s", f"{records:,}", sink_id, key)
+
+
 def warn_of_skipped_key(records: int | None, sink_id: str, key: str) -> None:
     """A warning for a batch key that was written before, with ``records`` rows: other rows under
     it would be dropped."""

@@ -60,6 +60,11 @@ class TaskReport(WriterCommitMessage):
     summary: str
     left_out: int = 0
 
+    @property
+    def records(self) -> int:
+        """How many rows it has written."""
+        return sum(one.records for one in TaskSummary.from_json(self.summary).partitions)
+
 
 @dataclass(frozen=True)
 class BatchTarget:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from eos.errors import EosError, Fatal, InDoubt
 from eos.protocol import BATCH, Skip
 from sinks._checkpoint import planned_at, query_id_of
-from sinks._progress import warn_of_other_rows, warn_of_skipped_key
+from sinks._progress import tell_of_job, warn_of_other_rows, warn_of_skipped_key
 from sinks._writing import EpochName, TaskReport, Writing, running_epoch
 from sinks.columns import layout_of
 from sinks.options import WriterOptions
@@ -113,6 +113,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
     def __init__(self, given: Mapping[str, str], columns: StructType, *, overwrite: bool) -> None:
         options = WriterOptions.of_batch(given, overwrite=overwrite)
         self._writing = _writing(options, columns)
+        self._has_key = options.epoch is not None
         key = options.epoch or f"job-{uuid.uuid4()}"
         self._name = EpochName(BATCH, key, str(uuid.uuid4()))
         self._target = self._writing.begin(self._name)
@@ -137,6 +138,12 @@ class PulsarBatchWriter(DataSourceArrowWriter):
             warn_of_other_rows(
                 self._target.records, self._writing.options.sink_id, self._name.epoch, left_out
             )
+            return
+        tell_of_job(
+            sum(report.records for report in _reports(messages)),
+            self._writing.options.sink_id,
+            self._name.epoch if self._has_key else None,
+        )
 
     def abort(self, messages: _Messages) -> None:  # noqa: ARG002
         """Abort it, unless it is decided."""

@@ -145,6 +145,12 @@ def peek(
     time; 64 wrong options, or no such topic.
     """
     name = TopicName.parse(topic)
+    if from_ == _LATEST and not cluster.admin_url:
+        raise ConfigurationError(
+            "The last messages of a topic need the admin API, which knows where its ledgers begin.",
+            hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL; or begin with --from "
+            "earliest, a time or LEDGER:ENTRY, which need none.",
+        )
     with cluster.client() as client, must_exist(f"topic {name}"):
         exact = _partitions(client, name)
         peeking = Peeking(client, number, deadline=time.monotonic() + cluster.timeout_s)

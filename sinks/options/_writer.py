@@ -126,8 +126,9 @@ class WriterOptions(PulsarSinkOptions):
         if not given:
             raise ConfigurationError(
                 "There are no options at all.",
-                hint="SQL's CREATE TABLE ... USING does not hand its OPTIONS to Python sources. "
-                "CREATE TEMPORARY VIEW ... USING pulsar OPTIONS (...) does, and INSERT INTO it.",
+                hint="Spark hands none over from CREATE TABLE ... USING pulsar, with AS SELECT or "
+                "without. Use PulsarCatalog.register, or CREATE TEMPORARY VIEW ... USING pulsar "
+                "OPTIONS (...); then INSERT INTO it.",
             )
         for name, text in given.items():
             if one_of_storage := _STORAGE.fullmatch(name):

@@ -1,0 +1,136 @@
+"""Statements that change rows, and names that nobody would choose: each works or is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from catalog import PulsarCatalog
+from eos.client import PulsarClient
+from eos.standalone import PulsarStandalone
+from tests.support.judge import drain
+
+CHANGES = {
+    "INSERT OVERWRITE {table} VALUES (binary('b'))": "overwrite",
+    "INSERT INTO {table} REPLACE WHERE value = binary('a') VALUES (binary('b'))": "(?i)overwrite",
+    "TRUNCATE TABLE {table}": "TRUNCATE|truncate",
+    "DELETE FROM {table}": "DELETE|delete",
+    "DELETE FROM {table} WHERE value = binary('a')": "DELETE|delete",
+    "UPDATE {table} SET value = NULL": "UPDATE",
+    "MERGE INTO {table} t USING (SELECT binary('a') AS value) s ON t.value = s.value "
+    "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *": "MERGE",
+}
+ODD = (
+    "Upper", "upper", "a.b", "it's", 'double"quote', "back`tick", "größe", "per%cent",
+    "back\\slash", "comma,and,more",
+)  # fmt: skip
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
+    made = PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        commit_log=str(tmp_path / "log"),
+    )
+    made.mount("pulsar")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def tables(spark: SparkSession) -> Iterator[None]:
+    """No test leaves tables behind."""
+    yield
+    for database in ("public_default", "default"):
+        if spark.catalog.databaseExists(database):
+            for table in spark.catalog.listTables(database):
+                spark.sql(f"DROP TABLE IF EXISTS {database}.{table.name}")
+
+
+def mounted(topic: str) -> str:
+    return "pulsar.`public/default`.`" + topic.replace("`", "``") + "`"
+
+
+def written(broker: PulsarStandalone, topic: str) -> list[bytes]:
+    """What a plain consumer finds."""
+    found = drain(broker.service_url, f"persistent://public/default/{topic}")
+    return sorted(seen.value for seen in found)
+
+
+def test_what_changes_rows_is_refused_by_both_kinds_of_tables(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, pulsar_standalone, name: str
+):
+    client.entry_producer(name, create=True).send(b"a").result(timeout=20)
+    for table in (catalog.register(name), mounted(name)):
+        for statement, says in CHANGES.items():
+            with pytest.raises(PySparkException, match=says):
+                spark.sql(statement.format(table=table))
+    assert written(pulsar_standalone, name) == [b"a"]
+
+
+def test_an_insert_says_how_many_rows_it_wrote_and_warns_without_a_key(
+    client: PulsarClient, pulsar_standalone, name: str, tmp_path
+):
+    client.entry_producer(name, create=True).close()
+    urls = (pulsar_standalone.service_url, pulsar_standalone.admin_url)
+    command = (sys.executable, "-m", "tests.catalog.insert_job", *urls, str(tmp_path), name)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=170)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    said = [line for line in ended.stderr.splitlines() if "sink mine" in line]
+    assert len(said) == 3, ended.stderr
+    assert said[0].startswith("2 rows are written by sink mine, without a key: a rerun writes them")
+    assert said[1] == "2 rows are written by sink mine, epoch one"
+    assert "written before (rows: 2): nothing is written now" in said[2]
+    assert written(pulsar_standalone, name) == [b"a", b"a", b"b", b"b"]
+
+
+def test_create_table_as_select_is_refused_in_a_sentence_where_it_can_not_work(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    client.entry_producer(name, create=True).send(b"a").result(timeout=20)
+    table = catalog.register(name)
+    with pytest.raises(PySparkException, match=r"PulsarCatalog\.register.*INSERT INTO"):
+        spark.sql(f"CREATE TABLE default.t USING pulsar AS SELECT * FROM {table}")
+    assert not spark.catalog.tableExists("default.t")
+    spark.sql(f"CREATE TABLE default.t USING parquet AS SELECT * FROM {table}")
+    assert spark.table("default.t").count() == 1
+
+
+def test_a_registered_table_is_listed_by_the_name_that_was_returned_and_shows_its_sink(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    odd = f"{name}-it's\\"
+    client.entry_producer(odd, create=True).send(b"a").result(timeout=20)
+    for given in ("Mine", "Public_Default.Mine"):
+        returned = catalog.register(odd, table=given)
+        database, _, table = returned.partition(".")
+        listed = spark.sql(f"SHOW TABLES IN {database}").collect()
+        assert table in [row.tableName for row in listed]
+        (told,) = spark.sql(f"SHOW TABLE EXTENDED IN {database} LIKE '{table}'").collect()
+        sink = catalog._provider(returned)
+        said = f"topic persistent://public/default/{odd}; INSERT writes as sink {sink}"
+        assert said in told.information
+
+
+def test_topics_of_odd_names_work_or_are_refused_in_a_sentence(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, pulsar_standalone, name: str
+):
+    refused = {}
+    for number, odd in enumerate(ODD):
+        topic = f"{name}-{odd}"
+        try:
+            client.entry_producer(topic, create=True).close()
+            spark.sql(f"INSERT INTO {mounted(topic)} SELECT binary('a') AS value")
+            if number in (0, 4):
+                table = catalog.register(topic, table=f"t_{number}")
+                spark.sql(f"INSERT INTO {table} SELECT binary('a') AS value")
+            assert set(written(pulsar_standalone, topic)) == {b"a"}
+        except Exception as error:
+            refused[odd] = f"{type(error).__name__}: {str(error)[-300:]}"
+    assert refused == {}
