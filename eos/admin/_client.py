@@ -219,6 +219,11 @@ class AdminClient:
         path = f"/admin/v2/persistent/{path_of(topic)}/backlogQuotaMap?applied=false"
         return self._read(path, shapes.quotas)
 
+    def rate(self, topic: TopicName, kind: str) -> dict[str, Any]:
+        """The ``publishRate``, ``dispatchRate`` or ``subscriptionDispatchRate`` that is set on a
+        topic itself."""
+        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", shapes.rate)
+
     def policies(self, namespace: str) -> dict[str, Any]:
         """The policies that are set on ``tenant/namespace``; unset ones are missing."""
         return self._read(f"/admin/v2/namespaces/{namespace}", shapes.policies)

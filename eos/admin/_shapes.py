@@ -150,16 +150,29 @@ class QuotaShape(JsonShape):
 
     policy: JsonText | None = None
     limitTime: Long = -1  # noqa: N815
+    limitSize: Long = -1  # noqa: N815
+
+
+class RateShape(JsonShape):
+    """What a topic's messages may come or go at; -1 and 0: as fast as they like."""
+
+    publishThrottlingRateInMsg: Long = -1  # noqa: N815
+    publishThrottlingRateInByte: Long = -1  # noqa: N815
+    dispatchThrottlingRateInMsg: Long = -1  # noqa: N815
+    dispatchThrottlingRateInByte: Long = -1  # noqa: N815
 
 
 class PoliciesShape(JsonShape):
-    """The policies of a namespace that concern receipts."""
+    """The policies of a namespace that concern receipts, or make a topic slow."""
 
     message_ttl_in_seconds: Long | None = None
     backlog_quota_map: dict[JsonText, QuotaShape] | None = None
     inactive_topic_policies: dict[JsonText, bool | int | JsonText | None] | None = None
     subscription_expiration_time_minutes: Long | None = None
     retention_policies: dict[JsonText, Long | None] | None = None
+    publishMaxMessageRate: dict[JsonText, RateShape] | None = None  # noqa: N815
+    topicDispatchRate: dict[JsonText, RateShape] | None = None  # noqa: N815
+    subscriptionDispatchRate: dict[JsonText, RateShape] | None = None  # noqa: N815
     autoTopicCreationOverride: dict[JsonText, bool | int | JsonText | None] | None = None  # noqa: N815
 
 
@@ -175,6 +188,7 @@ _TOPIC_STATS: Final = TypeAdapter(TopicStatsShape)
 _RETENTION: Final = TypeAdapter(RetentionShape)
 _SECONDS: Final = TypeAdapter(Long)
 _QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
+_RATE: Final = TypeAdapter(RateShape)
 _POLICIES: Final = TypeAdapter(PoliciesShape)
 _NAMES: Final = TypeAdapter(list[JsonText])
 _SETTINGS: Final = TypeAdapter(dict[JsonText, Any])
@@ -295,6 +309,11 @@ def quotas(answer: Any) -> dict[str, Any]:
 def policies(answer: Any) -> dict[str, Any]:
     """Of a namespace; unset ones are missing."""
     return _checked(_POLICIES, answer).model_dump(exclude_none=True)
+
+
+def rate(answer: Any) -> dict[str, Any]:
+    """Of a topic: {} when it has none of its own."""
+    return {} if answer is None else _checked(_RATE, answer).model_dump()
 
 
 def settings(answer: Any) -> dict[str, str]:

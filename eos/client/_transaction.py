@@ -379,7 +379,7 @@ def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
         return copy.copy(reason)
     error = TransactionPoisoned(
         f"Transaction {txn_id} is poisoned: {reason.message}",
-        hint="Begin a new transaction and send everything again.",
+        hint=f"{reason.hint} Begin a new transaction and send everything again.".strip(),
     )
     error.__cause__ = reason
     return error

@@ -9,12 +9,14 @@ from eos.errors import EosError
 
 
 class CheckStatus(StrEnum):
-    """How a check ended. A warning is for reading; it changes no exit code."""
+    """How a check ended. A warning is for reading; it changes no exit code. Nor does what was not
+    checked because nobody asked for it."""
 
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    NOT_CHECKED = "not checked"
 
 
 class Check(Facts):
@@ -44,6 +46,11 @@ def failed(name: str, found: str, hint: str) -> Check:
 def unknown(name: str, found: str, hint: str = "") -> Check:
     """It could not be looked at."""
     return Check(name=name, verdict=CheckStatus.UNKNOWN, found=found, hint=hint)
+
+
+def not_checked(name: str, found: str, hint: str = "") -> Check:
+    """Nobody asked to look at it, or there is nothing to look at."""
+    return Check(name=name, verdict=CheckStatus.NOT_CHECKED, found=found, hint=hint)
 
 
 def of_error(name: str, error: EosError) -> Check:

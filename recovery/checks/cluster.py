@@ -85,8 +85,10 @@ def _of_coordinator(coordinator: CoordinatorState, oldest_s: float) -> Check:
 
 def _check_authentication(admin: AdminClient) -> list[Check]:
     name = "authentication"
-    settings = admin.broker_settings()
-    if settings.get("authenticationEnabled") == "true":
+    enabled = admin.broker_settings().get("authenticationEnabled")
+    if enabled is None:
+        return [unknown(name, "the broker does not say authenticationEnabled")]
+    if enabled == "true":
         return [ok(name, "the broker authenticates its clients")]
     return [
         warning(
@@ -101,7 +103,10 @@ def _check_authentication(admin: AdminClient) -> list[Check]:
 def _check_inactive_topics(admin: AdminClient) -> list[Check]:
     name = "inactive topics"
     settings = admin.broker_settings()
-    if settings.get("brokerDeleteInactiveTopicsEnabled") != "true":
+    enabled = settings.get("brokerDeleteInactiveTopicsEnabled")
+    if enabled is None:
+        return [unknown(name, "the broker does not say brokerDeleteInactiveTopicsEnabled")]
+    if enabled != "true":
         return [ok(name, "stay, with or without subscriptions")]
     after_s = settings.get("brokerDeleteInactiveTopicsFrequencySeconds", "?")
     return [

@@ -10,7 +10,7 @@ from eos.errors import EosError
 from eos.protocol import LogRecord
 from recovery._target import Target
 from recovery.checks._properties import parse_properties
-from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
 
 MAX_AHEAD_S = 5.0
 
@@ -60,7 +60,9 @@ def _check_storage(target: Target) -> Check:
 def _check_clock(newest: list[LogRecord]) -> Check:
     name = "clock of the logs"
     ahead = [-(age_s(record.written_at) or 0.0) for record in newest]
-    worst = max(ahead, default=0.0)
+    if not ahead:
+        return not_checked(name, "there is no record to look at")
+    worst = max(ahead)
     if worst > MAX_AHEAD_S:
         return warning(
             name,
@@ -75,12 +77,18 @@ def check_spark(conf_dir: str | None) -> Check:
     """``spark.speculation`` in ``spark-defaults.conf``; the sink refuses it at start."""
     name = "Spark settings"
     if conf_dir is None:
-        return ok(name, "not looked at (no --spark-conf); the sink refuses speculation at start")
+        return not_checked(
+            name,
+            "no --spark-conf was given; the sink refuses speculation at start",
+            "Pass the folder that has spark-defaults.conf.",
+        )
     path = Path(conf_dir) / "spark-defaults.conf"
     try:
         settings = parse_properties(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return ok(name, f"there is no {path}: defaults, without speculation")
+        return not_checked(
+            name, f"there is no {path}; the sink refuses speculation at start", "Is it that folder?"
+        )
     except OSError as error:
         return unknown(name, f"{path}: {error.strerror}")
     except ValueError as error:
@@ -92,4 +100,4 @@ def check_spark(conf_dir: str | None) -> Check:
             "Set it to false for jobs that write with eos: a second copy of a task poisons its "
             "transaction, and the sink refuses to start.",
         )
-    return ok(name, f"no speculation in {path}")
+    return ok(name, f"no speculation in {path}; of a job's own settings the sink tells at start")

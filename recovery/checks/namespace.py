@@ -14,12 +14,11 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from eos.pulsar.receipts import SUBSCRIPTION
-from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from eos.pulsar.receipts import SUBSCRIPTION, keeps_receipts
+from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
+from recovery.checks.rates import REFUSING
 
 MESSAGE_AGE: Final = "message_age"
-REFUSING: Final = ("producer_request_hold", "producer_exception")
-"""The policies of a backlog quota that turn producers away."""
 
 
 def check_receipt_topics(admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
@@ -30,8 +29,16 @@ def check_receipt_topics(admin: AdminClient | None, newest: list[LogRecord]) -> 
     if admin is None:
         hint = "Pass --admin-url: retention, expiry and deletion of receipts are seen there."
         return [unknown("receipt topics", "not looked at", hint)]
-    settings = _broker_settings(admin)
     checks: list[Check] = []
+    try:
+        settings = admin.broker_settings()
+    except EosError as error:
+        # Only superusers see them; the namespaces' own policies are judged all the same.
+        settings = {}
+        found = (
+            f"the defaults of policies that namespaces do not set were not seen: {error.message}"
+        )
+        checks.append(unknown("broker settings", found, error.hint))
     for namespace in sorted({topic.namespace_name for topic in topics}):
         try:
             policies = admin.policies(namespace)
@@ -45,13 +52,6 @@ def check_receipt_topics(admin: AdminClient | None, newest: list[LogRecord]) -> 
             check for topic in mine for check in _check_topic(admin, topic, policies, settings)
         ]
     return checks
-
-
-def _broker_settings(admin: AdminClient) -> dict[str, str]:
-    try:
-        return admin.broker_settings()
-    except EosError:
-        return {}  # only superusers see them; the namespace's own policies are judged all the same
 
 
 def check_policies(
@@ -81,7 +81,8 @@ def check_policies(
             f"--limitTime 0 --policy {REFUSING[0]}"
         )
         checks.append(_refused_by_age(name, f"the {whose}'s", seconds, command))
-    return checks or [ok(name, "nothing in its policies removes receipts")]
+    whose = "its policies" if settings else "its own policies"
+    return checks or [ok(name, f"nothing in {whose} removes receipts")]
 
 
 def _age_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, int] | None:
@@ -120,6 +121,8 @@ def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str
     epochs serve one purpose: to tell that a log was replaced by an older copy.
     """
     own = policies.get("retention_policies") or {}
+    if not own and not settings:
+        return unknown(f"retention in {namespace}", "it sets none, and the broker's was not seen")
     minutes = _first_int(
         own.get("retentionTimeInMinutes"), settings.get("defaultRetentionTimeInMinutes")
     )
@@ -226,24 +229,32 @@ def _check_topic(
         ]
     except EosError as error:
         return [of_error(name, error)]
-    if SUBSCRIPTION not in subscriptions:
-        checks = [
-            failed(
-                name,
-                f"{topic} has no subscription {SUBSCRIPTION}: the broker trims it, and deletes it",
-                "Start the sink's query again: the claim makes the subscription.",
-            )
-        ]
-    else:
-        checks = [ok(name, f"the topic and its subscription {SUBSCRIPTION} are there")]
+    checks = [_check_subscriptions(name, topic, sorted(filter(keeps_receipts, subscriptions)))]
     try:
         seconds = _refusing_after(admin.backlog_quotas(topic).get(MESSAGE_AGE) or {})
-    except EosError:
-        return checks  # topic policies may be off, or not ours to see
+    except EosError as error:  # topic policies may be off, or not ours to see
+        return [*checks, not_checked(f"quotas of {topic}", error.message)]
     if seconds:
         command = f"pulsar-admin topicPolicies remove-backlog-quota --type message_age {topic}"
         checks.append(_refused_by_age(name, "the topic's", seconds, command))
     return checks
+
+
+def _check_subscriptions(name: str, topic: TopicName, ours: list[str]) -> Check:
+    if not ours:
+        return failed(
+            name,
+            f"{topic} has no subscription {SUBSCRIPTION}: the broker trims it, and deletes it",
+            "Start the sink's query again: the claim makes the subscription.",
+        )
+    if len(ours) > 1:
+        return warning(
+            name,
+            f"the topic has the subscriptions {' and '.join(ours)}, by several prefixes: only that "
+            "of the sink's subscription_prefix moves, and each keeps all receipts behind it",
+            f"Remove the others: eos-recovery unsubscribe {topic} NAME --apply",
+        )
+    return ok(name, f"the topic and its subscription {ours[0]} are there")
 
 
 def _creation_obstacle(policies: dict[str, Any], settings: dict[str, str]) -> str | None:

@@ -17,12 +17,14 @@ from recovery.checks.data_topics import check_data_topics
 from recovery.checks.local import check_logs, check_spark
 from recovery.checks.namespace import check_receipt_topics
 from recovery.checks.outputs import check_outputs
+from recovery.checks.rates import check_rates
 
 _COLOURS = {
     CheckStatus.OK: "green",
     CheckStatus.WARNING: "yellow",
     CheckStatus.FAILED: "red",
     CheckStatus.UNKNOWN: "yellow",
+    CheckStatus.NOT_CHECKED: "dim",
 }
 
 
@@ -58,7 +60,8 @@ def doctor(
     spark_conf: Annotated[
         str | None,
         typer.Option(
-            envvar="SPARK_CONF_DIR", help="Folder with spark-defaults.conf, to look at as well."
+            envvar="SPARK_CONF_DIR",
+            help="Folder with spark-defaults.conf; without it Spark's settings are not looked at.",
         ),
     ] = None,
 ) -> DoctorReport:
@@ -81,5 +84,6 @@ def doctor(
         checks += check_cluster(target, admin, with_topic)
         checks += check_receipt_topics(admin, with_topic)
         checks += check_data_topics(target, admin, with_topic)
+        checks += check_rates(admin, with_topic)
     checks.append(check_spark(spark_conf))
     return DoctorReport(checks=checks)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from eos.admin import Retention
+from eos.admin import AdminClient, Retention
+from eos.client import PulsarClient
+from eos.errors import RequestTimeout, TransactionPoisoned, Unauthorized
 from eos.ids import TopicName
-from eos.pulsar.part import pulsar_part
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.standalone import PulsarStandalone
+from eos.transport.security import Security
 from recovery.checks.check import CheckStatus
 from recovery.checks.data_topics import judge
 from recovery.checks.local import check_spark
-from recovery.checks.namespace import check_policies, check_retention
+from recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
 from tests.support import admin
 from tests.transport.scripted import wait_until
 
@@ -29,6 +34,7 @@ def test_a_healthy_set_up_is_clean_and_missing_authentication_is_said(
     ended = recovery("doctor", *where, "--json")
     found = verdicts(ended.json)
     assert found.pop("authentication") == "warning"
+    assert found.pop("Spark settings") == "not checked"
     assert set(found.values()) == {"ok"}, ended.json
     for name in ("log storage", "broker", "transactions", "coordinator 0", "clock"):
         assert name in found
@@ -55,6 +61,58 @@ def test_a_broker_that_is_down_is_unknown_and_the_logs_are_looked_at_all_the_sam
     )  # fmt: skip
     found = verdicts(ended.json)
     assert (ended.code, found["broker"], found["commit logs"]) == (2, "unknown", "ok")
+
+
+def test_rates_that_make_epochs_time_out_are_named_by_the_error_and_the_doctor(
+    recovery, make_driver, root, pulsar_standalone, name
+):
+    url, namespace = pulsar_standalone.admin_url, f"public/{name}"
+    admin.call(url, "PUT", f"/v2/namespaces/{namespace}")
+    make_driver(receipt_namespace=namespace).run("0")
+    rate = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": 10_000}
+    admin.call(url, "POST", f"/v2/namespaces/{namespace}/publishRate", rate)
+    dispatch = {
+        "dispatchThrottlingRateInMsg": 77, "dispatchThrottlingRateInByte": -1,
+        "ratePeriodInSecond": 1,
+    }  # fmt: skip
+    topic = f"persistent/public/default/{name}"
+    admin.call(url, "POST", f"/v2/{topic}/dispatchRate", dispatch)
+    where = ("doctor", "--commit-log", root, "--admin-url", url, "--json")
+    wait_until(lambda: "77 messages/s" in recovery(*where).raw)  # a topic's policies take a while
+    told = {one["name"]: one for one in recovery(*where).json["checks"]}
+    ours = told[f"rates in {namespace}"]
+    assert (ours["verdict"], ours["found"]) == ("warning", "publish rate: 10,000 bytes/s")
+    assert "request_timeout_s" in ours["hint"]
+    assert "dispatch rate: 77" in told[f"rates of {topic.replace('t/', 't://', 1)}"]["found"]
+    assert told["rates of the broker"]["verdict"] == "ok"
+
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=2) as client:
+        producer = client.entry_producer(f"persistent://{namespace}/slow", create=True)
+        said, txn = r"publish rate.*request_timeout_s.*doctor", client.transaction()
+        for _ in range(3):  # each takes 10 s at this rate
+            producer.send(b"x" * 100_000, txn=txn)
+        with pytest.raises(RequestTimeout, match=said):
+            producer.flush()
+        with pytest.raises(TransactionPoisoned, match=said):
+            txn.check()
+
+
+def test_who_may_not_see_the_brokers_settings_is_not_told_that_all_is_well(monkeypatch):
+    def refuse(*_):
+        raise Unauthorized("The admin API answered 403.")
+
+    monkeypatch.setattr(AdminClient, "broker_settings", refuse)
+    monkeypatch.setattr(AdminClient, "policies", lambda *_: {})
+    monkeypatch.setattr(AdminClient, "subscriptions", lambda *_: ["eos-receipts"])
+    monkeypatch.setattr(AdminClient, "backlog_quotas", refuse)
+    part = PulsarPart(service_url="pulsar://a", receipt_topic="persistent://t/n/r")
+    record = SimpleNamespace(participants=(part,))
+    client = AdminClient("http://127.0.0.1:1", Security(), timeout_s=1)
+    told = {one.name: one.verdict for one in check_receipt_topics(client, [record])}
+    assert told.pop("broker settings") == "unknown"
+    assert told.pop("retention in t/n") == "unknown"
+    assert told.pop("quotas of persistent://t/n/r") == "not checked"
+    assert told == {"namespace t/n": "ok", "receipts r": "ok"}
 
 
 def test_a_broken_log_fails(recovery, root, pulsar_standalone):
@@ -286,7 +344,7 @@ def test_the_retention_of_receipts_is_told(own, default, says):
         ("spark.speculation.interval true", CheckStatus.OK),
         ("spark\\ speculation true", CheckStatus.OK),
         ("spark.x \\u00", CheckStatus.UNKNOWN),
-        (None, CheckStatus.OK),
+        (None, CheckStatus.NOT_CHECKED),
     ],
 )
 def test_speculation_in_sparks_defaults_is_found(tmp_path, text, verdict):

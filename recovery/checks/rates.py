@@ -1,0 +1,125 @@
+"""What makes topics slow, or refuses their producers: rates and quotas that operators have set.
+
+A broker reads nothing from a connection that is above a publish rate until it is below again: where
+an entry takes longer than the deadline, an epoch ends with "no answer" (measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from eos.admin import AdminClient
+from eos.errors import EosError
+from eos.ids import TopicName
+from eos.protocol import LogRecord
+from eos.pulsar.part import pulsar_part
+from recovery.checks.check import Check, not_checked, of_error, ok, unknown, warning
+
+REFUSING: Final = ("producer_request_hold", "producer_exception")
+"""The policies of a backlog quota that turn producers away."""
+
+_OF_NAMESPACES: Final = {
+    "publishMaxMessageRate": "publish rate",
+    "topicDispatchRate": "dispatch rate",
+    "subscriptionDispatchRate": "dispatch rate of a subscription",
+}
+_OF_TOPICS: Final = {
+    "publishRate": "publish rate",
+    "dispatchRate": "dispatch rate",
+    "subscriptionDispatchRate": "dispatch rate of a subscription",
+}
+_OF_BROKERS: Final = {
+    "maxPublishRatePerTopicInMessages": "publish rate of a topic, in messages",
+    "maxPublishRatePerTopicInBytes": "publish rate of a topic, in bytes",
+    "brokerPublisherThrottlingMaxMessageRate": "publish rate of the broker, in messages",
+    "brokerPublisherThrottlingMaxByteRate": "publish rate of the broker, in bytes",
+    "dispatchThrottlingRateInMsg": "dispatch rate of the broker, in messages",
+    "dispatchThrottlingRateInByte": "dispatch rate of the broker, in bytes",
+    "dispatchThrottlingRatePerTopicInMsg": "dispatch rate of a topic, in messages",
+    "dispatchThrottlingRatePerTopicInByte": "dispatch rate of a topic, in bytes",
+    "dispatchThrottlingRatePerSubscriptionInMsg": "dispatch rate of a subscription, in messages",
+    "dispatchThrottlingRatePerSubscriptionInByte": "dispatch rate of a subscription, in bytes",
+}
+_SLOW: Final = (
+    "A sink's request_timeout_s has to be above max_batch_bytes divided by the publish rate, as an "
+    "entry is not answered before the one ahead of it is paid for; transaction_ttl_s above an "
+    "epoch's bytes divided by it."
+)
+
+
+def check_rates(admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
+    """The topics of the newest records, receipts included, their namespaces and the broker."""
+    if admin is None:
+        return []
+    topics = sorted(
+        {
+            TopicName.parse(name)
+            for record in newest
+            for name in (pulsar_part(record).receipt_topic, *pulsar_part(record).topics)
+        }
+    )
+    checks = [_of_namespace(admin, one) for one in sorted({one.namespace_name for one in topics})]
+    checks += [check for topic in topics for check in _of_topic(admin, topic)]
+    return [*checks, _of_broker(admin)] if topics else []
+
+
+def _of_namespace(admin: AdminClient, namespace: str) -> Check:
+    name = f"rates in {namespace}"
+    try:
+        policies = admin.policies(namespace)
+    except EosError as error:
+        return of_error(name, error)
+    found = [
+        f"{what}: {said}"
+        for policy, what in _OF_NAMESPACES.items()
+        for rate in (policies.get(policy) or {}).values()
+        if (said := _said(rate))
+    ]
+    found += [
+        f"producers are refused behind a backlog of {quota['limitSize']:,} bytes"
+        for quota in (policies.get("backlog_quota_map") or {}).values()
+        if quota.get("policy") in REFUSING and quota.get("limitSize", -1) > 0
+    ]
+    return _slow(name, found) or ok(name, "its policies set no rate and no quota of bytes")
+
+
+def _of_topic(admin: AdminClient, topic: TopicName) -> Iterator[Check]:
+    name = f"rates of {topic}"
+    found = []
+    try:
+        for kind, what in _OF_TOPICS.items():
+            if said := _said(admin.rate(topic, kind)):
+                found.append(f"{what}: {said}")
+    except EosError as error:  # topic policies may be off, or not ours to see
+        yield not_checked(name, error.message)
+        return
+    if slow := _slow(name, found):
+        yield slow
+
+
+def _of_broker(admin: AdminClient) -> Check:
+    name = "rates of the broker"
+    try:
+        settings = admin.broker_settings()
+    except EosError as error:
+        return unknown(name, error.message, error.hint)
+    if not settings.keys() & _OF_BROKERS.keys():
+        return unknown(name, "the broker does not say")
+    limits = ((what, settings.get(setting, "0")) for setting, what in _OF_BROKERS.items())
+    found = [f"{what}: {limit}/s" for what, limit in limits if limit.isdecimal() and int(limit)]
+    return _slow(name, found) or ok(name, "it sets none")
+
+
+def _slow(name: str, found: list[str]) -> Check | None:
+    return warning(name, "; ".join(found), _SLOW) if found else None
+
+
+def _said(rate: Mapping[str, Any]) -> str:
+    units = (("InMsg", "messages/s"), ("InByte", "bytes/s"))
+    return ", ".join(
+        f"{limit:,} {unit}"
+        for ending, unit in units
+        for field, limit in rate.items()
+        if field.endswith(ending) and limit > 0
+    )
