@@ -31,9 +31,7 @@ class PlainTask:
     @classmethod
     def of(cls, service_url: str, topic: str, partitions: int) -> PlainTask:
         """To the first ``partitions`` of ``topic``."""
-        client = ClientOptions(
-            service_url=service_url, security=Security(), timeout_s=30.0, max_pending_bytes=32 << 20
-        )
+        client = ClientOptions(service_url, Security(), timeout_s=30.0)
         return cls(client, tuple(map(str, TopicName.parse(topic).partitions(partitions))))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ does not know is ``Indeterminate``: an answer that we do not understand proves n
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 _UNPRINTABLE: Final = re.compile(
@@ -157,8 +158,18 @@ class Unreachable(ConnectionLost):
     """No connection could be made: nothing was asked."""
 
 
+class Untrusted(ConfigurationError):
+    """The certificate of a peer can't be verified."""
+
+
 class RequestTimeout(Indeterminate):
     """The broker did not answer in time: it may or may not have done what was asked."""
+
+    default_hint = (
+        "It may be overloaded, or a publish rate may hold us back: a connection that is above one "
+        "gets no answer at all meanwhile. Raise request_timeout_s (timeout_s of a client) or the "
+        "rate, or lower max_batch_bytes: `eos-recovery doctor` with --admin-url shows the rates."
+    )
 
 
 class BrokerNotReady(Retriable):
@@ -299,6 +310,23 @@ class CommitUnconfirmed(Indeterminate):
         "The table's transaction version tells. Nothing is doubled by trying again: the same "
         "version is taken once."
     )
+
+
+def none_of(option: str, problems: Mapping[str, EosError]) -> EosError:
+    """To raise when no host that ``option`` names was of use: what was wrong with each, by name.
+    Retriable if one of them may come back."""
+    errors = list(problems.values())
+    if len(errors) == 1:
+        return errors[0]
+    kinds = {type(error) for error in errors}
+    retriable = any(isinstance(error, Retriable) for error in errors)
+    cls = kinds.pop() if len(kinds) == 1 else ConnectionLost if retriable else ProtocolError
+    said = [
+        error.message if name in error.message else f"{name}: {error.message}"
+        for name, error in problems.items()
+    ]
+    hints = dict.fromkeys(error.hint for error in errors)
+    return cls(f"No host of {option} is of use. {' '.join(said)}", hint=" ".join(hints).strip())
 
 
 BROKER_ERRORS: Final[dict[int, type[EosError]]] = {

@@ -20,6 +20,7 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from eos.protocol import Fate, History, LogRecord, Part
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 
 GROUP: Final = "eos.participants"
@@ -181,6 +182,7 @@ class Access:
 
     service_url: str | None = None
     security: Security = field(default_factory=Security, repr=False)
+    rules: ClusterRules = field(default_factory=ClusterRules)
     admin_url: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     timeout_s: float = 30.0

@@ -114,6 +114,7 @@ def open_takeover(
         commit_log=target.root,
         service_url=target.service_url,
         security=target.security,
+        rules=target.rules,
         admin_url=target.admin_url,
         storage_options=target.storage_options,
         give_up=give_up or (),

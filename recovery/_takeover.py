@@ -13,6 +13,7 @@ from eos.committer.participants import opened
 from eos.errors import ConfigurationError
 from eos.participant import Access, Participant
 from eos.protocol import History, LogRecord, Part, Reason, State
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from recovery._given_up import GivenUp, check_given_up
 
@@ -39,6 +40,7 @@ class Takeover:
         commit_log: str | Path,
         service_url: str | None = None,
         security: Security | None = None,
+        rules: ClusterRules,
         admin_url: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         give_up: Collection[str] = (),
@@ -56,6 +58,7 @@ class Takeover:
         access = Access(
             service_url=service_url,
             security=security or Security(),
+            rules=rules,
             admin_url=admin_url,
             storage_options=storage_options,
             timeout_s=timeout_s,

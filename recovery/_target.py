@@ -101,6 +101,7 @@ class Target(Cluster):
         return Access(
             service_url=self.service_url,
             security=self.security,
+            rules=self.rules,
             admin_url=self.admin_url,
             storage_options=self.storage_options,
             timeout_s=self.timeout_s,

@@ -12,6 +12,7 @@ from typing import Final
 from eos.errors import ConfigurationError, Fatal, InDoubt
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import pulsar_part
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from recovery._change import open_takeover
 from recovery._evidence import Evidence, ask_outputs, gather
@@ -99,6 +100,8 @@ def decide(
     commit_log: str | Path,
     service_url: str | None = None,
     security: Security | None = None,
+    listener_name: str | None = None,
+    subscription_prefix: str | None = None,
     admin_url: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     give_up: Sequence[str] = (),
@@ -133,6 +136,7 @@ def decide(
         admin_url=admin_url,
         timeout_s=timeout_s,
         security=security or Security(),
+        rules=ClusterRules(listener_name, subscription_prefix),
         storage_options=storage_options,
     )
     target.sinks(sink_id)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eos.errors import EosError
 from eos.protocol import LogRecord
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from recovery._takeover import Takeover
 
@@ -17,6 +18,8 @@ def resolve(
     commit_log: str | Path,
     service_url: str | None = None,
     security: Security | None = None,
+    listener_name: str | None = None,
+    subscription_prefix: str | None = None,
     admin_url: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     give_up: Sequence[str] = (),
@@ -47,6 +50,7 @@ def resolve(
         commit_log=commit_log,
         service_url=service_url,
         security=security,
+        rules=ClusterRules(listener_name, subscription_prefix),
         admin_url=admin_url,
         storage_options=storage_options,
         give_up=give_up,

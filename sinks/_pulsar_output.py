@@ -41,6 +41,7 @@ class PulsarOutput(Output):
             options.sink_id,
             options.service_url,
             options.security,
+            rules=options.rules,
             receipt_namespace=options.receipts_in,
             admin_url=options.admin_url,
             ttl_ms=int(options.transaction_ttl_s * 1000),

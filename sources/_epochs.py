@@ -49,7 +49,7 @@ class EpochPlanner:
     def initial(self) -> Offset:
         """Where a query begins that is new, before its first epoch."""
         options = self._options
-        name = options.subscription or new_subscription_name()
+        name = options.subscription or options.rules.subscription(new_subscription_name())
         subscription = name if options.durable_subscription else None
         if options.history is not None:
             begun = self._seam(subscription)
@@ -176,7 +176,9 @@ class EpochPlanner:
         if offset.subscription is None or not self._options.durable_subscription:
             return starts
         if self._subscription is None:
-            name = self._options.subscription or offset.subscription
+            # A checkpoint may be older than the prefix.
+            kept = self._options.rules.subscription(offset.subscription)
+            name = self._options.subscription or kept
             self._subscription = QuerySubscription(
                 name, self._planner, timeout_s=self._options.request_timeout_s
             )

@@ -23,6 +23,7 @@ from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.spelling import no_option, plain
 from eos.transport.address import parse_service_url
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from sources._values import BYTES, Mode, own_schema
 
@@ -32,7 +33,6 @@ _Count = Annotated[int, Field(ge=1, lt=2**63)]
 
 _SECRETS: Final = {"token", "basic_password"}
 LIMITS: Final = ("max_entries_per_trigger", "max_bytes_per_trigger", "max_rows_per_trigger")
-_PENDING_BYTES: Final = 32 * 1024 * 1024
 
 
 _FOR_WRITING: Final = {"sinkid", "commitlog", "createtopics", "epoch", "receiptnamespace"}
@@ -102,7 +102,7 @@ class SourceOptions(BaseModel):
         metadata: adds the message's own columns, ``__key`` and others: see ``METADATA``.
         request_timeout_s: deadline of each request, and for how long a task waits for an entry
             that the broker has promised.
-        token, token_file, and others: logging in, as for ``PulsarSink``.
+        listener_name, subscription_prefix, token, and others: as for ``PulsarSink``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -137,6 +137,8 @@ class SourceOptions(BaseModel):
     read_compacted: bool = False
     metadata: bool = False
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    listener_name: _Text | None = None
+    subscription_prefix: _Text | None = None
     token: str | None = Field(default=None, repr=False)
     token_file: _Text | None = None
     oauth2_issuer_url: _Text | None = None
@@ -175,7 +177,7 @@ class SourceOptions(BaseModel):
             written = re.sub(rf"\b({'|'.join(own)})\b", lambda name: _camel(name[0]), wrong)
             raise ConfigurationError(f"{written}.") from None
         parse_service_url(options.service_url)
-        options.security  # noqa: B018 - half a key pair is refused here, not in a task
+        options.security, options.rules  # noqa: B018 - half a key pair is refused here, not in a task
         options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
         options.own_schema  # noqa: B018
         options._check_dropped()
@@ -271,7 +273,7 @@ class SourceOptions(BaseModel):
         """The topics, each once, in the order that they were given; none with a pattern."""
         if self.topics_pattern is not None:
             return ()
-        names = (self.topic or self.topics or "").split(",")
+        names = [self.topic] if self.topic is not None else (self.topics or "").split(",")
         return tuple(dict.fromkeys(TopicName.parse(name.strip()) for name in names))
 
     @property
@@ -317,13 +319,18 @@ class SourceOptions(BaseModel):
         return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
 
     @property
+    def rules(self) -> ClusterRules:
+        """What the cluster's operators dictate."""
+        return ClusterRules(self.listener_name, self.subscription_prefix)
+
+    @property
     def client(self) -> ClientOptions:
         """What the driver and tasks make their clients of."""
         return ClientOptions(
             service_url=self.service_url,
             security=self.security,
+            rules=self.rules,
             timeout_s=self.request_timeout_s,
-            max_pending_bytes=_PENDING_BYTES,
         )
 
 

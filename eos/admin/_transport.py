@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 import json
+import re
 import time
 import urllib.parse
 from collections.abc import Sequence
@@ -17,9 +18,12 @@ from eos.errors import (
     ConnectionLost,
     EosError,
     ProtocolError,
+    Retriable,
     TopicNotFound,
     Unauthorized,
     Unreachable,
+    Untrusted,
+    none_of,
     printable,
 )
 from eos.transport.address import Address
@@ -33,13 +37,16 @@ _REFUSED: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
 _REFUSAL_BYTES: Final = 1000  # more than Pulsar says; of a trace all that helps
 _BROKERS: Final = "/admin/v2/brokers"
+_VERSION: Final = f"{_BROKERS}/version"
+_NUMBER: Final = re.compile(rb'^"?[0-9]+\.[0-9]+')
 
 
 class Transport:
     """Asks the admin API at ``admin_url`` (``http://host:8080``), as the same principal.
 
     Of several hosts (``http://host:8080,other:8080``) the next one is asked when one can't be
-    reached, and when a question that changes nothing gets no answer in its share of the time.
+    reached or is no admin API, and when a question that changes nothing gets no answer in its share
+    of the time.
 
     **Where a token or password goes.** To the hosts of ``admin_url``; and, since brokers redirect
     to whichever of them owns a topic, to hosts that ``service`` names or that the admin API lists
@@ -74,6 +81,7 @@ class Transport:
         self._security = security
         self._exposes = exposes
         self._timeout_s = timeout_s
+        self._checked: set[Origin] = set()
         named = {origin.host for origin in self._origins}
         self._trusted = named | {address.host.lower() for address in service}
 
@@ -128,21 +136,44 @@ class Transport:
         self, deadline: float, method: str, path: str, body: bytes | None = None
     ) -> tuple[Origin, Response]:
         """Of the named hosts, that of the first one that gives any."""
+        problems: dict[str, EosError] = {}
         origins = self._origins
         for number, origin in enumerate(origins):
-            left = len(origins) - number
-            share_s = (deadline - time.monotonic()) / left
+            now = time.monotonic()
+            until = now + (deadline - now) / (len(origins) - number)
             try:
-                answer = self._perform(origin, time.monotonic() + share_s, method, path, body)
-            except ConnectionLost as error:
-                may_be_done = method != "GET" and not isinstance(error, Unreachable)
-                if may_be_done or left == 1:
-                    raise
+                self._check_is_admin_api(origin, until)
+                answer = self._perform(origin, until, method, path, body)
+            except (Retriable, ProtocolError, Untrusted) as error:
+                was_asked = origin in self._checked and not isinstance(error, Unreachable)
+                if was_asked and method != "GET":
+                    raise  # it may be done
+                problems[str(origin)] = error
                 continue
             # The next question goes to it first: a dead one need not be waited for each time.
             self._origins = (*origins[number:], *origins[:number])
             return origin, answer
-        raise AssertionError("an admin URL names a host")
+        raise none_of("admin_url", problems)
+
+    def _check_is_admin_api(self, origin: Origin, deadline: float) -> None:
+        """Of several hosts, before one is asked: whatever speaks HTTP answers, and "not found" from
+        a stranger is no answer.
+
+        Raises:
+            ProtocolError: it is something else.
+            EosError: it gives no answer.
+        """
+        if len(self._origins) > 1 and origin not in self._checked:
+            answer = self._perform(origin, deadline, "GET", self._path + _VERSION)
+            is_one = answer.status == http.HTTPStatus.OK and _NUMBER.search(answer.body)
+            if not is_one and answer.status not in _REFUSED:
+                # A server error may pass; anything else is an answer of something else.
+                kind = BrokerNotReady if answer.status >= 500 else ProtocolError
+                raise kind(
+                    f"{origin} is no admin API: it answered {answer.status} to {_VERSION}.",
+                    hint="admin_url needs the brokers' web port (8080, 8443 for TLS).",
+                )
+        self._checked.add(origin)
 
     def _perform(
         self, origin: Origin, deadline: float, method: str, path: str, body: bytes | None = None

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from eos.admin import AdminClient
 from eos.cli import _options as options
 from eos.client import PulsarClient
+from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError
 from eos.transport.address import Address, parse_service_url
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 
 
@@ -21,6 +23,7 @@ class Cluster:
     admin_url: str | None
     timeout_s: float
     security: Security = field(repr=False)
+    rules: ClusterRules = field(default_factory=ClusterRules)
     as_json: bool = False
 
     def service_url_of(self, otherwise: str | None = None) -> str:
@@ -39,9 +42,8 @@ class Cluster:
 
     def client(self, otherwise: str | None = None) -> PulsarClient:
         """A client of the cluster; the caller closes it. The argument is as above."""
-        return PulsarClient(
-            self.service_url_of(otherwise), security=self.security, timeout_s=self.timeout_s
-        )
+        url = self.service_url_of(otherwise)
+        return ClientOptions(url, self.security, self.timeout_s, self.rules).make()
 
     def admin(self) -> AdminClient:
         """The admin API.
@@ -76,6 +78,8 @@ def cluster_of(
     tls_trust_certs_file: options.TlsTrustCertsFile = None,
     tls_certificate_file: options.TlsCertificateFile = None,
     tls_private_key_file: options.TlsPrivateKeyFile = None,
+    listener_name: options.ListenerName = None,
+    subscription_prefix: options.SubscriptionPrefix = None,
     timeout_s: options.TimeoutS = 30.0,
     json_: options.Json = False,
 ) -> Cluster:
@@ -114,5 +118,6 @@ def cluster_of(
             tls_certificate_file=tls_certificate_file,
             tls_private_key_file=tls_private_key_file,
         ),
+        rules=ClusterRules(listener_name or None, subscription_prefix or None),
         as_json=json_,
     )

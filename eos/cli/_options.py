@@ -117,6 +117,25 @@ TlsPrivateKeyFile = Annotated[
     ),
 ]
 
+ListenerName = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_LISTENER_NAME",
+        help="The brokers' advertised listener that is reached from here, where they have several.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+SubscriptionPrefix = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_SUBSCRIPTION_PREFIX",
+        help="What our subscriptions begin with: the role's name, where a namespace has "
+        "subscriptionAuthMode=Prefix.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
 TimeoutS = Annotated[
     float,
     typer.Option(min=0.1, max=3600, help="Deadline of each request.", rich_help_panel=ACCESS),

@@ -28,6 +28,7 @@ from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
 from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
 from eos.wire.decoding import checked_columns
@@ -47,6 +48,7 @@ class PulsarClient:
     Args:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
         security: authentication and TLS.
+        listener_name, subscription_prefix: see ``ClusterRules``.
         timeout_s: deadline of each connection attempt, each request and each acknowledgement.
         max_pending_bytes: how many bytes all producers together may have in flight; ``send``
             waits beyond.
@@ -60,6 +62,8 @@ class PulsarClient:
         service_url: str,
         *,
         security: Security | None = None,
+        listener_name: str | None = None,
+        subscription_prefix: str | None = None,
         timeout_s: float = 30.0,
         max_pending_bytes: int = 32 * 1024 * 1024,
     ) -> None:
@@ -73,7 +77,8 @@ class PulsarClient:
         self._transactions: weakref.WeakValueDictionary[TxnId, Transaction]
         self._transactions = weakref.WeakValueDictionary()
         self._transactions_lock = threading.Lock()
-        self.lookup = Lookup(service_url, security or Security(), timeout_s=timeout_s)
+        rules = ClusterRules(listener_name, subscription_prefix)
+        self.lookup = Lookup(service_url, security or Security(), rules, timeout_s=timeout_s)
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
         self._clock = LingerClock()
         self._crowd = crowd = Crowd()

@@ -20,6 +20,7 @@ from eos.client._subscriptions import closing, subscribe
 from eos.errors import ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
 from eos.transport.connection import Connection
+from eos.transport.rules import ClusterRules
 from eos.wire import commands
 from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
@@ -44,9 +45,9 @@ _MOST_GRANTED: Final = 2**31 - 1
 """In one FLOW: an entry may claim to hold as many messages as it likes."""
 
 
-def new_subscription() -> str:
+def new_subscription(rules: ClusterRules) -> str:
     """A reader's name at the broker, which nobody else has."""
-    return f"eos-reader-{uuid.uuid4().hex}"
+    return rules.subscription(f"eos-reader-{uuid.uuid4().hex}")
 
 
 class EntryReader:
@@ -58,7 +59,8 @@ class EntryReader:
         consumer_ids: numbers that nobody uses again on ``connection``.
         start: the first entry that is wanted; None: the topic's first.
         permits: how many messages the broker may have under way; for one entry only, 1.
-        subscription: what it is called at the broker; None: by a name that nobody else has.
+        rules: for names at the broker.
+        subscription: the one there; None: of a name that nobody else has.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class EntryReader:
         topic: str,
         consumer_ids: Iterator[int],
         start: MessageId | None,
+        rules: ClusterRules,
         *,
         timeout_s: float,
         permits: int = PERMITS,
@@ -78,7 +81,8 @@ class EntryReader:
         self._timeout_s = timeout_s
         self._next = None if start is None else MessageId(start.ledger, start.entry)
         self._permits = permits
-        self._subscription = subscription or new_subscription()
+        self._rules = rules
+        self._subscription = subscription or new_subscription(rules)
         self._last: MessageId | None = None  # the last one that is wanted; None: all that come
         self._closed = False
         self._changed = Monitor()
@@ -213,7 +217,7 @@ class EntryReader:
         once."""
         self._connection.forget_consumer(self._id)
         self._connection.notify(closing(self._id))
-        self._subscription = new_subscription()  # the old one may not be closed yet
+        self._subscription = new_subscription(self._rules)  # the old one may not be closed yet
         with self._changed:
             self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
             self._is_out_of_step = False

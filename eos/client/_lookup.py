@@ -11,17 +11,21 @@ from typing import Final
 
 from eos.client._pool import Pool, Route
 from eos.errors import (
+    ConfigurationError,
     ConnectionLost,
     EosError,
     ProtocolError,
     Retriable,
     TopicNotFound,
+    Untrusted,
     broker_error,
+    none_of,
 )
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
 from eos.transport.connection import Connection
 from eos.transport.direct import DirectConnection
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire import commands
 
@@ -33,10 +37,14 @@ class Lookup:
 
     Args:
         service_url: one or more brokers or proxies, tried in turn.
+        rules: name the listener, and what others, who have only this, call their subscriptions.
         timeout_s: for each look-up, with all that it asks and connects to on its way.
     """
 
-    def __init__(self, service_url: str, security: Security, *, timeout_s: float) -> None:
+    def __init__(
+        self, service_url: str, security: Security, rules: ClusterRules, *, timeout_s: float
+    ) -> None:
+        self.rules = rules
         self._service = parse_service_url(service_url)
         self._timeout_s = timeout_s
         self._security = security
@@ -86,13 +94,21 @@ class Lookup:
     ) -> commands.LookupResponse:
         answer = connection.request(
             lambda request_id: commands.Lookup(
-                topic=topic, request_id=request_id, authoritative=authoritative
+                topic=topic,
+                request_id=request_id,
+                authoritative=authoritative,
+                advertised_listener_name=self.rules.listener_name,
             ),
             commands.LookupResponse,
             timeout_s=max(0.0, deadline - time.monotonic()),
             doing=f"Looking up {topic}",
         )
         if answer.response not in (commands.LookupType.CONNECT, commands.LookupType.REDIRECT):
+            if (name := self.rules.listener_name) and f"{name} listener" in answer.message:
+                raise ConfigurationError(
+                    f"{connection.address} has no advertised listener {name!r}.",
+                    hint="listener_name has to be one of the brokers' advertisedListeners.",
+                )
             raise broker_error(answer.error or 0, answer.message, doing=f"Looking up {topic}")
         return answer
 
@@ -116,29 +132,29 @@ class Lookup:
         return broker, None
 
     def any_broker(self) -> Connection:
-        """A connection to the first address of the service URL that answers.
+        """A connection to the first address of the service URL that answers as a broker does.
 
         Raises:
-            ConnectionLost, BrokerNotReady: none does in time.
+            ConnectionLost, BrokerNotReady, ProtocolError: none does in time; names each.
             EosError: one refuses us.
         """
         return self._any_broker(time.monotonic() + self._timeout_s)
 
     def _any_broker(self, deadline: float) -> Connection:
-        last: EosError | None = None
+        problems: dict[str, EosError] = {}
         service = self._service
         for number, address in enumerate(service):
             # One that is silent leaves time for those after it.
             share_s = (deadline - time.monotonic()) / (len(service) - number)
             try:
                 connection = self._pool.kept((address, None), time.monotonic() + share_s)
-            except Retriable as error:
-                last = error
+            except (Retriable, ProtocolError, Untrusted) as error:  # it is no broker, or not now
+                problems[str(address)] = error
                 continue
             # The next call begins with it, and does not wait for a dead one again.
             self._service = (address, *(other for other in self._service if other != address))
             return connection
-        raise last or ConnectionLost("The service URL names no address.")
+        raise none_of("service_url", problems)
 
     def partition_count(self, topic: TopicName, *, create: bool = False) -> int:
         """How many partitions ``topic`` has; 0 when it is not partitioned.

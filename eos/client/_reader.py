@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from eos.client._lookup import Lookup
+from eos.client._subscriptions import naming_the_policy
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.transport.direct import DirectConnection
@@ -109,12 +110,13 @@ class Reader:
         self._disconnect()
         connection = self._lookup.own_connection(self.topic)
         try:
-            connection.request(
-                self._subscribe_command,
-                commands.Success,
-                timeout_s=self._timeout_s,
-                doing=f"Opening a reader on {self.topic}",
-            )
+            with naming_the_policy():
+                connection.request(
+                    self._subscribe_command,
+                    commands.Success,
+                    timeout_s=self._timeout_s,
+                    doing=f"Opening a reader on {self.topic}",
+                )
             self._last_id = self._ask_for_last_id(connection)
         except BaseException:
             connection.close()
@@ -127,7 +129,7 @@ class Reader:
         start = None if self._position is None else MessageId(*self._position)
         return commands.Subscribe(
             topic=self.topic,
-            subscription=f"eos-reader-{uuid.uuid4().hex}",
+            subscription=self._lookup.rules.subscription(f"eos-reader-{uuid.uuid4().hex}"),
             subscription_type=commands.SubscriptionType.EXCLUSIVE,
             consumer_id=_CONSUMER,
             request_id=request_id,

@@ -44,6 +44,7 @@ class Readers:
             topic,
             self._consumer_ids,
             start,
+            self._lookup.rules,
             timeout_s=self._timeout_s,
             permits=permits,
             subscription=subscription,
@@ -58,7 +59,7 @@ class Readers:
         By one name: of a reader that is refused while another one closes, the broker may keep the
         subscription (measured). The next try takes it over.
         """
-        name = new_subscription()
+        name = new_subscription(self._lookup.rules)
         return self._crowd.outwait(
             lambda: self.open(topic, start, permits, name), OF_READERS, self._timeout_s
         )

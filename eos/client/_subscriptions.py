@@ -5,16 +5,28 @@ A consumer without FLOW gets nothing and may still acknowledge: enough to move a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
-from eos.errors import broker_error
+from eos.errors import Unauthorized, broker_error
 from eos.ids import MessageId
 from eos.transport.connection import Connection
+from eos.transport.rules import PREFIX_HINT
 from eos.wire import commands
 
 _WAS_THERE: Final = "MarkDeletingMarkedPosition"
+
+
+@contextmanager
+def naming_the_policy() -> Iterator[None]:
+    """Around a SUBSCRIBE: who is refused is told of the policy that rules names."""
+    try:
+        yield
+    except Unauthorized as error:
+        error.hint = PREFIX_HINT
+        raise
 
 
 def subscribe(
@@ -31,7 +43,8 @@ def subscribe(
     """
     consumer_id = make(0).consumer_id
     try:
-        connection.request(make, commands.Success, timeout_s=timeout_s, doing=doing)
+        with naming_the_policy():
+            connection.request(make, commands.Success, timeout_s=timeout_s, doing=doing)
     except BaseException:
         connection.notify(closing(consumer_id))  # the broker may have opened it
         raise

@@ -61,7 +61,7 @@ class Tail:
         return IdleConsumer(
             self._lookup,
             self.topic,
-            f"eos-tail-{uuid.uuid4().hex}",
+            self._lookup.rules.subscription(f"eos-tail-{uuid.uuid4().hex}"),
             self._consumer_ids,
             durable=False,
             start=start,

@@ -244,12 +244,16 @@ class AsyncPulsarClient:
         service_url: str,
         *,
         security: Security | None = None,
+        listener_name: str | None = None,
+        subscription_prefix: str | None = None,
         timeout_s: float = 30.0,
         max_pending_bytes: int = 32 * 1024 * 1024,
     ) -> None:
         self._client = PulsarClient(
             service_url,
             security=security,
+            listener_name=listener_name,
+            subscription_prefix=subscription_prefix,
             timeout_s=timeout_s,
             max_pending_bytes=max_pending_bytes,
         )

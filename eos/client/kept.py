@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from eos.client import PulsarClient
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 
 MAX_KEPT: Final = 8
@@ -29,13 +30,16 @@ class ClientOptions:
     service_url: str
     security: Security
     timeout_s: float
-    max_pending_bytes: int
+    rules: ClusterRules = field(default_factory=ClusterRules)
+    max_pending_bytes: int = 32 * 1024 * 1024
 
     def make(self) -> PulsarClient:
         """A new client; nothing is connected yet."""
         return PulsarClient(
             self.service_url,
             security=self.security,
+            listener_name=self.rules.listener_name,
+            subscription_prefix=self.rules.subscription_prefix,
             timeout_s=self.timeout_s,
             max_pending_bytes=self.max_pending_bytes,
         )

@@ -25,6 +25,7 @@ class PulsarKind:
             sink_id,
             access.service_url or part.service_url,
             access.security,
+            rules=access.rules,
             receipt_namespace=TopicName.parse(part.receipt_topic).namespace_name,
             admin_url=access.admin_url,
             timeout_s=access.timeout_s,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from eos import failpoints
 from eos._waiting import beside
 from eos.admin import AdminClient
-from eos.client import PulsarClient
+from eos.client.kept import ClientOptions
 from eos.errors import (
     BrokerNotReady,
     ConnectionLost,
@@ -38,6 +38,7 @@ from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
 from eos.summary import Answer, TaskSummary, is_drivers_own, merge_figures, raise_task_error
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction
 
@@ -53,7 +54,7 @@ class PulsarParticipant(Participant):
 
     Args:
         sink_id: names the receipt topic.
-        service_url, security: the cluster; one principal for driver and executors.
+        service_url, security, rules: the cluster; one principal for driver and executors.
         receipt_namespace: ``tenant/namespace`` for a new receipt topic.
         admin_url: with it, pinned partitions are found and healed after an abort, and the receipt
             topic is created where clients may not create any.
@@ -70,24 +71,23 @@ class PulsarParticipant(Participant):
         service_url: str,
         security: Security,
         *,
+        rules: ClusterRules | None = None,
         receipt_namespace: str,
         admin_url: str | None = None,
         ttl_ms: int = DEFAULT_TTL_MS,
         timeout_s: float = 30.0,
     ) -> None:
-        self.client = PulsarClient(service_url, security=security, timeout_s=timeout_s)
+        rules = rules or ClusterRules()
+        self.client = ClientOptions(service_url, security, timeout_s, rules).make()
         self._sink_id = sink_id
         self._service_url = service_url
         self._ttl_ms = ttl_ms
         self._timeout_s = timeout_s
         self._namespace = receipt_namespace
-        self._admin = (
-            AdminClient(
-                admin_url, security, timeout_s=timeout_s, service=self.client.lookup.service
-            )
-            if admin_url
-            else None
-        )
+        self._admin: AdminClient | None = None
+        if admin_url:
+            service = self.client.lookup.service
+            self._admin = AdminClient(admin_url, security, timeout_s=timeout_s, service=service)
         self._pins = Pins(self.client, self._admin)
         self._receipts: ReceiptTopic | None = None
         self._acknowledging: Acknowledging | None = None

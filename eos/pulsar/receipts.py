@@ -56,6 +56,11 @@ def receipt_topics_of(client: PulsarClient, namespace: str, sink_id: str) -> lis
     return sorted(name for name in client.topics(namespace) if re.fullmatch(full, name))
 
 
+def keeps_receipts(subscription: str) -> bool:
+    """Whether ``subscription`` of a receipt topic is one of ours, by whatever prefix."""
+    return subscription == SUBSCRIPTION or subscription.endswith(f"-{SUBSCRIPTION}")
+
+
 def receipt_call(entry: Entry) -> str | None:
     """The uuid of the mark that a receipt names, "" when it names none; None: it is no receipt.
 
@@ -73,6 +78,7 @@ class ReceiptTopic:
     def __init__(self, client: PulsarClient, topic: TopicName) -> None:
         self.name = str(topic)
         self._client = client
+        self._subscription = client.lookup.rules.subscription(SUBSCRIPTION)
         self._topic = topic
         self._plain: EntryProducer | None = None
         self._txn: Transaction | None = None  # the one that was registered in last
@@ -136,7 +142,7 @@ class ReceiptTopic:
         Raises:
             EosError: the broker refuses, or does not answer.
         """
-        self._client.subscribe_durably(self.name, SUBSCRIPTION)
+        self._client.subscribe_durably(self.name, self._subscription)
 
     def prime(self) -> None:
         """Commit one small transaction, so that the topic's transaction buffer is ready before
@@ -224,7 +230,7 @@ class ReceiptTopic:
         Raises:
             EosError: it did not work; nothing depends on it.
         """
-        self._client.acknowledge(self.name, SUBSCRIPTION, message_id)
+        self._client.acknowledge(self.name, self._subscription, message_id)
 
     def _producer(self) -> EntryProducer:
         if self._plain is None or not self._plain.is_usable:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from eos.errors import ConfigurationError, Unreachable
+from eos.errors import Unreachable, Untrusted
 from eos.transport.address import Address
 
 
@@ -65,7 +65,7 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
 
     Raises:
         Unreachable: no connection by the deadline.
-        ConfigurationError: the peer's certificate can't be verified.
+        Untrusted: the peer's certificate can't be verified.
     """
     try:
         sock = _connect(target, deadline)
@@ -120,7 +120,7 @@ def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> ConfigurationError:
+def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> Untrusted:
     trust_option, words = _ADVICE[target.option].trust_option, error.verify_message.rstrip(".")
     hint = f"Set {trust_option} to the PEM file of the authority that signed it."
     if "mismatch" in error.verify_message:
@@ -132,6 +132,4 @@ def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> Configurat
             f"Here it is {now}. If that is right, the certificate, or the authority's that signed "
             "it, has to be renewed."
         )
-    return ConfigurationError(
-        f"The certificate of {target.name} can't be verified: {words}.", hint=hint
-    )
+    return Untrusted(f"The certificate of {target.name} can't be verified: {words}.", hint=hint)

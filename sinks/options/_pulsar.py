@@ -14,6 +14,7 @@ from eos.client.kept import ClientOptions
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.transport.address import parse_service_url
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.batch import parse_compression
 from sinks._creation import TopicCreation
@@ -40,6 +41,8 @@ class PulsarSinkArguments(SinkArguments, total=False):
     null_values: Literal["refuse", "tombstone"]
     schema: str | Schema
     metadata: bool
+    listener_name: str | None
+    subscription_prefix: str | None
     token: str | Callable[[], str] | None
     token_file: str | None
     oauth2_issuer_url: str | None
@@ -89,6 +92,10 @@ class PulsarSinkOptions(SinkOptions):
         metadata: columns with the names of the source's are the message's own: ``__key``,
             ``__eventTime`` and others. False: all columns are fields of the value, for topics
             whose records have such names.
+        listener_name: the advertised listener of the brokers that is reached from here, where they
+            have several (``advertisedListeners``).
+        subscription_prefix: what our subscriptions begin with; the role's name, where a namespace
+            has ``subscriptionAuthMode=Prefix``.
         token, token_file: authentication by token; a string or function, or a file.
         oauth2_issuer_url, oauth2_credentials_file: authentication by OAuth2 client credentials: the
             token server, and a JSON file with ``client_id`` and ``client_secret``.
@@ -117,6 +124,8 @@ class PulsarSinkOptions(SinkOptions):
     # Pydantic's models have an attribute of the option's name.
     value_schema: str | InstanceOf[Schema] = Field(default="bytes", alias="schema")
     metadata: bool = True
+    listener_name: Text | None = None
+    subscription_prefix: Text | None = None
     token: str | Callable[[], str] | None = Field(default=None, repr=False)
     token_file: Text | None = None
     oauth2_issuer_url: Text | None = None
@@ -134,7 +143,7 @@ class PulsarSinkOptions(SinkOptions):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """See ``SinkOptions.parse``."""
         options = super().parse(values)
-        options.security  # noqa: B018 - half a key pair is refused here, not on an executor
+        options.security, options.rules  # noqa: B018 - half a key pair is refused here, not in a task
         return options
 
     @field_validator("topic")
@@ -193,6 +202,11 @@ class PulsarSinkOptions(SinkOptions):
         return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
 
     @property
+    def rules(self) -> ClusterRules:
+        """What the cluster's operators dictate."""
+        return ClusterRules(self.listener_name, self.subscription_prefix)
+
+    @property
     def creation(self) -> TopicCreation | None:
         """How topics are made that are not there; None: they are not."""
         if self.create_topics is False:
@@ -212,6 +226,7 @@ class PulsarSinkOptions(SinkOptions):
         return ClientOptions(
             service_url=self.service_url,
             security=self.security,
+            rules=self.rules,
             timeout_s=self.request_timeout_s,
             max_pending_bytes=self.max_pending_bytes,
         )

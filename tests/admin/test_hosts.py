@@ -9,23 +9,47 @@ import pytest
 
 from eos.admin import Transport
 from eos.admin.request import parse_admin_url
-from eos.errors import ConnectionLost, TopicNotFound, Unreachable
+from eos.errors import BrokerNotReady, ConnectionLost, ProtocolError, TopicNotFound, Unreachable
 from eos.transport.http import Origin
 from eos.transport.security import Security
-from tests.support.http_server import ScriptedServer, scripted_server
+from tests.support.http_server import Answer, ScriptedServer, scripted_server
 
 DEAD = "127.0.0.1:1"
+
+
+VERSION = "/admin/v2/brokers/version"
+
+
+def answers(
+    server: ScriptedServer, status: int, body: bytes = b"{}", *, after_s: float = 0
+) -> None:
+    """As an admin API: it tells its version, and has this for all else."""
+
+    def answer(path: str) -> Answer:
+        if path.endswith(VERSION):
+            return 200, {}, b"4.2.4"
+        time.sleep(after_s)
+        return status, {}, body
+
+    server.answer = answer
+
+
+def asked(server: ScriptedServer) -> list[str]:
+    """What it was asked besides."""
+    return [path for path, _ in server.asked if not path.endswith(VERSION)]
 
 
 @pytest.fixture
 def first() -> Iterator[ScriptedServer]:
     with scripted_server() as running:
+        answers(running, 200)
         yield running
 
 
 @pytest.fixture
 def second() -> Iterator[ScriptedServer]:
     with scripted_server() as running:
+        answers(running, 200)
         yield running
 
 
@@ -48,7 +72,8 @@ def test_a_dead_host_is_passed_over_and_asked_last_from_then_on(second):
     both = transport(DEAD, second, path="/pulsar")
     assert both.ask_json("GET", "/admin/x") == {}
     assert both.ask_json("PUT", "/admin/y") == {}
-    assert [path for path, _ in second.asked] == ["/pulsar/admin/x", "/pulsar/admin/y"]
+    assert asked(second) == ["/pulsar/admin/x", "/pulsar/admin/y"]
+    assert len(second.asked) == 3  # the version once
     assert [str(origin) for origin in both._origins][-1] == f"http://{DEAD}"
 
 
@@ -64,19 +89,47 @@ def test_a_silent_host_has_its_share_of_the_time(first, second):
 
 
 def test_a_change_that_may_have_been_made_is_not_asked_of_a_second_host(first, second):
-    silent(first, 3)
+    answers(first, 200, after_s=3)
     with pytest.raises(ConnectionLost):
         transport(first, second, timeout_s=1).ask("PUT", "/admin/x")
-    assert second.asked == []
+    assert (asked(first), second.asked) == (["/admin/x"], [])
 
 
 def test_a_refusal_is_an_answer(first, second):
-    first.give(404)
+    answers(first, 404)
     with pytest.raises(TopicNotFound):
         transport(first, second).ask("GET", "/admin/x")
     assert second.asked == []
 
 
-def test_when_nobody_is_there_the_error_names_the_last():
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:2"):
+HTML = b"<html><body>Welcome!</body></html>"
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, HTML),
+        (200, HTML),
+        (200, b"{}"),
+        (302, b""),
+        (500, HTML),
+        (503, b""),
+        (None, b"SSH-2.0\r\n"),
+    ],
+)
+def test_a_host_that_is_no_admin_api_is_passed_over_and_named(first, second, status, body, method):
+    if status is None:
+        first.raw = lambda write: write(body)
+    else:
+        first.give(status, body, Location="http://127.0.0.1:1/")
+    assert transport(first, second).ask_json(method, "/admin/x") == {}
+    assert asked(first) == []
+    said = f"127.0.0.1:{first.server_port}.*127.0.0.1:1"
+    with pytest.raises((ProtocolError, ConnectionLost, BrokerNotReady), match=said):
+        transport(first, DEAD).ask(method, "/admin/x")
+
+
+def test_when_nobody_is_there_the_error_names_each():
+    with pytest.raises(Unreachable, match=r"admin_url.*127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         transport(DEAD, "127.0.0.1:2").ask("GET", "/admin/x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -75,12 +77,29 @@ def test_dead_hosts_in_the_service_url_are_passed_over_and_asked_last(pulsar_sta
         client.coordinators.count()
 
 
-@pytest.mark.parametrize("first", ["mute", "not ready"])
-def test_a_host_that_is_no_use_is_passed_over(pulsar_standalone, first):
+def reset(peer: Peer) -> None:
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.sock.close()
+
+
+STRANGERS: dict[str, Callable[[Peer], object]] = {
+    "mute": lambda peer: peer.next(commands.Ping),
+    "not ready": lambda peer: peer.send(commands.Error(request_id=0, error=6)),
+    "speaks HTTP": lambda peer: peer.sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "speaks TLS": lambda peer: peer.sock.sendall(b"\x15\x03\x01\x00\x02\x02\x46"),
+    "speaks SSH": lambda peer: peer.sock.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "speaks nonsense": lambda peer: peer.sock.sendall(b"\0\0\0\x08\0\0\0\x04\xff\xff\xff\xff"),
+    "answers something else": lambda peer: peer.send(commands.Success(request_id=0)),
+    "hangs up": lambda peer: peer.sock.close(),
+    "resets": reset,
+}
+
+
+@pytest.mark.parametrize("first", STRANGERS)
+def test_a_host_that_is_no_broker_is_passed_over_and_named(pulsar_standalone, first):
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
-        if first == "not ready":
-            peer.send(commands.Error(request_id=0, error=6))
+        STRANGERS[first](peer)
         peer.next(commands.Ping)
 
     with ScriptedBroker(script) as useless:
@@ -89,6 +108,18 @@ def test_a_host_that_is_no_use_is_passed_over(pulsar_standalone, first):
             assert client.coordinators.count() >= 1
             assert client.coordinators.count() >= 1
         assert useless.connections == 1
+        said = rf"service_url.*127\.0\.0\.1:{useless.address.port}.*127\.0\.0\.1:1\b"
+        both_useless = PulsarClient(f"{useless.url},127.0.0.1:1", timeout_s=2)
+        with both_useless as client, pytest.raises(ConnectionLost, match=said):
+            client.coordinators.count()
+
+
+def test_a_listener_that_the_brokers_do_not_have_is_named(pulsar_standalone, name):
+    url = pulsar_standalone.service_url
+    said = r"'nowhere'.*advertisedListeners"
+    nowhere = PulsarClient(url, listener_name="nowhere", timeout_s=5)
+    with nowhere as client, pytest.raises(ConfigurationError, match=said):
+        client.entry_producer(name, create=True)
 
 
 def test_a_host_that_refuses_us_is_not_passed_over():

@@ -29,7 +29,7 @@ def test_several_topics_are_read_each_once():
         ({"topic": "t"}, "'serviceUrl' is required"),
         (GOOD | {"service_url": "http://h"}, "service_url must begin with"),
         (GOOD | {"topic": "non-persistent://a/b/c"}, "persistent"),
-        (GOOD | {"topic": "a,,b"}, "expected persistent"),
+        ({"serviceUrl": "pulsar://h", "topics": "a,,b"}, "expected persistent"),
         (GOOD | {"topicsPattern": "a.*"}, "set one of topic, topics"),
         ({"service_url": "pulsar://h:1", "topicsPattern": "a("}, "is no regular expression"),
         ({"service_url": "pulsar://h:1", "topicsPattern": "a/b"}, "expected tenant/namespace/"),

@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(body)
 
-    do_PUT = do_GET  # noqa: N815 - the base class looks for this name
+    do_PUT = do_DELETE = do_GET  # noqa: N815 - the base class looks for these names
 
     def log_message(self, *_: object) -> None:
         pass

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from eos.client import PulsarClient
+from eos.client.kept import ClientOptions
 from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Reports
 from eos.ids import TopicName, TxnId
@@ -25,6 +26,7 @@ from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.summary import PartitionFigures, TaskSummary
+from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from examples.folder.participant import FolderPart, FolderParticipant
@@ -57,6 +59,7 @@ class PlainDriver:
     on_rewind: Literal["refuse", "skip"] = "refuse"
     receipt_namespace: str = "public/default"
     security: Security = field(default_factory=Security)
+    rules: ClusterRules = field(default_factory=ClusterRules)
     during_write: Callable[[TxnId], None] = lambda _: None
     folder: Path | None = None
     """A second output; the same rows go there, a file for each."""
@@ -70,6 +73,7 @@ class PlainDriver:
             self.sink_id,
             self.service_url,
             self.security,
+            rules=self.rules,
             receipt_namespace=self.receipt_namespace,
             admin_url=self.admin_url,
             ttl_ms=self.ttl_ms,
@@ -124,9 +128,9 @@ class PlainDriver:
         files = [_store(one, values[: self.folder_count]) for one in parts[1:]]
         values = values[: self.topic_count]
         assert part.txn is not None
-        with PulsarClient(
-            self.service_url, security=self.security, timeout_s=self.timeout_s
-        ) as client:
+        with ClientOptions(
+            self.service_url, self.security, self.timeout_s, self.rules
+        ).make() as client:
             count = client.partition_count(self.topic)
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
             self.participant.touches(topics)

@@ -40,6 +40,7 @@ class Lookup(WireMessage):
     topic: str = field(1, "string")
     request_id: int = field(2, "uint64")
     authoritative: bool | None = field(3, "bool", default=None)
+    advertised_listener_name: str | None = field(7, "string", default=None)
 
 
 class LookupResponse(WireMessage):
