@@ -47,8 +47,7 @@ class PulsarClient:
 
     Args:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
-        security: authentication and TLS.
-        listener_name, subscription_prefix: see ``ClusterRules``.
+        security, listener_name, subscription_prefix: see ``Security`` and ``ClusterRules``.
         timeout_s: deadline of each connection attempt, each request and each acknowledgement.
         max_pending_bytes: how many bytes all producers together may have in flight; ``send``
             waits beyond.
@@ -74,8 +73,7 @@ class PulsarClient:
         # Ids count in a connection; unique in the client, so that none is ever used again there.
         self._consumer_ids = itertools.count()
         # One object for each transaction: what ends or poisons it here holds for all who joined.
-        self._transactions: weakref.WeakValueDictionary[TxnId, Transaction]
-        self._transactions = weakref.WeakValueDictionary()
+        self._transactions = weakref.WeakValueDictionary[TxnId, Transaction]()
         self._transactions_lock = threading.Lock()
         rules = ClusterRules(listener_name, subscription_prefix)
         self.lookup = Lookup(service_url, security or Security(), rules, timeout_s=timeout_s)

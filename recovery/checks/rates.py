@@ -14,6 +14,7 @@ from eos.errors import EosError
 from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
+from recovery._target import Target
 from recovery.checks.check import Check, not_checked, of_error, ok, unknown, warning
 
 REFUSING: Final = ("producer_request_hold", "producer_exception")
@@ -41,6 +42,9 @@ _OF_BROKERS: Final = {
     "dispatchThrottlingRatePerSubscriptionInMsg": "dispatch rate of a subscription, in messages",
     "dispatchThrottlingRatePerSubscriptionInByte": "dispatch rate of a subscription, in bytes",
 }
+MOST_TOPICS: Final = 50
+"""The check of the data topics says so where there are more."""
+
 _SLOW: Final = (
     "A sink's request_timeout_s has to be above max_batch_bytes divided by the publish rate, as an "
     "entry is not answered before the one ahead of it is paid for; transaction_ttl_s above an "
@@ -48,17 +52,16 @@ _SLOW: Final = (
 )
 
 
-def check_rates(admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
-    """The topics of the newest records, receipts included, their namespaces and the broker."""
+def check_rates(target: Target, admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
+    """The topics that the newest rows are in, receipt topics, their namespaces and the broker."""
     if admin is None:
         return []
-    topics = sorted(
-        {
-            TopicName.parse(name)
-            for record in newest
-            for name in (pulsar_part(record).receipt_topic, *pulsar_part(record).topics)
-        }
-    )
+    names: dict[str, None] = {}
+    for record in newest:
+        written = target.log(record.sink_id).history.last_written
+        names[pulsar_part(record).receipt_topic] = None
+        names.update(dict.fromkeys(pulsar_part(written).topics if written else ()))
+    topics = [TopicName.parse(name) for name in names][:MOST_TOPICS]
     checks = [_of_namespace(admin, one) for one in sorted({one.namespace_name for one in topics})]
     checks += [check for topic in topics for check in _of_topic(admin, topic)]
     return [*checks, _of_broker(admin)] if topics else []

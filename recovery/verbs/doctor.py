@@ -84,6 +84,6 @@ def doctor(
         checks += check_cluster(target, admin, with_topic)
         checks += check_receipt_topics(admin, with_topic)
         checks += check_data_topics(target, admin, with_topic)
-        checks += check_rates(admin, with_topic)
+        checks += check_rates(target, admin, with_topic)
     checks.append(check_spark(spark_conf))
     return DoctorReport(checks=checks)
