@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-table test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log setup wheel clean
+.PHONY: help demo demo-e2e demo-table test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ bench-reading: setup ## Topics read in each way, and what planning costs; 9 minu
 bench-sending: setup ## Messages sent one by one, by us and by pulsar-client; 2 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench.sending --readme docs/measured.md
+
+bench-hostile: $(STAMP) ## Few KB that become many GiB: what a reader takes of memory; 2 minutes
+	$(BIN)/python -m bench.hostile
 
 bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

@@ -10,7 +10,6 @@ import contextlib
 import copy
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -71,9 +70,11 @@ class Reader:
         self._is_terminated = False
         self._permits = 0
         self._singly = 0  # how many entries to ask for one by one
-        # Three places: what was given to the caller, what is decoded, what has come.
+        # Three places: what was given to the caller, what is to be decoded, what has come.
         self._given = self._position = None if start is None else start.place
-        self._ready: deque[DecodedEntries] = deque()
+        self._rows_given = self._rows_had = 0  # of the entry behind `_given`: once, and before
+        self._decoding: Iterator[DecodedEntries] = iter(())
+        self._decoding_to: MessageId | None = None
         self._waiting: list[DeliveredEntry] = []
         self._buffer = np.empty(0, np.uint8)  # where they lie
         self._failure: EosError | None = None
@@ -184,7 +185,8 @@ class Reader:
             ProtocolError: an entry can't be read; batches before it have been given.
             EosError: the topic can't be read any more.
         """
-        if self._ready and (end is None or self._ready[-1].last_id.place > end.place):
+        ahead = self._decoding_to
+        if ahead is not None and (end is None or ahead.place > end.place):
             self._go_back()  # of a reading that was broken off
         yield from self._give()
         heard_at = time.monotonic()
@@ -201,11 +203,15 @@ class Reader:
 
     def _go_back(self) -> None:
         """Read anew what is decoded and was not given."""
-        self._ready.clear()
-        self._waiting.clear()
+        self._stop_decoding()
         self._failure = None
         self._position = self._given
+        self._rows_given, self._rows_had = 0, max(self._rows_given, self._rows_had)
         self._disconnect()
+
+    def _stop_decoding(self) -> None:
+        self._decoding, self._decoding_to = iter(()), None
+        self._waiting.clear()
 
     def _explain_silence(self, end: MessageId) -> None:
         """Raise why nothing came; once, ask for a while for one entry at a time instead: of what a
@@ -225,20 +231,38 @@ class Reader:
     def _decode(self, count: int) -> Iterator[pa.RecordBatch]:
         """Give the first ``count`` entries that wait."""
         wanted, self._waiting = self._waiting[:count], self._waiting[count:]
-        try:
-            self._ready.extend(decode_entries(self._buffer, wanted, self._columns))
-        except EosError as error:
-            self._failure = error
+        if wanted:
+            self._decoding = decode_entries(self._buffer, wanted, self._columns)
+            self._decoding_to = wanted[-1].id
         yield from self._give()
 
     def _give(self) -> Iterator[pa.RecordBatch]:
-        while self._ready:
-            decoded = self._ready.popleft()
+        """Decode no more than is asked for: what is made of a few KB may be many GiB."""
+        while self._failure is None:
+            try:
+                decoded = next(self._decoding, None)
+            except EosError as error:
+                self._failure = error
+                break
+            if decoded is None:
+                self._decoding_to = None
+                return
+            batch = self._not_given(decoded)
+            if batch.num_rows:
+                yield batch
+        raise copy.copy(self._failure)
+
+    def _not_given(self, decoded: DecodedEntries) -> pa.RecordBatch:
+        """What was not given before the reader went back; the rest counts as given now."""
+        batch = decoded.batch
+        had = min(batch.num_rows, max(0, self._rows_had - self._rows_given))
+        self._rows_given += batch.num_rows
+        if decoded.is_whole:
             self._given = _behind(decoded.last_id)
-            if decoded.batch.num_rows:
-                yield decoded.batch
-        if self._failure is not None:
-            raise copy.copy(self._failure)
+            self._rows_given = self._rows_had = 0
+            if decoded.last_id == self._decoding_to:
+                self._decoding_to = None
+        return batch.slice(had)
 
     def _receive(self, wait_s: float, end: MessageId | None) -> bool:
         """Have entries wait, unless some do; whether any do now. None behind ``end`` is wanted."""
@@ -298,8 +322,7 @@ class Reader:
 
     def close(self) -> None:
         """End it. The second time it does nothing."""
-        self._ready.clear()
-        self._waiting.clear()
+        self._stop_decoding()
         self._failure = Fatal(f"The reader on {self.topic} is closed.")
         self._disconnect()
 

@@ -106,7 +106,7 @@ def metadata_place(
 
 def unreadable_entry(at: MessageId, reason: ProtocolError) -> ProtocolError:
     """The error that names the entry at ``at``."""
-    error = ProtocolError(f"The entry {at} can't be read: {reason.message}")
+    error = ProtocolError(f"The entry {at} can't be read: {reason.message}", hint=reason.hint)
     error.place = at.place
     return error
 

@@ -278,6 +278,28 @@ def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
     return list(dict.fromkeys(MessageId(row["ledger"], row["entry"]) for row in found))
 
 
+def test_each_message_once_of_an_entry_that_is_given_in_pieces(client, name, monkeypatch):
+    """Also when the reader has to go back in the middle of it."""
+    monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 7)
+    monkeypatch.setattr("eos.wire.decoding._decoder._MANY_MESSAGES", 7)
+    ids = send(client, name, b"first")
+    producer = client.entry_producer(name)
+    messages = [Message(value) for value in numbered(50)]
+    (batch,) = encode_batches(rows_from_messages(messages), compression=Compression.ZSTD)
+    producer.send_batch(batch).result(timeout=20)
+    with client.reader(name) as reader:
+        end, read = reader.last_id, []
+        for _ in range(3):
+            read += values([next(iter(reader.read_to(end)))])
+            assert reader.next_id == MessageId(ids[0].ledger, ids[0].entry + 1)
+        assert values(reader.read_to(ids[0])) == []
+        assert read == [b"first", *numbered(14)]
+        read += values([next(iter(reader.read_to(end)))])
+        assert values(reader.read_to(ids[0])) == []
+        read += values(reader.read_to(end))
+    assert read == [b"first", *numbered(50)]
+
+
 def test_behind_a_reading_that_was_broken_off_a_bounded_one_keeps_to_its_end(client, name):
     ids = send_kinds(client, name)
     with client.reader(name) as reader:

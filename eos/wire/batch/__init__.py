@@ -12,7 +12,15 @@ from eos.wire.batch._encoder import EncodedBatch, encode_batches
 from eos.wire.batch._entry import Entry
 from eos.wire.batch._grouping import StickyKey, longest_key_bytes
 from eos.wire.batch._keys import text_keys
-from eos.wire.batch._reader import DecodedMessage, decode_batch
+from eos.wire.batch._reader import (
+    MIN_MESSAGE_BYTES,
+    DecodedMessage,
+    check_count,
+    check_end,
+    decode_batch,
+    iter_batch,
+    message_end,
+)
 from eos.wire.batch._routing import (
     Hashing,
     PartitionSlice,
@@ -25,6 +33,7 @@ from eos.wire.batch._rows import Message, Rows, rows_from_messages
 
 __all__ = [
     "AUTO",
+    "MIN_MESSAGE_BYTES",
     "Auto",
     "Compression",
     "DecodedMessage",
@@ -36,12 +45,16 @@ __all__ = [
     "Rows",
     "StickyKey",
     "by_partition",
+    "check_count",
+    "check_end",
     "check_rows",
     "decode_batch",
     "decompress",
     "encode_batches",
+    "iter_batch",
     "key_slices",
     "longest_key_bytes",
+    "message_end",
     "parse_compression",
     "partitions_for_keys",
     "rows_from_messages",

@@ -15,6 +15,15 @@ from eos.errors import ProtocolError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_FIELD_NUMBER: Final = 2**29 - 1
+_SIZE_FIELD: Final = 3
+_MAX_VARINT_BYTES: Final = 10
+
+MIN_MESSAGE_BYTES: Final = 4
+"""Each begins with the size of its metadata."""
+
+_MAX_HEAD_BYTES: Final = 5 * 1024 * 1024
+"""Of one message's metadata: a broker's limit for a whole message. Each of its properties becomes
+objects of thirty times its bytes, and in a compressed batch all of it may take a few KB."""
 
 _WIRE_TYPES: Final = {
     1: _BYTES,  # properties
@@ -62,15 +71,43 @@ def decode_batch(payload: bytes | memoryview, num_messages: int) -> list[Decoded
     Raises:
         ProtocolError: anything is malformed, cut off or left over.
     """
-    data = bytes(payload)
-    messages = []
+    return list(iter_batch(payload, num_messages))
+
+
+def iter_batch(payload: bytes | memoryview, num_messages: int) -> Iterator[DecodedMessage]:
+    """The same, one after the other.
+
+    Raises:
+        ProtocolError: anything is malformed, cut off or left over; messages before it were given.
+    """
+    check_count(num_messages, len(payload))
     position = 0
     for _ in range(num_messages):
-        message, position = _decode_message(data, position)
-        messages.append(message)
-    if position != len(data):
-        raise ProtocolError(f"batch: {len(data) - position} bytes after the last message.")
-    return messages
+        message, position = _decode_message(payload, position)
+        yield message
+    check_end(position, len(payload))
+
+
+def check_count(num_messages: int, payload_bytes: int) -> None:
+    """Check that so many messages can be in an uncompressed payload, before any is looked for.
+
+    Raises:
+        ProtocolError: they can't be.
+    """
+    if num_messages * MIN_MESSAGE_BYTES > payload_bytes:
+        raise ProtocolError(
+            f"batch: cut off, {num_messages} messages can't be in {payload_bytes} bytes."
+        )
+
+
+def check_end(position: int, payload_bytes: int) -> None:
+    """Check that the last message ended where the payload does.
+
+    Raises:
+        ProtocolError: it did not.
+    """
+    if position != payload_bytes:
+        raise ProtocolError(f"batch: {payload_bytes - position} bytes after the last message.")
 
 
 def decode_first(payload: bytes) -> DecodedMessage:
@@ -82,11 +119,39 @@ def decode_first(payload: bytes) -> DecodedMessage:
     return _decode_message(payload, 0)[0]
 
 
-def _decode_message(data: bytes, position: int) -> tuple[DecodedMessage, int]:
+def message_end(payload: bytes | memoryview, position: int) -> int:
+    """Where the message at ``position`` ends, of which nothing else is kept.
+
+    Raises:
+        ProtocolError: it is malformed or cut off.
+    """
+    metadata, position = _take_head(payload, position)
+    sizes = [content for number, content in _fields(metadata, _WIRE_TYPES) if number == _SIZE_FIELD]
+    size = _checked_size(sizes[-1] if sizes else None)
+    if size > len(payload) - position:
+        raise _cut_off(size, len(payload) - position)
+    return position + size
+
+
+def _take_head(data: bytes | memoryview, position: int) -> tuple[bytes, int]:
+    """The metadata of the message at ``position``, and where its value begins."""
+    size = int.from_bytes(_take(data, position, 4), "big")
+    metadata = _take(data, position + 4, size)
+    if size > _MAX_HEAD_BYTES:
+        raise ProtocolError(f"batch: a message has {size} bytes of metadata.")
+    return metadata, position + 4 + size
+
+
+def _checked_size(size: int | bytes | None) -> int:
+    """What a message's metadata says of its value's size."""
+    if not isinstance(size, int) or size > 2**31 - 1:  # an int32; negative ones come as huge ones
+        raise ProtocolError("batch: a message's payload_size is missing or negative.")
+    return size
+
+
+def _decode_message(data: bytes | memoryview, position: int) -> tuple[DecodedMessage, int]:
     """The message at ``position``, and where it ends."""
-    head = _take(data, position, 4)
-    metadata = _take(data, position + 4, int.from_bytes(head, "big"))
-    position += 4 + len(metadata)
+    metadata, position = _take_head(data, position)
     properties: list[tuple[str, str]] = []
     blobs: dict[int, bytes] = {}
     numbers: dict[int, int] = {}
@@ -97,9 +162,7 @@ def _decode_message(data: bytes, position: int) -> tuple[DecodedMessage, int]:
             blobs[number] = content
         else:
             numbers[number] = content
-    size = numbers.get(3)
-    if size is None or size > 2**31 - 1:  # an int32, and negative ones come as huge numbers
-        raise ProtocolError("batch: a message's payload_size is missing or negative.")
+    size = _checked_size(numbers.get(_SIZE_FIELD))
     value = _take(data, position, size)
     is_null, is_base64 = bool(numbers.get(9, 0)), bool(numbers.get(6, 0))
     key = _decode_key(blobs.get(2), is_base64=is_base64)
@@ -184,20 +247,26 @@ def _fields(data: bytes, wire_types: dict[int, int]) -> Iterator[tuple[int, int 
 
 
 def _decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = _take(data, position, 1)[0]
+    value = shift = 0
+    for byte in data[position : position + _MAX_VARINT_BYTES]:
         position += 1
         value |= (byte & 0x7F) << shift
+        shift += 7
         if byte < 0x80:
             if value >= 2**64:
                 break
             return value, position
+    if shift < 7 * _MAX_VARINT_BYTES:
+        raise _cut_off(1, 0)
     raise ProtocolError("batch: a varint of more than 64 bits.")
 
 
-def _take(data: bytes, position: int, size: int) -> bytes:
-    part = data[position : position + size]
+def _take(data: bytes | memoryview, position: int, size: int) -> bytes:
+    part = bytes(data[position : position + size])
     if len(part) != size:
-        raise ProtocolError(f"batch: cut off, {size} bytes wanted, {len(part)} left.")
+        raise _cut_off(size, len(part))
     return part
+
+
+def _cut_off(wanted: int, left: int) -> ProtocolError:
+    return ProtocolError(f"batch: cut off, {wanted} bytes wanted, {left} left.")

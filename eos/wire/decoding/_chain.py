@@ -13,9 +13,11 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from eos.wire.batch import MIN_MESSAGE_BYTES
 from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Int64s, Mask
 from eos.wire.decoding._heads import (
+    MAX_HEAD_SIZE,
     PADDING_BYTES,
     PARTITION_KEY,
     PAYLOAD_SIZE,
@@ -29,14 +31,19 @@ from eos.wire.decoding._varints import WORD_BYTES, words_of
 T = TypeVar("T", np.int64, np.uint64)
 
 _SIZE_BYTES: Final = 4
-# Of the word that a message begins with: the size of its head, which is shorter than 2^16 bytes.
+# Of the word that a message begins with: the size of its head.
 _SIZE: Final = np.uint64(0xFFFFFFFF)
-_MAX_HEAD_SIZE: Final = 0xFFFF
 _MAX_SAME_BYTES: Final = 64
 """Of heads that are compared byte by byte; longer ones hardly repeat, and cost as much to read."""
 
 _MAX_LOOK_ALIKES: Final = 8
 """Per message; where there are more, reading them all costs more than it saves."""
+
+_MOST_LOOK_ALIKES: Final = 400_000
+"""In all: each takes some 300 bytes while it is read."""
+
+_LOOK_BYTES: Final = 256 * 1024
+"""Looked at at once: of a buffer of zeros each place takes forty bytes."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,11 @@ def find_messages(payloads: Payloads) -> Heads:
     """All messages of the payloads, in order.
 
     Raises:
-        Irregular: one has no head (``read_heads``), or is not where it should be.
+        Irregular: one has no head (``read_heads``), or is not where it should be, or there can't
+            be so many.
     """
+    if (payloads.count * MIN_MESSAGE_BYTES > payloads.end - payloads.start).any():
+        raise Irregular
     guess = _in_equal_steps(payloads)
     if guess is not None:
         heads = _with_one_head(payloads, guess)
@@ -74,7 +84,9 @@ def find_messages(payloads: Payloads) -> Heads:
         heads = read_heads(payloads.buffer, guess)
         if _is_chain(heads, payloads):
             return heads
-    heads = read_heads(payloads.buffer, _look_alikes(payloads))
+    most = min(_MAX_LOOK_ALIKES * (int(payloads.count.sum()) + 8), _MOST_LOOK_ALIKES)
+    first, last = int(payloads.start[0]), int(payloads.end[-1])
+    heads = read_heads(payloads.buffer, look_alikes(payloads.buffer, first, last, most))
     if not heads.end.all():
         heads = heads.take(np.flatnonzero(heads.end))
     return heads if _is_chain(heads, payloads) else _walk(heads, payloads)
@@ -93,7 +105,7 @@ def _in_equal_steps(payloads: Payloads) -> Int64s | None:
     )
     sizes = words_of(payloads.buffer)[at] & _SIZE
     head_size = sizes[first].astype(np.uint32).byteswap()
-    if (head_size > np.minimum(step - _SIZE_BYTES, _MAX_HEAD_SIZE)).any():
+    if (head_size > np.minimum(step - _SIZE_BYTES, MAX_HEAD_SIZE)).any():
         return None
     # And as long as the first one's: a cheap look that spares a reading in vain.
     return at if bool((sizes == _each(sizes[first], count)).all()) else None
@@ -123,20 +135,28 @@ def _with_one_head(payloads: Payloads, at: Int64s) -> Heads | None:
     return head.repeated(at)
 
 
-def _look_alikes(payloads: Payloads) -> Int64s:
-    """Where a size of less than 2^16 stands, and behind it the tag of a first field."""
-    buffer = payloads.buffer
-    first, last = int(payloads.start[0]), int(payloads.end[-1])
+def look_alikes(buffer: Bytes, first: int, last: int, most: int) -> Int64s:
+    """Where between ``first`` and ``last`` a size of less than 2^16 stands, and behind it the tag
+    of a first field; nowhere, where that is in more than ``most`` places."""
+    found = [np.empty(0, np.int64)]
+    for start in range(first, last - 5, _LOOK_BYTES):
+        # As far as the tag of what begins in the last place.
+        places = _look_alikes(buffer, start, min(start + _LOOK_BYTES + 5, last))
+        found.append(places[places < start + _LOOK_BYTES])
+        most -= len(found[-1])
+        if most < 0:
+            return found[0]
+    return np.concatenate(found)
+
+
+def _look_alikes(buffer: Bytes, first: int, last: int) -> Int64s:
     zero = buffer[first:last] == 0
     at: Int64s = _few_set(zero[:-1] & zero[1:]) + first
-    at = at[at + 5 < last]
+    at = at[at + 5 < last + 1]
     tag = buffer[at + 4]
     at = at[(tag == PAYLOAD_SIZE) | (tag == PARTITION_KEY) | (tag == PROPERTY)]
     size = (buffer[at + 2].astype(np.int64) << 8) + buffer[at + 3]
-    at = at[(size >= 2) & (at + 4 + size <= len(buffer) - PADDING_BYTES)]
-    if len(at) > _MAX_LOOK_ALIKES * (int(payloads.count.sum()) + 8):
-        return at[:0]
-    return at
+    return at[(size >= 2) & (at + 4 + size <= len(buffer) - PADDING_BYTES)]
 
 
 def _few_set(flags: Mask) -> Int64s:

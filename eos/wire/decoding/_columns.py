@@ -111,9 +111,21 @@ def columns_of_messages(
 ) -> dict[str, pa.Array]:
     """The same of messages that were read one by one."""
     return {
-        name: pa.array([_PICK[name](message) for message in messages], MESSAGE_COLUMNS[name])
+        name: _array([_PICK[name](message) for message in messages], MESSAGE_COLUMNS[name])
         for name in names
     }
+
+
+def _array(items: list[Any], kind: pa.DataType) -> pa.Array:
+    if kind != pa.binary():
+        return pa.array(items, kind)
+    # By Arrow's own way a single value of 100 MiB would be there twice more for a while.
+    offsets = np.zeros(len(items) + 1, np.int32)
+    np.cumsum([0 if item is None else len(item) for item in items], out=offsets[1:])
+    is_valid = np.packbits([item is not None for item in items], bitorder="little")
+    data = pa.py_buffer(b"".join(item for item in items if item))
+    buffers = [pa.py_buffer(is_valid), pa.py_buffer(offsets), data]
+    return pa.Array.from_buffers(kind, len(items), buffers)
 
 
 def signed(number: int | None) -> int | None:

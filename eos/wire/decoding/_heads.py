@@ -30,6 +30,9 @@ NULL_KEY: Final = 10 << 3
 PADDING_BYTES: Final = WORD_BYTES
 """How many bytes a buffer needs behind the last message: fields are read eight bytes at a time."""
 
+MAX_HEAD_SIZE: Final = 0xFFFF
+"""Of a message that is read in bulk."""
+
 _MAX_PROPERTIES: Final = 64
 """Of one message; each costs a pass over all of them."""
 

@@ -91,11 +91,11 @@ def test_what_is_regular_becomes_one_batch_whatever_its_values_look_like(
 def test_one_odd_entry_among_many_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = []
 
-    def noted(payload: bytes, count: int) -> list[DecodedMessage]:
-        one_by_one.append(payload)
+    def noted(payload: memoryview, count: int) -> list[DecodedMessage]:
+        one_by_one.append(bytes(payload))
         return decode_batch(payload, count)
 
-    monkeypatch.setattr("eos.wire.batch._entry.decode_batch", noted)
+    monkeypatch.setattr("eos.wire.decoding._decoder.iter_batch", noted)
     backwards = framed(b"\x40\x05\x18\x02", b"v2") + framed(b"\x28\x07\x18\x00")
     laid = Laid()
     for _ in range(20):
@@ -157,6 +157,60 @@ def test_what_a_compaction_took_out_is_left_out(first: bytes) -> None:
     laid = Laid()
     laid.add(payload, num_messages_in_batch=3)
     assert [(line["value"], line["batch_index"]) for line in laid.decode()] == [(b"a", 0), (b"", 2)]
+
+
+def test_what_becomes_much_is_cut_by_what_it_becomes() -> None:
+    laid = Laid()
+    for _ in range(9):
+        laid.add_batch([Message(bytes(1_000_000))], Compression.ZSTD)
+    assert len(laid.data) < 10_000
+    buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
+    read = decode_entries(buffer, laid.entries, ("value",))
+    assert [one.batch.num_rows for one in read] == [2, 2, 2, 2, 1]
+
+
+# --- in pieces ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches(), st.sampled_from(Compression), st.integers(40, 400), st.integers(1, 9))
+def test_a_large_entry_is_read_in_pieces_as_message_by_message(
+    sent: list[Message], compression: Compression, size: int, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eos.wire.decoding._pieces.PIECE_BYTES", size)
+        patch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", most)
+        patch.setattr("eos.wire.decoding._pieces._WORTH_MESSAGES", 2)
+        patch.setattr("eos.wire.decoding._decoder._MUCH_BYTES", 0)
+        patch.setattr("eos.wire.decoding._decoder._KEPT_BYTES", size)
+        laid = Laid()
+        laid.add_batch(sent, compression)
+        laid.add_batch([Message(b"last")], Compression.NONE)
+        read = laid.decode()
+        buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
+        decoded = list(decode_entries(buffer, laid.entries, ("value",)))
+    assert [line["value"] for line in read] == [message.value for message in sent] + [b"last"]
+    assert [line["batch_index"] for line in read] == [*range(len(sent)), 0]
+    assert max(one.batch.num_rows for one in decoded) <= most
+    whole = [one.is_whole for one in decoded]
+    assert whole.count(True) == 2
+    assert whole[-2:] == [True, True]
+
+
+def test_nothing_is_given_of_a_large_entry_whose_last_message_is_malformed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 10)
+    monkeypatch.setattr("eos.wire.decoding._decoder._MANY_MESSAGES", 10)
+    no_base64 = framed(b"\x12\x03abc\x18\x00\x30\x01")
+    laid = Laid()
+    laid.add_batch([Message(b"before")], Compression.NONE)
+    laid.add(framed(b"\x18\x01", b"a") * 1000 + no_base64, num_messages_in_batch=1001)
+    buffer = np.frombuffer(bytes(laid.data) + bytes(PADDING_BYTES), np.uint8)
+    read = []
+    with pytest.raises(ProtocolError, match=r"The entry 7:1:-1:-1 can't be read: .*base64"):
+        read.extend(decode_entries(buffer, laid.entries, ("value", "key")))
+    assert [one.batch["value"].to_pylist() for one in read] == [[b"before"]]
 
 
 # --- entries --------------------------------------------------------------------------------------

@@ -1,0 +1,193 @@
+"""What a reader takes of memory for a few KB that become much: each case in a process of its own.
+
+Whoever may write to a topic may send any of these. The bound is ``BOUND_MIB`` of resident memory,
+whatever comes; what can't be read within it is refused by an error that names the entry.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eos.errors import EosError
+from eos.ids import MessageId
+from eos.wire.batch import Compression
+from eos.wire.commands import MessageMetadata
+from eos.wire.decoding import COLUMNS, PADDING_BYTES, DeliveredEntry, decode_entries
+
+BOUND_MIB: Final = 512
+
+_MIB: Final = 1 << 20
+_MOST: Final = 120 * _MIB
+"""Nearly the most that an entry may be, uncompressed."""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Stored(NamedTuple):
+    """An entry as it is stored: its payload, and fields of its metadata."""
+
+    payload: bytes
+    fields: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What became of a case."""
+
+    stored_bytes: int
+    rows: int
+    mib: float
+    seconds: float
+    error: str
+
+
+def message(value: bytes, head: bytes = b"", tail: bytes = b"") -> bytes:
+    """One of a batch; ``head`` and ``tail`` are fields around its ``payload_size``."""
+    size, left = bytearray(), len(value)
+    while left > 0x7F:
+        size.append(left & 0x7F | 0x80)
+        left >>= 7
+    metadata = b"".join((head, b"\x18", size, bytes([left]), tail))
+    return len(metadata).to_bytes(4, "big") + metadata + value
+
+
+def batch(payload: bytes, count: int, compression: Compression = Compression.ZSTD) -> Stored:
+    """``payload`` as an entry that says that it has ``count`` messages."""
+    size = {"uncompressed_size": len(payload), "compression": int(compression)}
+    return Stored(_compressed(payload, compression), {"num_messages_in_batch": count, **size})
+
+
+def _compressed(payload: bytes, compression: Compression) -> bytes:
+    if compression is Compression.ZLIB:
+        return zlib.compress(payload)
+    name = {Compression.LZ4: "lz4_raw"}.get(compression, compression.name.lower())
+    return bytes(pa.Codec(name).compress(payload, asbytes=True))
+
+
+def _single(value: bytes) -> Stored:
+    stored = batch(value, 1)
+    return Stored(stored.payload, {**stored.fields, "num_messages_in_batch": None})
+
+
+_PROPERTY: Final = b"\x0a\x04\x0a\x00\x12\x00"
+_EVENT_TIME: Final = b"\x28\x00"
+_BAD_KEY: Final = (b"\x12\x03abc", b"\x30\x01")
+
+
+def _mixed() -> Stored:
+    heads = (b"\x12\x01k", b"", _EVENT_TIME)
+    some = b"".join(message(b"y" * (n % 50), heads[n % 2]) for n in range(10_000))
+    return batch(some * 200, 2_000_000, Compression.LZ4)
+
+
+ENTRIES: Final[dict[str, Callable[[], list[Stored]]]] = {
+    "zeros, malformed, zstd": lambda: [batch(bytes(_MOST), 5)],
+    "zeros, malformed, snappy": lambda: [batch(bytes(_MOST), 5, Compression.SNAPPY)],
+    "no bytes, 2^31 - 1 messages": lambda: [batch(b"", 2**31 - 1)] * 1000,
+    "one large message each, 3 times": lambda: [batch(message(b"x" * _MOST), 1)] * 3,
+    "5 MiB each, 450 times": lambda: [batch(message(b"x" * 5 * _MIB), 1)] * 450,
+    "5 MiB each, in no batch, 450 times": lambda: [_single(b"x" * 5 * _MIB)] * 450,
+    "2 million empty messages": lambda: [batch(message(b"") * 2_000_000, 2_000_000)],
+    "20 million empty messages": lambda: [batch(message(b"") * 20_000_000, 20_000_000)],
+    "2 million messages of all kinds": lambda: [_mixed()],
+    "a million messages, the last one malformed": lambda: [
+        batch(message(b"abc") * 1_000_000 + message(b"", *_BAD_KEY), 1_000_001)
+    ],
+    "a large message in another order of fields": lambda: [
+        batch(message(b"x" * _MOST, _EVENT_TIME), 1, Compression.LZ4)
+    ],
+    "100,000 properties each": lambda: [batch(message(b"", _PROPERTY * 100_000) * 5, 5)],
+    "messages in a message": lambda: [
+        batch(message(b"") + message(message(b"") * (_MOST // 6)), 2)
+    ],
+}
+
+
+def _laid(stored: list[Stored]) -> tuple[np.ndarray[Any, Any], list[DeliveredEntry]]:
+    """As a broker delivers them, in one buffer."""
+    data, entries = bytearray(), []
+    for number, one in enumerate(stored):
+        metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **one.fields)
+        at = len(data)
+        data += one.payload
+        parsed = MessageMetadata.parse(metadata.encode())
+        entries.append(DeliveredEntry(MessageId(7, number), parsed, at, len(data)))
+    return np.frombuffer(bytes(data) + bytes(PADDING_BYTES), np.uint8), entries
+
+
+def _read_entries(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
+    buffer, entries = _laid(ENTRIES[name]())
+
+    def read() -> Iterator[int]:
+        for decoded in decode_entries(buffer, entries, tuple(COLUMNS)):
+            yield decoded.batch.num_rows
+
+    return len(buffer), read
+
+
+def run(name: str) -> Outcome:
+    """The case ``name`` in this process, whose memory is measured from here on."""
+    stored_bytes, read = _read_entries(name)
+    status = Path("/proc/self/status")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, began, rows, error = _kib(status, "VmRSS"), time.monotonic(), 0, ""
+    try:
+        for count in read():
+            rows += count
+    except EosError as reason:
+        error = f"{type(reason).__name__}: {reason}"
+    mib = (_kib(status, "VmHWM") - before) / 1024
+    return Outcome(stored_bytes, rows, mib, time.monotonic() - began, error)
+
+
+def _kib(status: Path, name: str) -> int:
+    (line,) = [line for line in status.read_text().splitlines() if line.startswith(name)]
+    return int(line.split()[1])
+
+
+def run_apart(name: str, timeout_s: float = 300.0) -> Outcome:
+    """The same in a process of its own.
+
+    Raises:
+        CalledProcessError: it died, of an error that is not ours, or of memory.
+    """
+    command = [sys.executable, "-m", "bench.hostile", "--case", name]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
+    return Outcome(*json.loads(done.stdout))
+
+
+@app.command()
+def main(case: str = "") -> None:
+    """All cases as a table; with ``--case`` one of them, as JSON."""
+    if case:
+        print(json.dumps(run(case)))
+        return
+    names = ("case", "stored", "rows", "MiB more", "s", "error")
+    table = Table(*names, title=f"Bound: {BOUND_MIB} MiB")
+    worst = 0.0
+    for name in CASES:
+        one = run_apart(name)
+        worst = max(worst, one.mib)
+        figures = (f"{one.stored_bytes:,}", f"{one.rows:,}", f"{one.mib:.0f}", f"{one.seconds:.1f}")
+        table.add_row(name, *figures, one.error[:120])
+    Console(width=200).print(table)
+    if worst > BOUND_MIB:
+        raise SystemExit(1)
+
+
+CASES: Final = tuple(ENTRIES)
+
+if __name__ == "__main__":
+    app()
