@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
@@ -16,6 +17,8 @@ from eos.wire.commands import SchemaInfo, SchemaType
 
 _MAX_LINES: Final = 40
 _MAX_DEPTH: Final = 5
+_MAX_FIELDS: Final = 2000
+"""Of a schema; what its types hold that use each other may be any number."""
 
 
 def side_by_side(
@@ -113,10 +116,12 @@ def _fields(info: SchemaInfo | None) -> dict[str, str]:
                 kind = parse_definition(data.decode())
             except (ConfigurationError, UnicodeDecodeError):
                 return {}
-            return dict(_avro_fields(kind, ()))
+            return dict(islice(_avro_fields(kind, ()), _MAX_FIELDS))
         case SchemaInfo(type=SchemaType.PROTOBUF_NATIVE, data=data):
             known = parsed_data(data)
-            return {} if known is None else dict(_message_fields(message_class(*known).DESCRIPTOR))
+            if known is None:
+                return {}
+            return dict(islice(_message_fields(message_class(*known).DESCRIPTOR), _MAX_FIELDS))
         case SchemaInfo(type=SchemaType.KEY_VALUE):
             found: dict[str, str] = {}
             for name, part in zip(("key", "value"), parts(info), strict=True):

@@ -57,8 +57,9 @@ def parsed(info: SchemaInfo) -> AvroType:
     try:
         return parse_definition(info.data.decode())
     except (ConfigurationError, UnicodeDecodeError) as error:
+        why = error.message if isinstance(error, ConfigurationError) else "It is not UTF-8."
         raise IncompatibleSchema(
-            "The registered definition is not Avro's language.",
+            f"The registered definition is not Avro's language. {why}",
             hint="Read the values as bytes, or give a schema of your own.",
         ) from error
 

@@ -40,8 +40,8 @@ class JsonReader:
     def __init__(self, reader: SchemaInfo) -> None:
         self.info = reader
         self._kind = parsed(reader)
+        self.type: pa.DataType = arrow_type(self._kind)  # refuses what holds itself
         check_same_text(self._kind, self._kind)
-        self.type: pa.DataType = arrow_type(self._kind)
         self.is_record = is_record(self._kind)
         self._rows = JsonRows(self._kind, self.type)
         self._parsed_as = _parsed_as(self.type)

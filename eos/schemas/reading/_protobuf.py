@@ -27,6 +27,7 @@ from eos.errors import IncompatibleSchema
 from eos.schemas._derive import at
 from eos.schemas._protobuf import message_class, parsed_data
 from eos.schemas.reading._columns import as_column
+from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.failures import Failures
 
@@ -55,7 +56,7 @@ class ProtobufReader:
     def __init__(self, reader: SchemaInfo) -> None:
         self.info = reader
         self._message = _message(reader)
-        self.type: pa.DataType = _struct(self._message.DESCRIPTOR, "", ())
+        self.type: pa.DataType = _Types().struct(self._message.DESCRIPTOR, "", ())
         self._take = _taker(self._message.DESCRIPTOR)
         self._checked: set[SchemaInfo] = set()
 
@@ -91,31 +92,45 @@ def _message(info: SchemaInfo) -> Any:
     return message_class(*known)
 
 
-def _struct(message: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
-    if message.full_name in outer:
-        raise IncompatibleSchema(
-            f"The message {message.full_name} holds messages of its own type (at {path!r}): no "
-            "column has such a type.",
-            hint="Give a schema of your own, without the fields that you can do without.",
-        )
-    outer = (*outer, message.full_name)
-    return pa.struct([(one.name, _field(one, at(path, one.name), outer)) for one in message.fields])
+class _Types:
+    """Counts the columns: messages that are used again and again multiply."""
 
+    def __init__(self) -> None:
+        self._count = 0
 
-def _field(field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
-    if _is_map(field):
-        pair = field.message_type.fields_by_name
-        return pa.map_(_one(pair["key"], path, outer), _one(pair["value"], path, outer))
-    kind = _one(field, path, outer)
-    return pa.list_(kind) if field.is_repeated else kind
+    def struct(self, message: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
+        """A message; ``outer``: those that it is in."""
+        self._count += len(message.fields)
+        what = ""
+        if message.full_name in outer:
+            what = f"holds messages of its own type (at {path!r})"
+        elif self._count > MAX_FIELDS:
+            what = f"has more than {MAX_FIELDS} fields, with all that they hold"
+        elif len(outer) >= MAX_DEPTH:
+            what = f"is nested too deeply ({MAX_DEPTH} levels can be read)"
+        if what:
+            raise IncompatibleSchema(
+                f"The message {message.full_name} {what}: no column has such a type.",
+                hint="Give a schema of your own, without the fields that you can do without.",
+            )
+        outer = (*outer, message.full_name)
+        fields = [(one.name, self._field(one, at(path, one.name), outer)) for one in message.fields]
+        return pa.struct(fields)
 
+    def _field(self, field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
+        if _is_map(field):
+            pair = field.message_type.fields_by_name
+            key, value = self._one(pair["key"], path, outer), self._one(pair["value"], path, outer)
+            return pa.map_(key, value)
+        kind = self._one(field, path, outer)
+        return pa.list_(kind) if field.is_repeated else kind
 
-def _one(field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
-    if field.message_type is None:
-        return _SCALARS.get(field.type, pa.int64())
-    if field.message_type.full_name == _TIMESTAMP:
-        return pa.timestamp("us", "UTC")
-    return _struct(field.message_type, path, outer)
+    def _one(self, field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
+        if field.message_type is None:
+            return _SCALARS.get(field.type, pa.int64())
+        if field.message_type.full_name == _TIMESTAMP:
+            return pa.timestamp("us", "UTC")
+        return self.struct(field.message_type, path, outer)
 
 
 def _is_map(field: Any) -> bool:

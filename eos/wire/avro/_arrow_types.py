@@ -49,7 +49,9 @@ _PRIMITIVES: Final = {
     "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(),
     "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
 }  # fmt: skip
-_MAX_FIELDS: Final = 10_000
+MAX_FIELDS: Final = 10_000
+"""Of all levels; a definition of few lines, whose types use each other, can have billions."""
+_HINT: Final = "Give a schema of your own, without the fields that you can do without."
 _MAX_DIGITS: Final = 38
 
 
@@ -59,22 +61,14 @@ def arrow_type(kind: AvroType) -> pa.DataType:
     Raises:
         IncompatibleSchema: there is none: a record holds records of its own type, say.
     """
-    try:
-        return _Types().of(kind, "")
-    except RecursionError:
-        raise too_deep() from None
-
-
-def too_deep() -> IncompatibleSchema:
-    """The error for a schema that Python can't follow to its end."""
-    return IncompatibleSchema("The schema is nested too deeply to be read.")
+    return _Types().of(kind, "")
 
 
 def members(union: Union) -> tuple[AvroType, ...]:
     """The branches that are told apart: without null, and a number's narrower type."""
     found = tuple(branch for branch in union.branches if branch != NULL)
     for wide, narrow in (("long", "int"), ("double", "float")):
-        if set(found) == {Primitive(wide), Primitive(narrow)}:
+        if len(found) == 2 and set(found) == {Primitive(wide), Primitive(narrow)}:
             return (Primitive(wide),)
     return found
 
@@ -122,23 +116,32 @@ class _Types:
         found = members(kind)
         if len(found) < 2:
             return self.of(found[0] if found else NULL, path)
+        self._add(len(found), f"The union at {path.lstrip('.')!r}")
         return pa.struct(
             [(f"member{number}", self.of(one, path)) for number, one in enumerate(found)]
         )
 
     def _record(self, kind: RecordOf, path: str) -> pa.DataType:
-        self._count += len(kind.fields)
-        if id(kind) in self._open or self._count > _MAX_FIELDS:
-            what = f"has more than {_MAX_FIELDS} fields"
-            if id(kind) in self._open:
-                what = f"holds records of its own type (at {path.lstrip('.')!r})"
+        if id(kind) in self._open:
             raise IncompatibleSchema(
-                f"Record {kind.name!r} {what}: no column has such a type.",
-                hint="Give a schema of your own, without the fields that you can do without.",
+                f"Record {kind.name!r} holds records of its own type (at {path.lstrip('.')!r}): no "
+                "column has such a type.",
+                hint=_HINT,
             )
+        self._add(len(kind.fields), f"Record {kind.name!r}")
         self._open.add(id(kind))
         fields = [
             (field.name, self.of(field.type, f"{path}.{field.name}")) for field in kind.fields
         ]
         self._open.remove(id(kind))
         return pa.struct(fields)
+
+    def _add(self, count: int, what: str) -> None:
+        """Named types that are used again and again count each time: so many columns they are."""
+        self._count += count
+        if self._count > MAX_FIELDS:
+            raise IncompatibleSchema(
+                f"{what} has more than {MAX_FIELDS} fields, with all that they hold: no column has "
+                "such a type.",
+                hint=_HINT,
+            )

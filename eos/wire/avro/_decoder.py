@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from eos.wire.avro._arrow_types import arrow_type, too_deep
+from eos.wire.avro._arrow_types import arrow_type
 from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._resolution import resolve
 from eos.wire.avro._types import AvroType
@@ -32,10 +32,7 @@ class AvroDecoder:
 
     def __init__(self, writer: AvroType, reader: AvroType) -> None:
         self.type = arrow_type(reader)
-        try:
-            self._node = resolve(writer, reader)
-        except RecursionError:
-            raise too_deep() from None
+        self._node = resolve(writer, reader)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         """``values``, binary, each one datum: a column, and the rows that are malformed.

@@ -22,6 +22,9 @@ from eos.wire.avro._types import (
     Union,
 )
 
+MAX_BYTES: Final = 16 * 1024
+"""Of the defaults that stand in a row."""
+
 _WRONG: Final = (TypeError, ValueError, KeyError, AttributeError, OverflowError, struct.error)
 
 
@@ -37,7 +40,7 @@ def encode_default(kind: AvroType, default: Any, path: str) -> bytes:
         ConfigurationError: it is not of that type.
     """
     try:
-        return _encode(kind, default)
+        return _Encoder(path).encode(kind, default)
     except (*_WRONG, RecursionError):
         raise ConfigurationError(
             f"Field {path.lstrip('.')!r} is of type {describe_type(kind)}; its default "
@@ -68,44 +71,58 @@ def _check(kind: AvroType, path: str, seen: set[int]) -> None:
                 _check(field.type, where, seen)
 
 
-def _encode(kind: AvroType, value: Any) -> bytes:
-    match kind:
-        case Primitive(name="null"):
-            return _of(value is None, b"")
-        case Primitive(name="boolean"):
-            return _of(isinstance(value, bool), bytes([value]))
-        case Primitive(name="int" | "long" as name):
-            limit = 1 << (31 if name == "int" else 63)
-            fits = type(value) is int and -limit <= value < limit
-            return _of(fits, _long(value))
-        case Primitive(name="float" | "double" as name):
-            packed = struct.pack("<f" if name == "float" else "<d", value)
-            return _of(not isinstance(value, bool), packed)
-        case Primitive(name="string"):
-            return _sized(value.encode())
-        case Primitive() | Decimal(size=None):
-            return _sized(value.encode("latin-1"))
-        case Decimal(size=size) | Fixed(size=size):
-            data: bytes = value.encode("latin-1")
-            return _of(len(data) == size, data)
-        case Enum(symbols=symbols):
-            return _long(symbols.index(value))
-        case Union(branches):
-            for index, branch in enumerate(branches):
-                with contextlib.suppress(*_WRONG):
-                    return _long(index) + _encode(branch, value)
-            raise TypeError
-        case ListOf(items):
-            return _of(isinstance(value, list), _block([_encode(items, one) for one in value]))
-        case MapOf(values):
-            return _block(
-                [_sized(key.encode()) + _encode(values, one) for key, one in value.items()]
+class _Encoder:
+    """Counts what it encodes: defaults of records in records multiply, and stand in each row."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._left = MAX_BYTES
+
+    def encode(self, kind: AvroType, value: Any) -> bytes:
+        """``value`` as one of ``kind``."""
+        self._left -= len(value) if isinstance(value, str) else 1
+        if self._left < 0:
+            raise ConfigurationError(
+                f"Field {self._path.lstrip('.')!r} has a default of more than {MAX_BYTES} bytes."
             )
-        case RecordOf(fields=fields):
-            found = [(field.type, value.get(field.name, field.default)) for field in fields]
-            if any(one is NO_DEFAULT for _, one in found):
-                raise KeyError
-            return b"".join(_encode(of, one) for of, one in found)
+        match kind:
+            case Primitive(name="null"):
+                return _of(value is None, b"")
+            case Primitive(name="boolean"):
+                return _of(isinstance(value, bool), bytes([value]))
+            case Primitive(name="int" | "long" as name):
+                limit = 1 << (31 if name == "int" else 63)
+                fits = type(value) is int and -limit <= value < limit
+                return _of(fits, _long(value))
+            case Primitive(name="float" | "double" as name):
+                packed = struct.pack("<f" if name == "float" else "<d", value)
+                return _of(not isinstance(value, bool), packed)
+            case Primitive(name="string"):
+                return _sized(value.encode())
+            case Primitive() | Decimal(size=None):
+                return _sized(value.encode("latin-1"))
+            case Decimal(size=size) | Fixed(size=size):
+                data: bytes = value.encode("latin-1")
+                return _of(len(data) == size, data)
+            case Enum(symbols=symbols):
+                return _long(symbols.index(value))
+            case Union(branches):
+                for index, branch in enumerate(branches):
+                    with contextlib.suppress(*_WRONG):
+                        return _long(index) + self.encode(branch, value)
+                raise TypeError
+            case ListOf(items):
+                parts = [self.encode(items, one) for one in value]
+                return _of(isinstance(value, list), _block(parts))
+            case MapOf(values):
+                return _block(
+                    [_sized(key.encode()) + self.encode(values, one) for key, one in value.items()]
+                )
+            case RecordOf(fields=fields):
+                found = [(field.type, value.get(field.name, field.default)) for field in fields]
+                if any(one is NO_DEFAULT for _, one in found):
+                    raise KeyError
+                return b"".join(self.encode(of, one) for of, one in found)
 
 
 def _of(is_right: bool, data: bytes) -> bytes:

@@ -32,7 +32,7 @@ def check_fits(kind: AvroType, column: pa.DataType, path: str = "") -> None:
     Raises:
         InputError: they can't; the field is named.
     """
-    why = _why_not(kind, column, path)
+    why = _Fits().why_not(kind, column, (path,))
     if why:
         raise InputError(why, hint="Cast or drop the column, or change the schema.")
 
@@ -40,10 +40,11 @@ def check_fits(kind: AvroType, column: pa.DataType, path: str = "") -> None:
 def branch_for(union: Union, column: pa.DataType) -> int:
     """The number of the branch for such a column: the first of its own type, else the first that
     takes it; by the column's type, never by a value. A column of nulls takes null's."""
+    fits = _Fits()
     fitting = [
         index
         for index, branch in enumerate(union.branches)
-        if (branch != _NULL or pa.types.is_null(column)) and not _why_not(branch, column, "")
+        if (branch != _NULL or pa.types.is_null(column)) and not fits.why_not(branch, column, ())
     ]
     if not fitting:
         raise InputError(f"No branch of a union takes {sql_name(column)}.")
@@ -59,42 +60,56 @@ def _is_stretched(kind: AvroType, column: pa.DataType) -> bool:
     return kind == Primitive("double") and (is_whole or pa.types.is_float32(column))
 
 
-def _why_not(kind: AvroType, column: pa.DataType, path: str) -> str:
-    """Why not, in a sentence; "" when it fits."""
-    match kind:
-        case Union(branches):
-            reasons = [
-                _why_not(one, column, path)
-                for one in branches
-                if one != _NULL or pa.types.is_null(column)
-            ]
-            if "" in reasons:
-                return ""
-            return reasons[0] if len(reasons) == 1 else _mismatch(kind, column, path)
-        case RecordOf() if pa.types.is_struct(column):
-            return _why_not_record(kind, column, path)
-        case ListOf(items) if pa.types.is_list(column) or pa.types.is_large_list(column):
-            return _why_not(items, column.value_type, f"{path}[]")
-        case MapOf(values) if pa.types.is_map(column) and column.key_type in STRING_TYPES:
-            return _why_not(values, column.item_type, f"{path}{{}}")
-    return "" if _takes(kind, column) else _mismatch(kind, column, path)
+_Path = tuple[str, ...]
 
 
-def _why_not_record(kind: RecordOf, column: pa.StructType, path: str) -> str:
-    columns = {field.name: field.type for field in column}
-    known = {field.name for field in kind.fields}
-    for name in columns:
-        if name not in known:
-            return f"The schema has no field {_at(path, name)!r}."
-    for field in kind.fields:
-        where = _at(path, field.name)
-        if field.name in columns:
-            why = _why_not(field.type, columns[field.name], where)
-            if why:
-                return why
-        elif field.default is NO_DEFAULT:
-            return f"There is no column for the field {where!r}, which has no default."
-    return ""
+class _Fits:
+    """Remembers what it has found: branches of unions may hold the same types again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, _Path], str] = {}
+
+    def why_not(self, kind: AvroType, column: pa.DataType, path: _Path) -> str:
+        """Why not, in a sentence; "" when it fits. ``path``: where ``column`` is."""
+        key = id(kind), path
+        if key not in self._known:
+            self._known[key] = self._why_not(kind, column, path)
+        return self._known[key]
+
+    def _why_not(self, kind: AvroType, column: pa.DataType, path: _Path) -> str:
+        match kind:
+            case Union(branches):
+                reasons = [
+                    self.why_not(one, column, path)
+                    for one in branches
+                    if one != _NULL or pa.types.is_null(column)
+                ]
+                if "" in reasons:
+                    return ""
+                return reasons[0] if len(reasons) == 1 else _mismatch(kind, column, path)
+            case RecordOf() if pa.types.is_struct(column):
+                return self._why_not_record(kind, column, path)
+            case ListOf(items) if pa.types.is_list(column) or pa.types.is_large_list(column):
+                return self.why_not(items, column.value_type, (*path, "[]"))
+            case MapOf(values) if pa.types.is_map(column) and column.key_type in STRING_TYPES:
+                return self.why_not(values, column.item_type, (*path, "{}"))
+        return "" if _takes(kind, column) else _mismatch(kind, column, path)
+
+    def _why_not_record(self, kind: RecordOf, column: pa.StructType, path: _Path) -> str:
+        columns = {field.name: field.type for field in column}
+        known = {field.name for field in kind.fields}
+        for name in columns:
+            if name not in known:
+                return f"The schema has no field {_text((*path, f'.{name}'))!r}."
+        for field in kind.fields:
+            where = (*path, f".{field.name}")
+            if field.name in columns:
+                why = self.why_not(field.type, columns[field.name], where)
+                if why:
+                    return why
+            elif field.default is NO_DEFAULT:
+                return f"There is no column for the field {_text(where)!r}, which has no default."
+        return ""
 
 
 def _takes(kind: AvroType, column: pa.DataType) -> bool:
@@ -143,8 +158,13 @@ def _is_moment(column: pa.DataType, logical: str) -> bool:
     return logical in (f"{prefix}millis", f"{prefix}micros")
 
 
-def _mismatch(kind: AvroType, column: pa.DataType, path: str) -> str:
-    return f"{_named(path)} is {sql_name(column)}; the schema has {describe_type(kind)} there."
+def _mismatch(kind: AvroType, column: pa.DataType, path: _Path) -> str:
+    named = f"Column {_text(path)!r}" if _text(path) else "The value"
+    return f"{named} is {sql_name(column)}; the schema has {describe_type(kind)} there."
+
+
+def _text(path: _Path) -> str:
+    return "".join(path).removeprefix(".")
 
 
 def describe_type(kind: AvroType) -> str:
@@ -166,11 +186,3 @@ def describe_type(kind: AvroType) -> str:
             return "array"
         case MapOf():
             return "map"
-
-
-def _at(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _named(path: str) -> str:
-    return f"Column {path!r}" if path else "The value"

@@ -120,13 +120,11 @@ class UnionNode:
         count = len(cursor)
         index = cursor.long(self.path, where)
         inside = cursor.reason == 0 if where is None else where & (cursor.reason == 0)
-        cursor.fail(inside & ((index < 0) | (index >= len(self.branches))), self.path, NO_BRANCH)
         parts: dict[int, list[tuple[Mask, pa.Array]]] = {}
         valid = np.zeros(count, np.bool_)
-        for number, branch in enumerate(self.branches):
-            mask = inside & (index == number)
-            if not mask.any():
-                continue
+        cursor.fail(inside & ((index < 0) | (index >= len(self.branches))), self.path, NO_BRANCH)
+        for number in np.unique(index[inside & (cursor.reason == 0)]).tolist():
+            mask, branch = inside & (index == number), self.branches[number]
             if branch is None:
                 cursor.fail(mask, self.path, _NOT_READ)
                 continue

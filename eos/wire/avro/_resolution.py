@@ -9,6 +9,7 @@ as one of another scale; the other way round a reader may ask for the bare numbe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from eos.errors import IncompatibleSchema
 from eos.wire.avro._arrow_types import NULL, arrow_type, is_number, members, moment_of
 from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._decimals import DecimalNode
-from eos.wire.avro._defaults import encode_default
+from eos.wire.avro._defaults import MAX_BYTES, encode_default
 from eos.wire.avro._fits import describe_type
 from eos.wire.avro._nested import (
     NULL_MEMBER,
@@ -82,6 +83,8 @@ class _Resolver:
 
     def __init__(self) -> None:
         self._known: dict[tuple[AvroType, AvroType, str], Node | IncompatibleSchema] = {}
+        self._default_bytes = 0
+        self._members: dict[int, tuple[tuple[AvroType, ...], dict[object, list[int]]]] = {}
 
     def resolve(self, writer: AvroType, reader: AvroType, path: str) -> Node:
         key = (writer, reader, path)
@@ -142,6 +145,12 @@ class _Resolver:
                 "schema has no default for it."
             )
         data = encode_default(field.type, field.default, path)
+        self._default_bytes += len(data)
+        if self._default_bytes > MAX_BYTES:
+            raise IncompatibleSchema(
+                f"The defaults of what was not written, up to {path.lstrip('.')!r}, have more than "
+                f"{MAX_BYTES} bytes for each row."
+            )
         cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
         return DefaultNode(self.resolve(field.type, field.type, path).read(cursor, None))
 
@@ -173,16 +182,28 @@ class _Resolver:
             return Branch(0, self.resolve(writer, reader, path))
         if writer == NULL and reader.null_index is not None:
             return Branch(NULL_MEMBER, NullNode(path))
-        found = list(enumerate(members(reader)))
         reason: IncompatibleSchema | None = None
-        for number, member in sorted(found, key=lambda one: _distance(writer, one[1])):
+        for number, member in self._alike_first(writer, reader):
             try:
                 return Branch(number, self.resolve(writer, member, path))
             except IncompatibleSchema as error:
                 reason = error
-        if len(found) == 1 and reason is not None:
+        if len(members(reader)) == 1 and reason is not None:
             raise reason
         raise _refusal(writer, reader, path)
+
+    def _alike_first(self, writer: AvroType, reader: Union) -> Iterator[tuple[int, AvroType]]:
+        """The reader's members: the writer's own type, those of its kind and name, the others."""
+        if id(reader) not in self._members:
+            found = members(reader)
+            groups: dict[object, list[int]] = {}
+            for number, one in enumerate(found):
+                groups.setdefault(_kind_and_name(one), []).append(number)
+            self._members[id(reader)] = found, groups
+        found, groups = self._members[id(reader)]
+        first = sorted(groups.get(_kind_and_name(writer), ()), key=lambda n: found[n] != writer)
+        yield from ((number, found[number]) for number in first)
+        yield from (one for one in enumerate(found) if one[0] not in first)
 
 
 def _sized(items: AvroType, path: str) -> AvroType:
@@ -195,16 +216,8 @@ def _sized(items: AvroType, path: str) -> AvroType:
     return items
 
 
-def _distance(writer: AvroType, member: AvroType) -> int:
-    """0 for the writer's own type, 1 for one of its kind and name, 2 for others."""
-    if writer == member:
-        return 0
-    if type(writer) is not type(member):
-        return 2
-    if isinstance(writer, Primitive) and isinstance(member, Primitive):
-        return 1 if writer.name == member.name else 2
-    names = [getattr(one, "name", "").rpartition(".")[2] for one in (writer, member)]
-    return 1 if names[0] == names[1] else 2
+def _kind_and_name(kind: AvroType) -> object:
+    return type(kind), getattr(kind, "name", "").rpartition(".")[2]
 
 
 def _scalar(writer: AvroType, reader: AvroType, path: str) -> Node:

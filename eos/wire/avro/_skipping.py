@@ -7,9 +7,17 @@ from typing import Final
 import numpy as np
 
 from eos.wire.avro._cursor import CUT_OFF, Cursor
-from eos.wire.avro._types import AvroType, Enum, ListOf, MapOf, Primitive, RecordOf, Union
-from eos.wire.avro._walking import (
+from eos.wire.avro._types import (
     MAX_DEPTH,
+    AvroType,
+    Enum,
+    ListOf,
+    MapOf,
+    Primitive,
+    RecordOf,
+    Union,
+)
+from eos.wire.avro._walking import (
     NO_BRANCH,
     TOO_DEEP,
     Malformed,
@@ -42,8 +50,9 @@ def skip(kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: i
         case Union(branches):
             index = cursor.long(path, where)
             cursor.fail(alive & ((index < 0) | (index >= len(branches))), path, NO_BRANCH)
-            for number, branch in enumerate(branches):
-                skip(branch, cursor, alive & (index == number), path, depth + 1)
+            for number in np.unique(index[alive]).tolist():
+                if 0 <= number < len(branches):
+                    skip(branches[number], cursor, alive & (index == number), path, depth + 1)
         case ListOf(items):
             find_items(items, cursor, where, f"{path}[]", depth + 1)
         case MapOf():

@@ -6,6 +6,8 @@ Source: the Avro 1.12 specification, "Schema Declaration".
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,6 +16,16 @@ from eos.errors import ConfigurationError
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
+MAX_DEPTH: Final = 100
+"""Of records in records, and of data of a type that holds itself."""
+
+_MAX_TYPES: Final = 2 * MAX_DEPTH
+"""Of types in types, unions too. What goes through them calls itself for each level, up to four
+functions deep, and Python takes a thousand."""
+
+_MAX_FIXED_BYTES: Final = 2**31 - 1
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
 NO_DEFAULT: Final = object()
 """Stands where a field has no default; None is one, as text of JSON."""
 
@@ -114,14 +126,33 @@ def parse_definition(definition: str) -> AvroType:
         if declared not in PRIMITIVES:
             raise ConfigurationError("The Avro definition is not JSON.") from None
     try:
+        _check_text(definition, declared)
         return _Parser().type(declared, "", "")
     except RecursionError:
-        raise ConfigurationError("The Avro definition is nested too deeply.") from None
+        raise too_deep() from None
+
+
+def too_deep() -> ConfigurationError:
+    """The error for types in types without an end."""
+    return ConfigurationError(
+        f"The Avro definition is nested too deeply: {_MAX_TYPES} types in types can be read."
+    )
+
+
+def _check_text(definition: str, declared: Any) -> None:
+    """Half a surrogate pair is a character for JSON alone: no name of a column can have one."""
+    if _SURROGATE.search(definition):
+        try:
+            json.dumps(declared, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError("The Avro definition has text that is not Unicode.") from None
 
 
 class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}
+        self._names: dict[int, str] = {}  # by id: what is remembered in `_named`
+        self._depths: dict[int, tuple[AvroType, int]] = {}  # by id, which is kept in use
 
     def type(self, declared: Any, namespace: str, path: str) -> AvroType:
         """``namespace``: of names that have none; ``path``: for the text of errors."""
@@ -130,22 +161,22 @@ class _Parser:
                 return self._by_name(declared, namespace, path)
             case list():
                 branches = tuple(self.type(one, namespace, path) for one in declared)
-                if any(isinstance(one, Union) for one in branches) or not branches:
-                    raise _wrong(path, "a union of unions, or an empty one")
-                return Union(branches)
+                return self._measured(self._union(branches, path), branches)
             case {"type": dict() | list() as inner} if "name" not in declared:
                 return self.type(inner, namespace, path)
             case {"type": "record" | "error"}:
                 return self._record(declared, namespace, path)
             case {"type": "array", "items": items}:
-                return ListOf(self.type(items, namespace, path + "[]"))
+                item = self.type(items, namespace, path + "[]")
+                return self._measured(ListOf(item), [item])
             case {"type": "map", "values": values}:
-                return MapOf(self.type(values, namespace, path + "{}"))
+                value = self.type(values, namespace, path + "{}")
+                return self._measured(MapOf(value), [value])
             case {"type": "enum", "symbols": list() as symbols} if _are_names(symbols):
                 default = declared.get("default")
                 known = default if default in symbols else None
                 return self._define(declared, namespace, path, Enum("", tuple(symbols), known))
-            case {"type": "fixed", "size": int() as size} if size >= 0:
+            case {"type": "fixed", "size": int() as size} if 0 <= size <= _MAX_FIXED_BYTES:
                 decimal = _decimal(declared, size)
                 return self._define(declared, namespace, path, decimal or Fixed("", size))
             case {"type": "bytes"}:
@@ -156,6 +187,30 @@ class _Parser:
             case {"type": str() as name}:
                 return self._by_name(name, namespace, path)
         raise _wrong(path, f"{json.dumps(declared)[:100]}, which is no type")
+
+    def _measured(self, kind: AvroType, inner: Iterable[AvroType]) -> AvroType:
+        """``kind``, which holds ``inner``; one that is not whole yet, itself say, counts nothing.
+
+        Raises:
+            ConfigurationError: it holds too many levels.
+        """
+        known = (self._depths.get(id(one)) for one in inner)
+        depth = 1 + max((found[1] for found in known if found), default=0)
+        if depth > _MAX_TYPES:
+            raise too_deep()
+        self._depths[id(kind)] = kind, depth
+        return kind
+
+    def _union(self, branches: tuple[AvroType, ...], path: str) -> Union:
+        if any(isinstance(one, Union) for one in branches) or not branches:
+            raise _wrong(path, "a union of unions, or an empty one")
+        seen: set[str] = set()
+        for one in branches:
+            name = self._names.get(id(one)) or _kind_of(one)
+            if name in seen:
+                raise _wrong(path, f"a union that has {name} twice")
+            seen.add(name)
+        return Union(branches)
 
     def _by_name(self, name: str, namespace: str, path: str) -> AvroType:
         if name in PRIMITIVES:
@@ -185,7 +240,7 @@ class _Parser:
         if len({one.name for one in found}) < len(found):
             raise _wrong(path, "a record with two fields of one name")
         record.fields = tuple(found)
-        return record
+        return self._measured(record, [one.type for one in found])
 
     def _define(self, declared: Any, namespace: str, path: str, made: AvroType) -> AvroType:
         name = declared.get("name")
@@ -200,7 +255,20 @@ class _Parser:
             case Fixed(size=size):
                 made = Fixed(name, size)
         self._named[full] = made
+        self._names[id(made)] = full
         return made
+
+
+def _kind_of(kind: AvroType) -> str:
+    """What tells the branches of a union apart that have no name."""
+    match kind:
+        case Primitive(name):
+            return name
+        case ListOf():
+            return "array"
+        case MapOf():
+            return "map"
+    return "bytes"  # a decimal; one in a fixed has a name
 
 
 def _are_names(symbols: list[Any]) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from eos.wire.avro._cursor import CUT_OFF, TOO_LONG
 from eos.wire.avro._types import (
+    MAX_DEPTH,
     AvroType,
     Decimal,
     Enum,
@@ -18,9 +19,6 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
-
-MAX_DEPTH: Final = 100
-"""Of data of a type that holds itself."""
 
 NO_BRANCH: Final = "is of a branch that its union does not have"
 TOO_DEEP: Final = "is nested too deeply"
