@@ -14,7 +14,7 @@ from eos.ids import EntryPlace, TopicName
 from sources._columns import RowFormat
 from sources._cutting import Contents, limited, shares
 from sources._history_reading import HistoryRange
-from sources._left_topics import known_places
+from sources._left_topics import check_named, known_places
 from sources._loss import LossGuard
 from sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
 from sources._open_transactions import StandstillWatch, wait_until_decided
@@ -190,7 +190,13 @@ class EpochPlanner:
             self._subscription.move(offset.ends)
 
     def tasks(self, offset: Offset) -> Sequence[EntryRange | RangeGroup | HistoryRange]:
-        """What tasks read for the epoch of ``offset``."""
+        """What tasks read for the epoch of ``offset``.
+
+        Raises:
+            ConfigurationError: it has what the query's options do not name.
+            EosError: a topic can't be asked.
+        """
+        check_named(offset, self._options)
         return [*self._of_history(offset.history), *self._of_topics(offset)]
 
     def _of_history(self, span: HistorySpan | None) -> Sequence[HistoryRange]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
+from eos.delta.folder import Folder
+from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, TopicName
 from sources._loss import LossGuard
 from sources._offsets import Offset
@@ -40,6 +42,39 @@ def known_places(
     known = {**offset.left, **offset.ends}
     left = {name: known[name] for name in {*offset.left, *gone} - set(there)}
     return {name: place for name, place in known.items() if name not in left}, left
+
+
+def check_named(offset: Offset, options: SourceOptions) -> None:
+    """Check that the query's options name all that an epoch reads: a checkpoint alone, which others
+    may be able to write, must not say where the query's token goes, and what is read with it.
+
+    Raises:
+        ConfigurationError: they do not.
+    """
+    for name, span in offset.spans.items():
+        if not span.is_empty and not _is_named(options, name):
+            raise ConfigurationError(
+                f"The checkpoint has an epoch with entries of {name!r}, which the query's options "
+                "do not name.",
+                hint="If it was read before, and that epoch is to be finished: name the topic in "
+                "droppedTopics.",
+            )
+    past, wanted = offset.history, options.history
+    if past is None or past.is_empty or (wanted and Folder(wanted).uri == past.table):
+        return
+    raise ConfigurationError(
+        f"The checkpoint has an epoch with files of {past.table!r}, which the query's options do "
+        "not name.",
+        hint="Give the option history as it was, until all of it is read.",
+    )
+
+
+def _is_named(options: SourceOptions, name: str) -> bool:
+    try:
+        topic = TopicName.parse(name)
+    except ConfigurationError:
+        return False
+    return options.reads(topic) or options.drops(topic)
 
 
 def _reads(options: SourceOptions, name: str) -> bool:

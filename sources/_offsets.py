@@ -42,6 +42,13 @@ class Span:
     start: EntryPlace | None
     end: EntryPlace | None
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """As a checkpoint has it; any error of a dict that is none, or goes back."""
+        start, end = parse_place(value["from"]), parse_place(value["to"])
+        assert start is None or (end is not None and start <= end)
+        return cls(start, end)
+
     @property
     def is_empty(self) -> bool:
         """Whether it has no place for an entry."""
@@ -125,13 +132,13 @@ class HistorySpan:
         for name, one in value["partial"].items():
             place = parse_place(one["at"])
             assert place is not None
-            partial[str(name)] = place, int(one["messages"])
-        first, last, count = (int(value[name]) for name in ("from", "to", "files"))
-        assert 0 <= first <= last <= count
+            partial[str(name)] = place, _whole(one["messages"])
+        first, last, count = (_whole(value[name]) for name in ("from", "to", "files"))
+        assert first <= last <= count
         return cls(
             table=str(value["table"]),
             table_id=str(value["tableId"]),
-            version=int(value["version"]),
+            version=_whole(value["version"]),
             first=first,
             last=last,
             count=count,
@@ -139,6 +146,13 @@ class HistorySpan:
             partial=partial,
             digest=str(value.get("digest", "")),
         )
+
+
+def _whole(value: object) -> int:
+    """A number as we write it; whoever can write a checkpoint may write 1e400 there."""
+    assert type(value) is int
+    assert 0 <= value <= _MAX_LONG
+    return value
 
 
 def behind(last: MessageId | None) -> EntryPlace | None:
@@ -257,10 +271,7 @@ class Offset:
             assert isinstance(keeps_left, bool)
             subscription = value.get("subscription")
             assert isinstance(subscription, str | None)
-            spans = {
-                str(name): Span(parse_place(span["from"]), parse_place(span["to"]))
-                for name, span in value["partitions"].items()
-            }
+            spans = {str(name): Span.from_json(span) for name, span in value["partitions"].items()}
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
             raise ConfigurationError(
                 f"The checkpoint holds an offset that is none of this source: {str(value)[:200]}",

@@ -24,6 +24,7 @@ from eos.schemas import Schema
 from eos.spelling import no_option, plain
 from eos.transport.address import parse_service_url
 from eos.transport.rules import ClusterRules
+from eos.transport.secret_text import check_no_secrets
 from eos.transport.security import Security
 from sources._values import BYTES, Mode, own_schema
 
@@ -169,6 +170,7 @@ class SourceOptions(BaseModel):
                 wrong, hint = no_option(name, map(_camel, own)), _hint(name)
                 raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
+        check_no_secrets(values, _SECRETS)
         try:
             options = cls(**values)
         except ValidationError as error:

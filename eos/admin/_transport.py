@@ -36,6 +36,7 @@ _DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
 _REFUSED: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
 _REFUSAL_BYTES: Final = 1000  # more than Pulsar says; of a trace all that helps
+_TLS_PORT: Final = 8443
 _BROKERS: Final = "/admin/v2/brokers"
 _VERSION: Final = f"{_BROKERS}/version"
 _NUMBER: Final = re.compile(rb'^"?[0-9]+\.[0-9]+')
@@ -48,10 +49,12 @@ class Transport:
     reached or is no admin API, and when a question that changes nothing gets no answer in its share
     of the time.
 
-    **Where a token or password goes.** To the hosts of ``admin_url``; and, since brokers redirect
-    to whichever of them owns a topic, to hosts that ``service`` names or that the admin API lists
-    as its brokers (``/admin/v2/brokers``, which takes a superuser). A redirect to any other host
-    is refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
+    **Where a token or password goes.** To the hosts of ``admin_url``, each at its port; and, since
+    brokers redirect to whichever of them owns a topic, to those that the admin API lists
+    (``/admin/v2/brokers``, which takes a superuser), each at its port. On hosts that it lists, or
+    that ``service`` names, also to the ports of ``admin_url``, and with TLS to 8443 (a list has one
+    port of each broker, which may be that without TLS). A redirect to any other host or port is
+    refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
 
     Args:
         service: the addresses of the cluster's service URL, where they are known.
@@ -82,8 +85,11 @@ class Transport:
         self._exposes = exposes
         self._timeout_s = timeout_s
         self._checked: set[Origin] = set()
-        named = {origin.host for origin in self._origins}
-        self._trusted = named | {address.host.lower() for address in service}
+        self._named = {(origin.host, origin.port) for origin in self._origins}
+        self._ports = {origin.port for origin in self._origins}
+        if self._origins[0].tls:
+            self._ports.add(_TLS_PORT)
+        self._brokers = {address.host.lower() for address in service}
 
     def ask(
         self, method: str, path: str, body: object = None, *, also: int = http.HTTPStatus.OK
@@ -209,25 +215,32 @@ class Transport:
             raise ProtocolError(f"The admin API redirects to {target}, and to no path there.")
         if target.tls != origin.tls:
             raise ProtocolError(f"The admin API redirects from {origin} to {target}.")
-        if self._exposes and target.host not in self._trusted:
+        if self._exposes and not self._is_trusted(target):
             self._trust_brokers(deadline)
-            if target.host not in self._trusted:
+            if not self._is_trusted(target):
                 raise ProtocolError(
                     f"The admin API redirects to {target}, which is no broker that we know of: "
                     f"the {self._exposes} does not go there.",
-                    hint="Name the brokers in service_url, or give admin_url of a Pulsar proxy.",
+                    hint="Name all brokers in admin_url, each with its port, or give that of a "
+                    "Pulsar proxy.",
                 )
         return target, there
+
+    def _is_trusted(self, target: Origin) -> bool:
+        """Whether the user or the cluster has named it; its scheme is that of ``admin_url``."""
+        is_named = (target.host, target.port) in self._named
+        return is_named or (target.host in self._brokers and target.port in self._ports)
 
     def _trust_brokers(self, deadline: float) -> None:
         """Ask a host that the user named for its brokers. It may refuse to say."""
         try:
             _, answer = self._first_answer(deadline, "GET", self._path + _BROKERS)
             brokers = json.loads(answer.body) if answer.status == 200 else []
-            named = {Origin.parse(f"http://{broker}").host for broker in brokers}
+            named = [Origin.parse(f"http://{broker}") for broker in brokers]
         except (EosError, ValueError, TypeError, RecursionError):
             return
-        self._trusted |= named
+        self._named |= {(origin.host, origin.port) for origin in named}
+        self._brokers |= {origin.host for origin in named}
 
 
 def _refusal(path: str, answer: Response) -> EosError:

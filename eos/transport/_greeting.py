@@ -58,9 +58,14 @@ class Greeting:
             hint = self._login.advice(self._sent)
         return type(error)(self._shown(error.message), hint=hint)
 
+    def words(self, text: str) -> str:
+        """What the peer says later on, without what it was sent."""
+        return self._login.hidden(text, self._sent)
+
     def _shown(self, message: str) -> str:
-        if self._login.shows_words:
-            return self._login.hidden(message, self._sent)
+        shown = self._login.hidden(message, self._sent) if self._login.shows_words else ""
+        if shown:
+            return shown
         ours, bracket, _ = message.partition(" (")  # behind it stand the peer's words
         return f"{ours}." if bracket else ours
 

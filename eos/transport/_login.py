@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from eos.errors import ConfigurationError, Unauthorized
+from eos.transport.secret_text import MAX_TEXT, path_text, repeats
 
 
 class Login(ABC):
@@ -51,8 +52,13 @@ class Login(ABC):
         """What to look at when a peer has refused ``credentials``; nothing secret."""
 
     def hidden(self, text: str, credentials: bytes) -> str:
-        """``text`` of a peer, which may repeat what it was sent, without that."""
-        return text.replace(credentials.decode(), f"<{self.exposes}>") if credentials else text
+        """``text`` of a peer without what the peer was sent; nothing of it where it repeats that in
+        part, or in another form."""
+        if not credentials:
+            return text
+        secret = credentials.decode()
+        text = text[:MAX_TEXT].replace(secret, f"<{self.exposes}>")
+        return "" if repeats(text, secret) else text
 
 
 class Anonymous(Login):
@@ -93,16 +99,11 @@ class ByToken(Login):
     method_name = "token"
     exposes = "token"
 
-    def __post_init__(self) -> None:
-        if self.token_file is not None and re.match(r"ey[\w-]+\.[\w-]+\.", self.token_file):
-            # Its text is not shown.
-            raise ConfigurationError(
-                "token_file is the path of a file; what it is given looks like a token itself."
-            )
-
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
         """The current token. A function's time is not limited."""
-        source = self.token_file or ("the token function" if callable(self.token) else "token")
+        source = "the token function" if callable(self.token) else "token"
+        if self.token_file is not None:
+            source = f"token_file {path_text(self.token_file)}"
         token: object
         try:
             if self.token_file is not None:
@@ -177,9 +178,10 @@ class ByPassword(Login):
 
     def hidden(self, text: str, credentials: bytes) -> str:
         """``text``, or nothing of it if the password is there: so short a word as it may be would
-        show by the gap where it was."""
+        show by the gap where it was. The user's name is no secret."""
+        text = text[:MAX_TEXT]
         secrets = (self.password, base64.b64encode(credentials).decode())
-        return "" if any(secret in text for secret in secrets) else text
+        return "" if repeats(text, *secrets) else text
 
     def http_authorization(self, credentials: bytes) -> str:
         """See ``Login``."""

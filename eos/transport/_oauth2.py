@@ -28,6 +28,7 @@ from eos.errors import (
 from eos.transport._login import Login, checked_token, token_advice
 from eos.transport._tls import verifying_context
 from eos.transport.http import HttpService, Origin, Request, Response, perform
+from eos.transport.secret_text import path_text
 
 FETCH_TIMEOUT_S: Final = 10.0
 """For a token, however long its user could wait: a connection that is asked for a fresh one reads
@@ -158,16 +159,19 @@ def _read_client(file: str) -> tuple[str, str]:
         client = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise Unauthorized(
-            f"oauth2_credentials_file {file}: {type(error).__name__}.", hint=hint
+            f"oauth2_credentials_file {path_text(file)}: {type(error).__name__}.", hint=hint
         ) from None
     client = client if isinstance(client, dict) else {}
     client_id, secret = (client.get(name) for name in _CLIENT)
     if not (isinstance(client_id, str) and isinstance(secret, str) and client_id and secret):
         raise Unauthorized(
-            f"oauth2_credentials_file {file} has no {' or no '.join(_CLIENT)}.", hint=hint
+            f"oauth2_credentials_file {path_text(file)} has no {' or no '.join(_CLIENT)}.",
+            hint=hint,
         )
     if client.get("type", _TYPE) != _TYPE:
-        raise Unauthorized(f"oauth2_credentials_file {file} is of a type other than {_TYPE}.")
+        raise Unauthorized(
+            f"oauth2_credentials_file {path_text(file)} is of a type other than {_TYPE}."
+        )
     return client_id, secret
 
 

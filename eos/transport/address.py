@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eos.errors import ConfigurationError
+from eos.transport.secret_text import is_secret_like
 
 _SCHEMES: Final = {"pulsar": (False, 6650), "pulsar+ssl": (True, 6651)}
 _HOST_PORT: Final = re.compile(
@@ -50,7 +51,8 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         raise ConfigurationError(
-            f"service_url must begin with pulsar:// or pulsar+ssl://, not {scheme[:20]!r}."
+            "service_url must begin with pulsar:// or pulsar+ssl://"
+            + (f", not {scheme[:20]!r}." if separator and not is_secret_like(scheme) else ".")
         )
     tls, default_port = _SCHEMES[scheme]
     addresses = []

@@ -170,7 +170,7 @@ class Connection:
         finally:
             self._answers.forget(request_id)
         if isinstance(given, commands.Error):
-            raise broker_error(given.error, given.message, doing=doing)
+            raise broker_error(given.error, self._greeting.words(given.message), doing=doing)
         if not isinstance(given, answer):
             raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
         return given

@@ -128,7 +128,9 @@ class DirectConnection:
             self._unasked += [notice for notice in received if not is_answer(notice)]
             for given in answers:
                 if isinstance(given, commands.Error):
-                    raise broker_error(given.error, given.message, doing=doing)
+                    raise broker_error(
+                        given.error, self._greeting.words(given.message), doing=doing
+                    )
                 if not isinstance(given, answer):
                     raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
                 return given

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -21,6 +22,8 @@ from urllib.parse import urlsplit
 
 from eos.errors import ConnectionLost, ProtocolError
 from eos.transport._dial import Peer, dial
+
+_LENGTH: Final = re.compile(r"\s*[0-9]{1,18}\s*", re.ASCII)
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Thousands of open transactions fit, which is the longest answer that is asked for."""
@@ -107,6 +110,7 @@ def perform(
             try:
                 connection.request(request.method, request.path, request.body, headers)
                 response = connection.getresponse()
+                _check_length(response.headers.get_all("Content-Length", []))
                 body = response.read(MAX_ANSWER_BYTES + 1)
                 is_cut = len(body) <= MAX_ANSWER_BYTES and bool(response.length)
             except (OSError, http.client.HTTPException, ValueError) as error:
@@ -127,6 +131,13 @@ def perform(
     return Response(
         response.status, body, response.headers.get("Date"), response.headers.get("Location")
     )
+
+
+def _check_length(said: list[str]) -> None:
+    """``http.client`` reads to the end of the connection where it does not understand a length:
+    then nobody would see that an answer was cut off."""
+    if len({one.strip() for one in said}) > 1 or not all(_LENGTH.fullmatch(one) for one in said):
+        raise http.client.HTTPException("Content-Length")
 
 
 def _lost(

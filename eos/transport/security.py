@@ -9,10 +9,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from eos.errors import ConfigurationError
 from eos.transport._login import Anonymous, ByCertificate, ByPassword, ByToken, Login
 from eos.transport._tls import trust_file, verifying_context
+from eos.transport.secret_text import check_no_secrets
+
+_SECRETS: Final = ("token", "basic_password")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Security:
     tls_private_key_file: str | None = None
 
     def __post_init__(self) -> None:
+        check_no_secrets(vars(self), _SECRETS)
         for one, other in (
             ("tls_certificate_file", "tls_private_key_file"),
             ("oauth2_issuer_url", "oauth2_credentials_file"),

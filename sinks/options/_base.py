@@ -21,6 +21,7 @@ from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
 from eos.spelling import no_option
+from eos.transport.secret_text import check_no_secrets
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
@@ -100,6 +101,7 @@ class SinkOptions(BaseModel):
             ConfigurationError: names each wrong option and says what is allowed; never repeats a
                 secret.
         """
+        check_no_secrets(values, _SECRET)
         try:
             return cls(**values)
         except ValidationError as error:

@@ -84,6 +84,9 @@ DEEP = b"[" * 200_000 + b"]" * 200_000
         (200, {}, b'{"aborted": "no"}', ProtocolError),
         (200, {"Content-Length": "100"}, b"{", ConnectionLost),
         (200, {"Content-Length": "many"}, b"{}" * 5_000_000, ProtocolError),
+        (200, {"Content-Length": "many"}, b"{}", ProtocolError),
+        (200, {"Content-Length": "-5"}, b"{}", ProtocolError),
+        (200, {"Content-Length": "2, 3"}, b"{}", ProtocolError),
         (307, {"Location": "http://[::1"}, b"", ProtocolError),
         (307, {"Location": "//user:pw@127.0.0.1/"}, b"", ProtocolError),
     ],
@@ -188,9 +191,15 @@ def redirected(server: ScriptedServer, target: str, brokers: object = None) -> N
     server.answer = answer
 
 
-def test_a_redirect_to_another_port_of_the_host_is_followed(server, elsewhere):
-    redirected(server, elsewhere.url())
-    assert ask(admin(server))
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_redirect_to_another_port_gets_no_token_unless_it_is_named(server, elsewhere, name):
+    redirected(server, elsewhere.url(name), [f"{name}:1"])
+    service = parse_service_url(f"pulsar://{name}")
+    with pytest.raises(ProtocolError, match="no broker that we know of"):
+        ask(admin(server, service=service))
+    assert elsewhere.asked == []
+    both = f"{server.url()},{elsewhere.url(name).partition('//')[2]}"
+    assert ask(AdminClient(both, Security(token=SECRET), timeout_s=10))
     assert elsewhere.asked[0][1] == f"Bearer {SECRET}"
 
 
@@ -204,7 +213,11 @@ def test_a_redirect_to_a_host_that_nobody_named_gets_no_token(server, elsewhere,
 
 
 def test_a_redirect_to_a_broker_that_the_admin_host_lists_is_followed(server, elsewhere):
-    redirected(server, elsewhere.url("localhost"), ["other:8080", "localhost:8080"])
+    redirected(
+        server,
+        elsewhere.url("localhost"),
+        ["other:8080", elsewhere.url("localhost").partition("//")[2]],
+    )
     client = admin(server)
     assert ask(client)
     assert ask(client)
@@ -213,10 +226,15 @@ def test_a_redirect_to_a_broker_that_the_admin_host_lists_is_followed(server, el
     assert elsewhere.asked[0][1] == f"Bearer {SECRET}"
 
 
-def test_a_redirect_to_a_broker_of_the_service_url_is_followed(server, elsewhere):
-    redirected(server, elsewhere.url("localhost"))
-    service = parse_service_url("pulsar://other,LOCALHOST")
-    assert ask(admin(server, service=service))
+def test_a_redirect_to_a_broker_of_the_service_url_is_followed_to_the_same_port(server):
+    def answer(path: str):
+        if len(server.asked) == 1:
+            return 307, {"Location": f"{server.url('localhost')}{path}"}, b""
+        return 200, {}, b'{"startPosition": "1:1", "aborted": false}'
+
+    server.answer = answer
+    assert ask(admin(server, service=parse_service_url("pulsar://other,LOCALHOST")))
+    assert server.asked[1][1] == f"Bearer {SECRET}"
 
 
 def test_without_a_token_any_host_of_the_same_scheme_is_asked(server, elsewhere):
@@ -239,6 +257,46 @@ def test_a_circle_of_redirects_ends(server):
     with pytest.raises(ConnectionLost, match="more than 5 times"):
         ask(admin(server))
     assert len(server.asked) == 6
+
+
+def backwards(text: str) -> str:
+    return text[::-1]
+
+
+def in_base64(text: str) -> str:
+    return base64.b64encode(f"no {text}".encode()).decode()
+
+
+ENCODINGS = {
+    "as it is": str,
+    "backwards": backwards,
+    "base64": in_base64,
+    "base64 twice": lambda text: in_base64(in_base64(text)),
+    "base64 backwards": lambda text: backwards(in_base64(text)),
+    "base64 for URLs": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "hex": lambda text: text.encode().hex(" "),
+    "percent": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+    "escapes": lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+    "entities": lambda text: "".join(f"&#{ord(letter)};" for letter in text),
+    "spaced": " ".join,
+    "upper case": str.upper,
+    "a part": lambda text: text[20:40],
+    "without its dots": lambda text: text.replace(".", " "),
+}
+LONG_SECRET = ".".join(("eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJzcGFyayJ9", "q7-X_z" * 7))
+
+
+@pytest.mark.parametrize("encoded", ENCODINGS.values(), ids=ENCODINGS)
+def test_a_refusal_that_repeats_the_token_in_any_form_is_not_quoted(server, encoded):
+    server.give(500, f"Who is {encoded(LONG_SECRET)}?".encode())
+    with pytest.raises(BrokerNotReady) as caught:
+        ask(AdminClient(server.url(), Security(token=LONG_SECRET), timeout_s=10))
+    words = "".join(getattr(caught.value, "__notes__", []))
+    assert words in ("", "Who is <token>?")
+    server.give(500, b"Topic persistent://public/default/orders-partition-0 is fenced.")
+    with pytest.raises(BrokerNotReady) as caught:
+        ask(AdminClient(server.url(), Security(token=LONG_SECRET), timeout_s=10))
+    assert "orders-partition-0 is fenced" in caught.value.__notes__[0]
 
 
 # --- how long, and how much ---------------------------------------------------------------------

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
+from sources._left_topics import check_named
 from sources._offsets import HistorySpan, Offset, Span, behind, parse_place, place_text
+from sources._options import SourceOptions
 
 places = st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 5)))
 by_name = st.dictionaries(st.sampled_from("abcdef"), places, max_size=6)
@@ -115,6 +118,11 @@ def test_behind_an_entry_is_the_next_place() -> None:
         {"version": 3, "partitions": {}},
         {"version": 3, "partitions": {}, "left": {"a": "x"}},
         {"orders": "CAEQAQ=="},
+        {"version": 1, "partitions": {"a": {"from": "1:5", "to": "1:2"}}},
+        {"version": 1, "partitions": {"a": {"from": "2:0", "to": "1:9"}}},
+        {"version": 1, "partitions": {"a": {"from": "1:0", "to": "earliest"}}},
+        {"version": 1, "partitions": {"a": {"from": "1:0", "to": "9223372036854775808:0"}}},
+        {"version": 1, "partitions": {"a": {"from": "1:0", "to": "\u0661:0"}}},
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(value: object) -> None:
@@ -143,3 +151,61 @@ def test_a_history_of_files_that_are_not_there_is_refused(numbers: tuple[int, in
     broken = Offset.starting({}, None, HistorySpan("/t", "id", 3, *numbers)).to_json()
     with pytest.raises(ConfigurationError, match="none of this source"):
         Offset.from_json(broken)
+
+
+@pytest.mark.parametrize("odd", ["1e400", "-1", "1.5", "true", "null", '"7"', "1e2", "9" * 30])
+@pytest.mark.parametrize("field", ["from", "to", "files", "version", "messages"])
+def test_numbers_of_a_history_that_we_never_write_are_refused(field: str, odd: str) -> None:
+    span = HistorySpan("/t", "id", 3, 0, 1, 2, partial={"a": ((1, 2), 3)})
+    value = Offset.starting({}, None, span).to_json()
+    past = value["history"]
+    (past["partial"]["a"] if field == "messages" else past)[field] = json.loads(odd)
+    with pytest.raises(ConfigurationError, match="none of this source"):
+        Offset.from_json(value)
+
+
+OWN = "persistent://public/default/own"
+OTHER = "persistent://public/default/other"
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "is_read"),
+    [
+        ({"topic": "own"}, OWN, True),
+        ({"topic": "own"}, f"{OWN}-partition-3", True),
+        ({"topic": "own-partition-3"}, f"{OWN}-partition-3", True),
+        ({"topic": "own-partition-3"}, f"{OWN}-partition-4", False),
+        ({"topic": "own"}, OTHER, False),
+        ({"topic": "own"}, "persistent://other/default/own", False),
+        ({"topic": "own"}, "no name\ud800", False),
+        ({"topic": "own", "dropped_topics": "other"}, f"{OTHER}-partition-0", True),
+        ({"topics_pattern": "public/default/o.n"}, f"{OWN}-partition-0", True),
+        ({"topics_pattern": "public/default/o.n"}, OTHER, False),
+    ],
+)
+def test_an_epoch_of_a_checkpoint_reads_what_the_options_name(
+    options: dict[str, str], name: str, is_read: bool
+) -> None:
+    given = SourceOptions.parse({"service_url": "pulsar://localhost", **options})
+    offset = Offset({name: Span((1, 0), (1, 5)), f"{OTHER}s": Span((1, 0), (1, 0))})
+    if is_read:
+        check_named(offset, given)
+        return
+    with pytest.raises(ConfigurationError, match="the query's options do not name") as caught:
+        check_named(offset, given)
+    assert "droppedTopics" in caught.value.hint
+
+
+@pytest.mark.parametrize("table", [None, "/other"])
+def test_an_epoch_of_a_checkpoint_reads_no_other_table(table: str | None) -> None:
+    options = {"service_url": "pulsar://localhost", "topic": "own"}
+    given = SourceOptions.parse(options | ({} if table is None else {"history": table}))
+    uri = Folder("/secret").uri
+    done = Offset({}, history=HistorySpan(uri, "id", 3, 2, 2, 2))
+    check_named(done, given)
+    with pytest.raises(ConfigurationError, match=r"/secret.*do not name"):
+        check_named(Offset({}, history=HistorySpan(uri, "id", 3, 0, 1, 2)), given)
+    check_named(
+        Offset({}, history=HistorySpan(uri, "id", 3, 0, 1, 2)),
+        SourceOptions.parse({**options, "history": "/secret"}),
+    )
