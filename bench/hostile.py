@@ -43,7 +43,7 @@ class Stored(NamedTuple):
     fields: dict[str, Any]
 
 
-class Outcome(NamedTuple):
+class Figures(NamedTuple):
     """What became of a case."""
 
     stored_bytes: int
@@ -137,7 +137,7 @@ def _read_entries(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
     return len(buffer), read
 
 
-def run(name: str) -> Outcome:
+def run(name: str) -> Figures:
     """The case ``name`` in this process, whose memory is measured from here on."""
     stored_bytes, read = _read_entries(name)
     status = Path("/proc/self/status")
@@ -149,7 +149,7 @@ def run(name: str) -> Outcome:
     except EosError as reason:
         error = f"{type(reason).__name__}: {reason}"
     mib = (_kib(status, "VmHWM") - before) / 1024
-    return Outcome(stored_bytes, rows, mib, time.monotonic() - began, error)
+    return Figures(stored_bytes, rows, mib, time.monotonic() - began, error)
 
 
 def _kib(status: Path, name: str) -> int:
@@ -157,7 +157,7 @@ def _kib(status: Path, name: str) -> int:
     return int(line.split()[1])
 
 
-def run_apart(name: str, timeout_s: float = 300.0) -> Outcome:
+def run_apart(name: str, timeout_s: float = 300.0) -> Figures:
     """The same in a process of its own.
 
     Raises:
@@ -165,7 +165,7 @@ def run_apart(name: str, timeout_s: float = 300.0) -> Outcome:
     """
     command = [sys.executable, "-m", "bench.hostile", "--case", name]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
-    return Outcome(*json.loads(done.stdout))
+    return Figures(*json.loads(done.stdout))
 
 
 @app.command()

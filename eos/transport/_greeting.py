@@ -59,13 +59,12 @@ class Greeting:
         return type(error)(self._shown(error.message), hint=hint)
 
     def words(self, text: str) -> str:
-        """What the peer says later on, without what it was sent."""
+        """What the peer says, without what it was sent."""
         return self._login.hidden(text, self._sent)
 
     def _shown(self, message: str) -> str:
-        shown = self._login.hidden(message, self._sent) if self._login.shows_words else ""
-        if shown:
-            return shown
+        if self._login.shows_words:
+            return message
         ours, bracket, _ = message.partition(" (")  # behind it stand the peer's words
         return f"{ours}." if bracket else ours
 
