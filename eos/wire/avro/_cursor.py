@@ -14,9 +14,26 @@ from eos.wire.decoding import WORD_BYTES, Spans, decode_long_varints, words_of
 CUT_OFF: Final = "is cut off"
 TOO_LONG: Final = "has a number of more than 64 bits"
 
+MAX_ITEMS: Final = 1 << 24
+
 _PADDING_BYTES: Final = 2 * WORD_BYTES
 _MAX_VARINT_BYTES: Final = 10
 _ONE: Final = np.uint64(1)
+
+
+class Items:
+    """How many items of lists may still be read, of all rows that are read at once.
+
+    Each takes some 24 bytes until its column is there, and one byte may be one.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_ITEMS
+
+    def take(self, count: int) -> bool:
+        """Whether ``count`` more may be."""
+        self._left -= count
+        return self._left >= 0
 
 
 class Cursor:
@@ -31,13 +48,22 @@ class Cursor:
         limit: the byte behind each row.
         reason: of each row, a number of ``reasons``; 0 for a row that has not failed.
         reasons: text -> number; that of other cursors on the buffer too.
+        items: of all cursors on the buffer.
     """
 
-    def __init__(self, buffer: Bytes, at: Int64s, limit: Int64s, reasons: dict[str, int]) -> None:
+    def __init__(
+        self,
+        buffer: Bytes,
+        at: Int64s,
+        limit: Int64s,
+        reasons: dict[str, int],
+        items: Items | None = None,
+    ) -> None:
         self.buffer = buffer
         self.at = at
         self.limit = limit
         self.reasons = reasons
+        self.items = items or Items()
         self.reason: npt.NDArray[np.int32] = np.zeros(len(at), np.int32)
         self._words = words_of(buffer)
 
@@ -53,7 +79,7 @@ class Cursor:
 
     def within(self, rows: Int64s, at: Int64s) -> Cursor:
         """Another cursor, on the rows ``rows`` of this one, from ``at`` on."""
-        return Cursor(self.buffer, at, self.limit[rows], self.reasons)
+        return Cursor(self.buffer, at, self.limit[rows], self.reasons, self.items)
 
     def fail(self, bad: Mask, path: str, what: str) -> None:
         """The rows ``bad`` are malformed: the field at ``path`` is ``what``."""

@@ -17,6 +17,7 @@ from eos.wire.avro._types import AvroType
 from eos.wire.columns import BinaryColumn, valid_rows
 from eos.wire.failures import Failures
 
+_CHUNK_ROWS = 1 << 14  # each may have 16 KiB of defaults that were not written
 _CHUNK_BYTES = 4 << 20  # the items of lists take a hundred times their bytes while they are read
 
 
@@ -40,6 +41,7 @@ class AvroDecoder:
         A row is null where it is null in ``values``, and where it is malformed.
         """
         rows = max(1, len(values) * _CHUNK_BYTES // max(1, values.nbytes))
+        rows = min(rows, _CHUNK_ROWS)
         columns: list[pa.Array] = []
         failures: list[Failures] = []
         for start in range(0, len(values), rows):

@@ -17,6 +17,9 @@ from eos.wire.avro._walking import NO_BRANCH
 from eos.wire.columns import Int64s, Mask
 
 NULL_MEMBER: Final = -1
+_ITEMS_AT_ONCE: Final = 1 << 20
+"""Of lists: each takes a hundred bytes while it is read."""
+_MOST_DEFAULT_BYTES: Final = 256 << 20
 _NOT_READ: Final = "is of a type that the reader's schema does not have there"
 
 
@@ -25,9 +28,13 @@ class DefaultNode:
     """What the writer does not have: nothing is read. ``one``: the default, as a column of one."""
 
     one: pa.Array
+    path: str
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        if len(cursor) * self.one.nbytes > _MOST_DEFAULT_BYTES:  # of records in lists
+            where = np.zeros(len(cursor), np.bool_)
+            cursor.fail(~where, self.path, "has too long a default for so many records")
         zeros = np.zeros(len(cursor), np.int32)
         return self.one.take(pa.array(zeros, mask=None if where is None else ~where))
 
@@ -86,13 +93,17 @@ class ListNode:
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
         rows, starts = find_items(self.items, cursor, where, self.path)
-        inner = cursor.within(rows, starts)
-        values = self.item.read(inner, None)
-        cursor.fail_with(inner, rows)
+        values: list[pa.Array] = []
+        for start in range(0, max(1, len(rows)), _ITEMS_AT_ONCE):
+            some = slice(start, start + _ITEMS_AT_ONCE)
+            inner = cursor.within(rows[some], starts[some])
+            values.append(self.item.read(inner, None))
+            cursor.fail_with(inner, rows[some])
         offsets = np.zeros(len(cursor) + 1, np.int32)
         np.cumsum(np.bincount(rows, minlength=len(cursor)), out=offsets[1:])
         buffers = [_validity(where), pa.py_buffer(offsets)]
-        return _array(self.type, len(cursor), buffers, [values])
+        items = values[0] if len(values) == 1 else pa.concat_arrays(values)
+        return _array(self.type, len(cursor), buffers, [items])
 
 
 @dataclass(frozen=True)

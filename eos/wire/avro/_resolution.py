@@ -103,7 +103,7 @@ class _Resolver:
             return self._from_union(writer, reader, path)
         if isinstance(reader, Union):
             if writer == NULL and reader.null_index is not None:
-                return DefaultNode(pa.nulls(1, arrow_type(reader)))
+                return DefaultNode(pa.nulls(1, arrow_type(reader)), path)
             if len(members(reader)) < 2:
                 return self._branch(writer, reader, path).node
             return MemberNode(arrow_type(reader), self._branch(writer, reader, path))
@@ -152,7 +152,7 @@ class _Resolver:
                 f"{MAX_BYTES} bytes for each row."
             )
         cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
-        return DefaultNode(self.resolve(field.type, field.type, path).read(cursor, None))
+        return DefaultNode(self.resolve(field.type, field.type, path).read(cursor, None), path)
 
     def _map(self, writer: MapOf, reader: MapOf, path: str) -> Node:
         kind, inner = arrow_type(reader), f"{path}{{}}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,9 @@ from eos.wire.avro._types import (
 from eos.wire.avro._walking import (
     NO_BRANCH,
     TOO_DEEP,
+    TOO_MANY,
     Malformed,
+    Steps,
     Walk,
     pair_of,
     width_of,
@@ -92,6 +95,7 @@ class _Search:
         self._left = np.zeros(len(cursor), np.int64)  # items of the block that a row is in
         self._rows: list[Int64s] = []
         self._starts: list[Int64s] = []
+        self._steps = Steps()
         cursor.at = cursor.at.copy()
 
     def step(self, active: Int64s) -> Int64s:
@@ -108,6 +112,9 @@ class _Search:
             fits = left <= (step.limit - step.at) // self._width
             spans = step.take(np.where(fits, left * self._width, -1), self._path, going)
             taken = np.where(spans.size > 0, left, 0)
+            if not self._cursor.items.take(int(taken.sum())):
+                self._fail(active, TOO_MANY)
+                return active[:0]
             firsts = np.cumsum(taken) - taken
             nth = np.arange(int(taken.sum())) - np.repeat(firsts, taken)
             self._rows.append(np.repeat(active, taken))
@@ -134,24 +141,28 @@ class _Search:
         return np.where(step.reason == 0, counts, 0)
 
     def walk(self, row: int) -> None:
-        """All that is left of a row, item by item."""
+        """All that is left of a row, block by block."""
         cursor = self._cursor
-        walk = Walk(cursor.buffer.data, int(cursor.at[row]), int(cursor.limit[row]))
-        starts: list[int] = []
-        left = int(self._left[row])
+        walk = Walk(cursor.buffer, int(cursor.limit[row]), cursor.items, self._steps)
+        at, left = int(cursor.at[row]), int(self._left[row])
         try:
-            starts.extend(walk.items(self._kind, left))
+            starts, cursor.at[row] = walk.starts(self._kind, at, left)
         except Malformed as error:
-            bad = np.zeros(len(cursor), np.bool_)
-            bad[row] = True
-            cursor.fail(bad, self._path, str(error))
+            self._fail([row], str(error))
         else:
-            cursor.at[row] = walk.at
-        self._rows.append(np.full(len(starts), row))
-        self._starts.append(np.array(starts, np.int64))
+            # Of a single row with millions of items its number takes no memory.
+            self._rows.append(np.broadcast_to(np.int64(row), len(starts)))
+            self._starts.append(starts)
+
+    def _fail(self, rows: Sequence[int] | Int64s, what: str) -> None:
+        bad = np.zeros(len(self._cursor), np.bool_)
+        bad[rows] = True
+        self._cursor.fail(bad, self._path, what)
 
     def found(self) -> tuple[Int64s, Int64s]:
         """The items of all rows, in the order of the rows."""
+        if len(self._rows) == 1:
+            return self._rows[0], self._starts[0]
         rows = np.concatenate([np.zeros(0, np.int64), *self._rows])
         starts = np.concatenate([np.zeros(0, np.int64), *self._starts])
         order = np.argsort(rows, kind="stable")

@@ -1,11 +1,15 @@
-"""Past one datum, in plain Python: for the few rows that have far more items than others."""
+"""Past one datum after the other: for the few rows that have far more items than others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from eos.wire.avro._cursor import CUT_OFF, TOO_LONG
+import numpy as np
+
+from eos.wire.avro._cursor import CUT_OFF, TOO_LONG, Items
 from eos.wire.avro._types import (
     MAX_DEPTH,
     AvroType,
@@ -19,9 +23,15 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
+from eos.wire.byte_rows import Bytes
+from eos.wire.columns import Int64s
 
 NO_BRANCH: Final = "is of a branch that its union does not have"
 TOO_DEEP: Final = "is nested too deeply"
+TOO_MANY: Final = "has more items than can be read at once"
+_NUMBERS: Final = ("int", "long")
+_MAX_VARINT_BYTES: Final = 10
+_NONE: Final = np.zeros(0, np.int64)
 _WIDTHS: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
@@ -52,89 +62,199 @@ def pair_of(kind: MapOf) -> RecordOf:
     return RecordOf("pair", (Field("key", Primitive("string")), Field("value", kind.values)))
 
 
-class Walk:
-    """Through one row: ``data[at:limit]``."""
+_Step = Callable[[memoryview, int, int, int], int]
+"""Past one datum: of the data, from a place on, before a limit, at a depth; returns where it ends.
 
-    def __init__(self, data: memoryview, at: int, limit: int) -> None:
-        self._data = data
-        self.at = at
-        self._limit = limit
+Raises ``Malformed``."""
 
-    def items(self, kind: AvroType, left: int) -> Iterator[int]:
-        """Where each item of a list of ``kind`` begins; ``left``: of the block that ``at`` is in.
 
-        Raises:
-            Malformed: the row is.
-        """
-        takes_bytes = width_of(kind) != 0
-        while True:
-            for _ in range(left if takes_bytes else 0):
-                yield self.at
-                self.skip(kind)
-            left = self._next_block()
-            if not left:
-                return
+class Steps:
+    """How to get past data of each type; made once for a type."""
 
-    def skip(self, kind: AvroType, depth: int = 0) -> None:
-        """Past a datum of ``kind``.
+    def __init__(self) -> None:
+        self._known: dict[int, _Step] = {}
 
-        Raises:
-            Malformed: the row is.
-        """
-        if depth > MAX_DEPTH:
-            raise Malformed(TOO_DEEP)
+    def of(self, kind: AvroType) -> _Step:
+        """Past a datum of ``kind``, which stays in use."""
+        key = id(kind)
+        if key not in self._known:
+            # For a type that holds itself.
+            self._known[key] = lambda *where: self._known[key](*where)
+            self._known[key] = self._made(kind)
+        return self._known[key]
+
+    def _made(self, kind: AvroType) -> _Step:
+        width = width_of(kind)
+        if width is not None:
+            return _fixed(width)
         match kind:
             case Primitive("int" | "long") | Enum():
-                self._long()
-            case Primitive("string" | "bytes") | Decimal(size=None):
-                self._move(self._long())
+                return _past_long
             case Union(branches):
-                index = self._long()
-                if not 0 <= index < len(branches):
-                    raise Malformed(NO_BRANCH)
-                self.skip(branches[index], depth + 1)
+                return _one_of([self.of(one) for one in branches])
             case RecordOf(fields=fields):
-                width = width_of(kind)
-                if width is not None:
-                    self._move(width)
-                    return
-                for field in fields:
-                    self.skip(field.type, depth + 1)
+                return _each_of([self.of(field.type) for field in fields])
             case ListOf(items):
-                self._skip_items(items, depth + 1)
-            case MapOf():
-                self._skip_items(pair_of(kind), depth + 1)
-            case _:
-                self._move(width_of(kind) or 0)
+                return _many(self.of(items), takes_bytes=width_of(items) != 0)
+            case MapOf(values):
+                return _many(_each_of([_past_sized, self.of(values)]), takes_bytes=True)
+        return _past_sized  # text, bytes, a decimal
 
-    def _skip_items(self, kind: AvroType, depth: int) -> None:
-        takes_bytes = width_of(kind) != 0
-        while left := self._next_block():
-            for _ in range(left if takes_bytes else 0):
-                self.skip(kind, depth)
 
-    def _next_block(self) -> int:
-        """How many items it has; 0 behind the last one."""
-        count = self._long()
-        if count < 0:
-            self._long()  # its size in bytes
-        return abs(count)
-
-    def _move(self, size: int) -> None:
-        if not 0 <= size <= self._limit - self.at:
+def _fixed(width: int) -> _Step:
+    def step(_: memoryview, at: int, limit: int, depth: int) -> int:  # noqa: ARG001
+        if width > limit - at:
             raise Malformed(CUT_OFF)
-        self.at += size
+        return at + width
 
-    def _long(self) -> int:
-        value = 0
-        for shift in range(0, 70, 7):
-            if self.at >= self._limit:
-                raise Malformed(CUT_OFF)
-            byte = self._data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80 and not value >> 64:
-                return value >> 1 ^ -(value & 1)
-            if byte < 0x80:
+    return step
+
+
+def _past_long(data: memoryview, at: int, limit: int, depth: int) -> int:  # noqa: ARG001
+    if at < limit and data[at] < 0x80:
+        return at + 1
+    return read_long(data, at, limit)[1]
+
+
+def _past_sized(data: memoryview, at: int, limit: int, depth: int) -> int:  # noqa: ARG001
+    if at < limit and data[at] < 0x80:
+        size, at = data[at], at + 1
+        size = size >> 1 ^ -(size & 1)
+    else:
+        size, at = read_long(data, at, limit)
+    if not 0 <= size <= limit - at:
+        raise Malformed(CUT_OFF)
+    return at + size
+
+
+def _one_of(steps: list[_Step]) -> _Step:
+    def step(data: memoryview, at: int, limit: int, depth: int) -> int:
+        index, at = read_long(data, at, limit)
+        if not 0 <= index < len(steps):
+            raise Malformed(NO_BRANCH)
+        if depth >= MAX_DEPTH:
+            raise Malformed(TOO_DEEP)
+        return steps[index](data, at, limit, depth + 1)
+
+    return step
+
+
+def _each_of(steps: list[_Step]) -> _Step:
+    def step(data: memoryview, at: int, limit: int, depth: int) -> int:
+        if depth >= MAX_DEPTH:
+            raise Malformed(TOO_DEEP)
+        for one in steps:
+            at = one(data, at, limit, depth + 1)
+        return at
+
+    return step
+
+
+def _many(step: _Step, *, takes_bytes: bool) -> _Step:
+    def steps(data: memoryview, at: int, limit: int, depth: int) -> int:
+        if depth >= MAX_DEPTH:
+            raise Malformed(TOO_DEEP)
+        while True:
+            count, at = next_block(data, at, limit)
+            if not count:
+                return at
+            for _ in range(count if takes_bytes else 0):
+                at = step(data, at, limit, depth + 1)
+
+    return steps
+
+
+def next_block(data: memoryview, at: int, limit: int) -> tuple[int, int]:
+    """How many items the next block has, and where they begin; 0 behind the last one."""
+    count, at = read_long(data, at, limit)
+    if count < 0:
+        _, at = read_long(data, at, limit)  # its size in bytes
+    return abs(count), at
+
+
+def read_long(data: memoryview, at: int, limit: int) -> tuple[int, int]:
+    """The number at ``at``, and where it ends.
+
+    Raises:
+        Malformed: it has more than 64 bits, or is cut off.
+    """
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= limit:
+            raise Malformed(CUT_OFF)
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80 and not value >> 64:
+            return value >> 1 ^ -(value & 1), at
+        if byte < 0x80:
+            break
+    raise Malformed(TOO_LONG)
+
+
+class Walk:
+    """Through the list that is in one row, block by block."""
+
+    def __init__(self, buffer: Bytes, limit: int, items: Items, steps: Steps) -> None:
+        self._buffer = buffer
+        self._data = buffer.data
+        self._limit = limit
+        self._items = items
+        self._steps = steps
+
+    def starts(self, kind: AvroType, at: int, left: int) -> tuple[Int64s, int]:
+        """Where each item of ``kind`` begins, from ``at`` on, and where the list ends; ``left``: of
+        the block that ``at`` is in. Items that take no bytes begin nowhere.
+
+        Raises:
+            Malformed: the row is.
+        """
+        find, parts = self._finder(kind), []
+        while True:
+            if left and find is not None:
+                if left > self._limit - at:
+                    raise Malformed(CUT_OFF)
+                if not self._items.take(left):
+                    raise Malformed(TOO_MANY)
+                found, at = find(at, left)
+                parts.append(found)
+            left, at = next_block(self._data, at, self._limit)
+            if not left:
                 break
-        raise Malformed(TOO_LONG)
+        return (parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts])), at
+
+    def _finder(self, kind: AvroType) -> Callable[[int, int], tuple[Int64s, int]] | None:
+        width = width_of(kind)
+        if width is not None:
+            return partial(self._in_steps, width) if width else None
+        if isinstance(kind, Enum) or (isinstance(kind, Primitive) and kind.name in _NUMBERS):
+            return self._numbers
+        return partial(self._one_by_one, self._steps.of(kind))
+
+    def _in_steps(self, width: int, at: int, count: int) -> tuple[Int64s, int]:
+        end = at + count * width
+        if end > self._limit:
+            raise Malformed(CUT_OFF)
+        return np.arange(at, end, width), end
+
+    def _numbers(self, at: int, count: int) -> tuple[Int64s, int]:
+        """All at once: each ends with its first byte below 128."""
+        some = self._buffer[at : min(self._limit, at + count * _MAX_VARINT_BYTES)]
+        last = np.flatnonzero(some < 0x80)[:count]
+        sizes = np.diff(last, prepend=-1)
+        is_long = sizes >= _MAX_VARINT_BYTES
+        if is_long.any() and ((sizes > _MAX_VARINT_BYTES) | (some[last] > 1))[is_long].any():
+            raise Malformed(TOO_LONG)
+        if len(last) < count:
+            raise Malformed(CUT_OFF)
+        last += at + 1
+        starts = np.empty(count, np.int64)
+        starts[0], starts[1:] = at, last[:-1]
+        return starts, int(last[-1])
+
+    def _one_by_one(self, step: _Step, at: int, count: int) -> tuple[Int64s, int]:
+        data, limit, found = self._data, self._limit, array("q")
+        for _ in range(count):
+            found.append(at)
+            at = step(data, at, limit, 0)
+        return np.frombuffer(found, np.int64), at
