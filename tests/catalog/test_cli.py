@@ -42,6 +42,13 @@ def test_a_broker_that_can_not_be_reached_is_unknown_in_one_sentence(cli, verb):
     assert "Traceback" not in ended.err
 
 
+def test_peek_says_that_the_last_messages_need_the_admin_api_and_what_does_not(cli):
+    ended = cli("peek", "t", *NOWHERE[:2])
+    assert ended.code == 64
+    for word in ("admin API", "Pass --admin-url", "--from earliest"):
+        assert word in ended.err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_without_a_cluster_every_verb_says_how_to_name_one(cli, verb):
     ended = cli(verb, *VERBS[verb])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -11,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+import trustme
 
 from chaos.cluster.proxy import FrameAction, Replace
 from eos.client import PulsarClient
@@ -120,6 +123,21 @@ def test_a_listener_that_the_brokers_do_not_have_is_named(pulsar_standalone, nam
     nowhere = PulsarClient(url, listener_name="nowhere", timeout_s=5)
     with nowhere as client, pytest.raises(ConfigurationError, match=said):
         client.entry_producer(name, create=True)
+
+
+def test_hosts_whose_certificates_nobody_signed_are_named_each():
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(ssl.SSLError):
+            context.wrap_socket(peer.sock, server_side=True)
+
+    with ScriptedBroker(script) as stranger:
+        url = f"pulsar+ssl://{stranger.address.host_port},127.0.0.1:1"
+        said = rf"service_url.*:{stranger.address.port} can't be verified.*127\.0\.0\.1:1\b"
+        with PulsarClient(url, timeout_s=3) as client, pytest.raises(ConnectionLost, match=said):
+            client.coordinators.count()
 
 
 def test_a_host_that_refuses_us_is_not_passed_over():

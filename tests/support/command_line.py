@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-_VARIABLES = ("COMMIT_LOG", "SERVICE_URL", "ADMIN_URL", "TOKEN", "TOKEN_FILE", "BASIC_USER")
+_VARIABLES = (
+    "COMMIT_LOG", "SERVICE_URL", "ADMIN_URL", "TOKEN", "TOKEN_FILE", "BASIC_USER", "LISTENER_NAME",
+    "SUBSCRIPTION_PREFIX",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
