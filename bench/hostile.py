@@ -6,6 +6,7 @@ whatever comes; what can't be read within it is refused by an error that names t
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -18,13 +19,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import typer
+from google.protobuf import descriptor_pb2
 from rich.console import Console
 from rich.table import Table
 
-from eos.errors import EosError
+from eos.errors import EosError, InputError
 from eos.ids import MessageId
+from eos.schemas.reading import SchemaVersion, value_reader
 from eos.wire.batch import Compression
-from eos.wire.commands import MessageMetadata
+from eos.wire.commands import MessageMetadata, SchemaInfo, SchemaType
 from eos.wire.decoding import COLUMNS, PADDING_BYTES, DeliveredEntry, decode_entries
 
 BOUND_MIB: Final = 512
@@ -115,6 +118,58 @@ ENTRIES: Final[dict[str, Callable[[], list[Stored]]]] = {
 }
 
 
+def _list_of(items: str) -> SchemaInfo:
+    field = {"name": "a", "type": {"type": "array", "items": items}}
+    definition = {"type": "record", "name": "r", "fields": [field]}
+    return SchemaInfo(type=SchemaType.AVRO, data=json.dumps(definition).encode())
+
+
+def _block(count: int, items: bytes) -> bytes:
+    """A list of one block, in Avro's encoding."""
+    zigzag, size = 2 * count, bytearray()
+    while zigzag > 0x7F:
+        size.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return b"".join((size, bytes([zigzag]), items, b"\0"))
+
+
+def _messages() -> SchemaInfo:
+    """A Protobuf message with a list of messages, which may be empty, of ten fields each."""
+    file = descriptor_pb2.FileDescriptorProto(name="f.proto", syntax="proto3")
+    outer, inner = file.message_type.add(name="Outer"), file.message_type.add(name="Inner")
+    outer.field.add(name="some", number=1, label=3, type=11, type_name=".Inner")
+    for number in range(1, 11):
+        inner.field.add(name=f"f{number}", number=number, label=1, type=9)
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    data = {
+        "fileDescriptorSet": base64.b64encode(files).decode(),
+        "rootMessageTypeName": "Outer",
+        "rootFileDescriptorName": "f.proto",
+    }
+    return SchemaInfo(type=SchemaType.PROTOBUF_NATIVE, data=json.dumps(data).encode())
+
+
+VALUES: Final[dict[str, Callable[[], tuple[SchemaInfo, bytes]]]] = {
+    "16 million booleans in a value": lambda: (
+        _list_of("boolean"), _block(16_000_000, b"\1" * 16_000_000)
+    ),
+    "16 million numbers in a value": lambda: (
+        _list_of("long"), _block(16_000_000, b"\2" * 16_000_000)
+    ),
+    "4 million texts in a value": lambda: (
+        _list_of("string"), _block(4_000_000, b"\2x" * 4_000_000)
+    ),
+    "30 million booleans in a value": lambda: (
+        _list_of("boolean"), _block(30_000_000, b"\1" * 30_000_000)
+    ),
+    "2 million empty messages in a Protobuf value": lambda: (_messages(), b"\x0a\0" * 2_000_000),
+    "2.5 million empty lists in JSON": lambda: (
+        SchemaInfo(type=SchemaType.JSON, data=_list_of("int").data),
+        b'{"a":[' + b"[]," * 2_500_000 + b"[]]}",
+    ),
+}  # fmt: skip
+
+
 def _laid(stored: list[Stored]) -> tuple[np.ndarray[Any, Any], list[DeliveredEntry]]:
     """As a broker delivers them, in one buffer."""
     data, entries = bytearray(), []
@@ -137,9 +192,24 @@ def _read_entries(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
     return len(buffer), read
 
 
+def _read_value(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
+    info, value = VALUES[name]()
+    reader = value_reader(SchemaVersion(info, 0))
+    values, none = pa.array([value]), pa.array([None], pa.binary())
+    reader.decode(none, none)
+
+    def read() -> Iterator[int]:
+        found = reader.decode(values)
+        if len(found.failures):
+            raise InputError(found.failures.reasons[0])
+        yield 1
+
+    return len(value), read
+
+
 def run(name: str) -> Figures:
     """The case ``name`` in this process, whose memory is measured from here on."""
-    stored_bytes, read = _read_entries(name)
+    stored_bytes, read = (_read_entries if name in ENTRIES else _read_value)(name)
     status = Path("/proc/self/status")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, began, rows, error = _kib(status, "VmRSS"), time.monotonic(), 0, ""
@@ -187,7 +257,7 @@ def main(case: str = "") -> None:
         raise SystemExit(1)
 
 
-CASES: Final = tuple(ENTRIES)
+CASES: Final = (*ENTRIES, *VALUES)
 
 if __name__ == "__main__":
     app()

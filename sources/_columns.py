@@ -136,6 +136,14 @@ METADATA: Final = {
 """What is known of each message beside its value, in its order."""
 
 
+_CELLS_AT_ONCE: Final = 4_000_000
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns a type is made of."""
+    return 1 + sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
+
+
 @dataclass(frozen=True)
 class RowFormat:
     """The columns that a query gets, ``names``, and how they are made of messages."""
@@ -172,6 +180,11 @@ class RowFormat:
     def fields(self) -> tuple[str, ...]:
         """Those of ``names`` that are of the values; the others are the message's own."""
         return tuple(name for name in self.names if name in self._fields)
+
+    @cached_property
+    def rows_at_once(self) -> int:
+        """Of few bytes may come many rows, each of thousands of columns that were not written."""
+        return max(1, _CELLS_AT_ONCE // sum(map(_leaves, self.schema.types)))
 
     @cached_property
     def _has_values(self) -> bool:

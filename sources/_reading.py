@@ -155,8 +155,8 @@ def _converted(
 
     for batch in batches:
         rows = one.mine(batch)
-        if rows.num_rows:
-            yield form.rows(rows, topic, find)
+        for start in range(0, rows.num_rows, form.rows_at_once):
+            yield form.rows(rows.slice(start, form.rows_at_once), topic, find)
 
 
 def _check_it_was_all_there(client: PulsarClient, one: EntryRange, guard: LossGuard) -> None:

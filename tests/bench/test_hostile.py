@@ -19,6 +19,9 @@ REFUSED = "ProtocolError: The entry 7:0:-1:-1 can't be read"
         ("2 million empty messages", 2_000_000, ""),
         ("a million messages, the last one malformed", 0, REFUSED),
         ("a large message in another order of fields", 1, ""),
+        ("16 million booleans in a value", 1, ""),
+        ("30 million booleans in a value", 0, "InputError: The field 'a[]' has more items"),
+        ("2 million empty messages in a Protobuf value", 0, "InputError: The value has more than"),
     ],
 )
 def test_memory_is_bounded_whatever_comes(name: str, rows: int, error: str) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+
+MAX_OBJECT_BYTES: Final = 8 << 20
+"""Of a value that is read in Python, whose objects take thirty times as much."""
+
+TOO_LONG: Final = f"The value is longer than {MAX_OBJECT_BYTES >> 20} MiB, and is read in Python."
 
 _WRONG = (pa.ArrowException, ValueError, TypeError, OverflowError)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from eos.schemas.reading._columns import as_column
+from eos.schemas.reading._columns import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.schemas.reading._json_types import sole
 from eos.wire.avro import AvroType, Decimal, Fixed, ListOf, MapOf, Primitive, RecordOf
 from eos.wire.failures import Failures
@@ -56,6 +56,8 @@ class JsonRows:
 
 
 def _parsed(text: str) -> Any:
+    if len(text) > MAX_OBJECT_BYTES:
+        raise _Wrong(TOO_LONG)
     try:
         return json.loads(text, parse_float=decimal.Decimal)
     except (ValueError, RecursionError, decimal.InvalidOperation):

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 from eos.errors import IncompatibleSchema
 from eos.schemas._derive import at
 from eos.schemas._protobuf import message_class, parsed_data
-from eos.schemas.reading._columns import as_column
+from eos.schemas.reading._columns import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.failures import Failures
@@ -46,6 +46,7 @@ _FAMILIES: Final = {
 }  # fmt: skip
 
 _Take = Callable[[Any], Any]
+_MAX_CELLS: Final = 1_000_000
 
 
 class ProtobufReader:
@@ -57,7 +58,8 @@ class ProtobufReader:
         self.info = reader
         self._message = _message(reader)
         self.type: pa.DataType = _Types().struct(self._message.DESCRIPTOR, "", ())
-        self._take = _taker(self._message.DESCRIPTOR)
+        self._cells = _Cells()
+        self._take = _taker(self._message.DESCRIPTOR, self._cells)
         self._checked: set[SchemaInfo] = set()
 
     def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:
@@ -70,7 +72,9 @@ class ProtobufReader:
         for number, data in enumerate(values.to_pylist()):
             row = None
             try:
-                row = None if data is None else self._take(self._message.FromString(data))
+                row = None if data is None else self._row(data)
+            except _TooMuch as error:
+                reasons[number] = str(error)
             except DecodeError:
                 reasons[number] = f"The value is no message {self._message.DESCRIPTOR.full_name}."
             except ValueError:
@@ -80,6 +84,27 @@ class ProtobufReader:
         reasons |= dict.fromkeys(bad, "The value has a number that its column does not take.")
         found = sorted(reasons)
         return column, Failures(np.array(found, np.int64), [reasons[one] for one in found])
+
+    def _row(self, data: bytes) -> Any:
+        if len(data) > MAX_OBJECT_BYTES:
+            raise _TooMuch(TOO_LONG)
+        self._cells.left = _MAX_CELLS
+        return self._take(self._message.FromString(data))
+
+
+class _TooMuch(Exception):
+    """A value becomes more objects than there is room for; the text says so."""
+
+
+class _Cells:
+    """How many fields of messages may still be made of one value: two bytes may be one message."""
+
+    left = 0
+
+    def spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise _TooMuch(f"The value has more than {_MAX_CELLS} fields in all.")
 
 
 def _message(info: SchemaInfo) -> Any:
@@ -137,11 +162,13 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _taker(message: Any) -> _Take:
+def _taker(message: Any, cells: _Cells) -> _Take:
     """A function from a message to what Arrow takes."""
-    fields = [(one.name, one.has_presence, _field_taker(one)) for one in message.fields]
+    fields = [(one.name, one.has_presence, _field_taker(one, cells)) for one in message.fields]
+    size = len(fields) + 1
 
     def take(found: Any) -> dict[str, Any]:
+        cells.spend(size)
         return {
             name: None if has_presence and not found.HasField(name) else of(getattr(found, name))
             for name, has_presence, of in fields
@@ -150,15 +177,15 @@ def _taker(message: Any) -> _Take:
     return take
 
 
-def _field_taker(field: Any) -> _Take:
+def _field_taker(field: Any, cells: _Cells) -> _Take:
     if _is_map(field):
-        take = _value_taker(field.message_type.fields_by_name["value"])
+        take = _value_taker(field.message_type.fields_by_name["value"], cells)
         return lambda found: [(key, take(found[key])) for key in found]
-    take = _value_taker(field)
+    take = _value_taker(field, cells)
     return (lambda found: [take(one) for one in found]) if field.is_repeated else take
 
 
-def _value_taker(field: Any) -> _Take:
+def _value_taker(field: Any, cells: _Cells) -> _Take:
     if field.enum_type is not None:
         symbols = {number: one.name for number, one in field.enum_type.values_by_number.items()}
 
@@ -172,7 +199,7 @@ def _value_taker(field: Any) -> _Take:
         return lambda found: found
     if field.message_type.full_name == _TIMESTAMP:
         return lambda found: found.seconds * 1_000_000 + found.nanos // 1000
-    return _taker(field.message_type)
+    return _taker(field.message_type, cells)
 
 
 def _check_alike(writer: Any, reader: Any, path: str, outer: tuple[str, ...]) -> None:

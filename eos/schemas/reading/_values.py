@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.schemas._avro import AvroSchema
@@ -23,9 +24,13 @@ from eos.schemas.reading._json import JsonReader
 from eos.schemas.reading._pairs import PairReader, pair_of
 from eos.schemas.reading._primitives import PrimitiveReader
 from eos.schemas.reading._protobuf import ProtobufReader
+from eos.wire.columns import FALSE
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.failures import Failures
 
+MAX_VALUE_BYTES: Final = 64 << 20
+"""Of one value that becomes columns, which take up to five times as much meanwhile."""
+_TOO_LONG: Final = f"The value is longer than {MAX_VALUE_BYTES >> 20} MiB."
 _BYTES: Final = SchemaInfo(type=SchemaType.NONE)
 VERSION_BYTES: Final = 8  # brokers count versions, big endian
 _READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
@@ -104,7 +109,7 @@ class ValueReader:
             IncompatibleSchema: nothing that was written by ``writer`` can be read; shows both.
         """
         writer = self._understood(writer or self._written)
-        data = values.cast(pa.binary())
+        data, long = _of_bearable_length(values.cast(pa.binary()))
         if self.is_pair:
             data = _pairs(data, keys, writer.info)
         try:
@@ -118,6 +123,7 @@ class ValueReader:
                 f"{both}\n",
                 hint=error.hint or "Give a schema of your own that can read both versions.",
             ) from error
+        failures = Failures.merged([long, failures])
         columns = column.flatten() if self._column.is_record else [column]
         if not columns:  # of a record without fields; a batch knows its rows by its columns
             batch = pa.RecordBatch.from_struct_array(column)
@@ -287,6 +293,15 @@ def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
         f"{type(schema).__name__}() does not say what values are made of.",
         hint="For reading, give it a definition, or leave it out: then the registry's is taken.",
     )
+
+
+def _of_bearable_length(values: pa.Array) -> tuple[pa.Array, Failures]:
+    """``values``, null where one is too long to be read as columns; and those rows."""
+    if values.nbytes <= MAX_VALUE_BYTES:
+        return values, Failures.none()
+    is_long = pc.fill_null(pc.greater(pc.binary_length(values), MAX_VALUE_BYTES), FALSE)
+    shorter = pc.if_else(is_long, pa.scalar(None, pa.binary()), values)
+    return shorter, Failures.of(is_long.to_numpy(zero_copy_only=False), _TOO_LONG)
 
 
 def _column_reader(info: SchemaInfo) -> ColumnReader:
