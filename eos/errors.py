@@ -107,8 +107,8 @@ class UsedAfterFork(Fatal):
     """A forked child uses an object of its parent, and has neither its threads nor connections."""
 
     default_hint = (
-        "Make a new one in the child, or start processes without a fork: "
-        'multiprocessing.get_context("spawn").'
+        'Start processes without a fork: multiprocessing.get_context("spawn"). A client may also '
+        "be made anew in the child; a sink or a commit log may not, once the parent has used one."
     )
 
 

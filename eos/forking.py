@@ -8,7 +8,7 @@ write into the parent's conversation with the broker.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import FunctionType
@@ -22,18 +22,42 @@ _SPECIAL: Final = (
 _ENDS: Final = ("close", "__exit__", "__aexit__")
 """What a child may call: it leaves everything to the parent."""
 
-_HOME: Final = "_made_in_process"
+
+class ThisProcess:
+    """This process. Asking the system for its number at each call would cost more than the call."""
+
+    def __init__(self) -> None:
+        self.look()
+        os.register_at_fork(after_in_child=self.look)
+
+    def look(self) -> None:
+        """Take the number anew: this is a child."""
+        self.pid = os.getpid()
+
+    def refusal(self, of: Any) -> UsedAfterFork:
+        """The error for an object that another process has made."""
+        return UsedAfterFork(
+            f"This {type(of).__name__} was made in process {of.made_in_process}, and is used in "
+            f"process {self.pid}, a fork of it."
+        )
 
 
-def stay_in_process(*kinds: type) -> None:
-    """Make the public methods of ``kinds`` raise in a forked child, before they touch anything.
+process: Final = ThisProcess()
 
-    Closing does nothing there.
+
+def stay_in_process(*kinds: type, leaving: Collection[str] = ()) -> None:
+    """Make the public methods of ``kinds`` raise in a forked child, before they touch anything, for
+    objects that it has not made itself. Closing does nothing there.
+
+    Args:
+        leaving: methods called for each message; they compare ``made_in_process`` themselves, or
+            do nothing before they call one that does.
     """
     for kind in kinds:
         kind.__init__ = _noting(kind.__init__)  # type: ignore[misc]
         for name, member in list(vars(kind).items()):
-            if name.startswith(("_", "on_")) and name not in _SPECIAL:
+            is_public = name in _SPECIAL or not name.startswith(("_", "on_"))
+            if not is_public or name in leaving:
                 continue
             if isinstance(member, property) and member.fget is not None:
                 setattr(kind, name, property(_guarded(member.fget), doc=member.__doc__))
@@ -44,7 +68,7 @@ def stay_in_process(*kinds: type) -> None:
 def _noting(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def noting(self: Any, *args: Any, **named: Any) -> None:
-        setattr(self, _HOME, _here.pid)
+        self.made_in_process = process.pid
         init(self, *args, **named)
 
     return noting
@@ -55,32 +79,14 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def guarded(self: Any, *args: Any, **named: Any) -> Any:
-        home = getattr(self, _HOME, _here.pid)
-        if home == _here.pid:
+        if getattr(self, "made_in_process", process.pid) == process.pid:
             return method(self, *args, **named)
         if is_end:
             return _nothing() if is_async else None
-        raise UsedAfterFork(
-            f"This {type(self).__name__} was made in process {home}, and is used in process "
-            f"{_here.pid}, a fork of it."
-        )
+        raise process.refusal(self)
 
     return guarded
 
 
 async def _nothing() -> None:
     """What a child awaits instead of an end."""
-
-
-class _Here:
-    """This process' number; asking the system at each call would be most of what it costs."""
-
-    def __init__(self) -> None:
-        self.look()
-        os.register_at_fork(after_in_child=self.look)
-
-    def look(self) -> None:
-        self.pid = os.getpid()
-
-
-_here: Final = _Here()

@@ -97,3 +97,21 @@ def warn_of_new_topic(history: History, topic: TopicName) -> None:
             ", ".join(before[:_NAMED]) + (", ..." if len(before) > _NAMED else ""),
             topic,
         )
+
+
+def wrote_to(history: History, topic: TopicName) -> bool:
+    """Whether the sink's newest rows are in ``topic``."""
+    written = history.last_written
+    return written is not None and str(topic.base) in pulsar_part(written).topics
+
+
+def warn_of_lost_topic(sink_id: str, topic: TopicName) -> None:
+    """A warning, when a topic that the sink has written to is about to be made anew."""
+    logger.warning(
+        "topic %s is gone, and sink %s has written to it: it is made anew (create_topics), without "
+        "the rows of the epochs that are committed. They are not written again; `eos-recovery "
+        "verify %s` shows them",
+        topic,
+        sink_id,
+        sink_id,
+    )

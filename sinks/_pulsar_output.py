@@ -21,7 +21,7 @@ from eos.wire.batch import Hashing, parse_compression
 from sinks._changed_columns import ChangedColumns
 from sinks._few_rows import FewRows
 from sinks._jobs import tagged_jobs
-from sinks._progress import warn_of_new_topic
+from sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
 from sinks._task import SUMMARY_SCHEMA, WriteTask
 from sinks.columns import Layout, layout_of, select_columns
 from sinks.options import PulsarSinkOptions
@@ -36,6 +36,7 @@ class PulsarOutput(Output):
     def __init__(self, options: PulsarSinkOptions) -> None:
         self._options = options
         self._seen: pa.DataType | None = None
+        self._has_rows = False
         self._few = FewRows(options.driver_rows)
         self.participant = PulsarParticipant(
             options.sink_id,
@@ -71,6 +72,7 @@ class PulsarOutput(Output):
         if self._options.topic is None:
             return
         warn_of_new_topic(history, self._options.topic_name)
+        self._has_rows = wrote_to(history, self._options.topic_name)
         with contextlib.suppress(EosError):
             self.participant.touches(self._partitions())
 
@@ -202,6 +204,9 @@ class PulsarOutput(Output):
             if creation is None:
                 error.hint = "Create the topic, or set create_topics=True."
                 raise
+        if self._has_rows:
+            warn_of_lost_topic(self._options.sink_id, self._options.topic_name)
+            self._has_rows = False
         client, options = self.participant.client, self._options.client
         creation.create(self._options.topic_name, client, options)
         if not creation.partitions:

@@ -13,11 +13,11 @@ from eos.client._unacknowledged import ReceivedMessage
 from eos.forking import stay_in_process
 from eos.wire.batch import Entry
 
+stay_in_process(Producer, leaving=("send", "gather"))
+stay_in_process(Transaction, leaving=("admit_lingering",))
 stay_in_process(
     PulsarClient,
-    Producer,
     EntryProducer,
-    Transaction,
     Consumer,
     Reader,
     EntryReader,

@@ -24,6 +24,7 @@ from eos.client._gathered import Gathered, MessageFuture, checked, fail_all, set
 from eos.client._linger import LingerClock
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
+from eos.forking import process
 from eos.ids import MessageId, TopicName
 from eos.wire.batch import (
     EncodedBatch,
@@ -102,6 +103,7 @@ class Producer:
         # One sends at a time. Reentrant: futures that fail run users' callbacks.
         self._sending = threading.RLock()
         self._lock = threading.Lock()
+        self.made_in_process = process.pid
         self._waiting: deque[Gathered] = deque()  # only the last one takes messages
         self._open: Gathered | None = None
         self._closed = False
@@ -145,6 +147,8 @@ class Producer:
         Raises:
             EosError: as ``send``.
         """
+        if self.made_in_process != process.pid:
+            raise process.refusal(self)
         try:
             message, size_bytes = checked(
                 value, key, event_time_ms, properties, self._max_message_bytes

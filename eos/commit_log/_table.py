@@ -109,7 +109,9 @@ class LogTable:
 
         Raises:
             CommitLogError: it can't be opened, or only remains of one are there.
+            UsedAfterFork: Delta's library does not work in this process.
         """
+        delta_table.check_not_forked()
         for attempt in range(2):
             try:
                 with panics_as_errors():
@@ -119,9 +121,7 @@ class LogTable:
                 if not damage.has_remains(location, sink_id):
                     return None
                 if attempt:
-                    raise damage.broken(
-                        location, sink_id, "data without a Delta log", None
-                    ) from None
+                    raise damage.broken(location, sink_id, damage.NO_LOG, None) from None
             except Exception as error:
                 if not attempt:
                     continue  # clean-up may have come between listing and reading

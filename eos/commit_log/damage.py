@@ -28,6 +28,7 @@ BROKEN_HINT: Final = (
     "keys are forgotten with their log."
 )
 
+NO_LOG: Final = "data without a Delta log"
 _EMPTY_HINT: Final = (
     "Somebody has emptied it, or a first start was cut short. Restore it from a copy that holds "
     "everything up to the last driver's stop. If the sink has never written, start its driver: it "

@@ -10,6 +10,7 @@ Two facts of ``deltalake`` 1.6 shape the code:
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -19,6 +20,7 @@ from eos.commit_log import damage
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.location import Location
 from eos.commit_log.schema import SCHEMA
+from eos.errors import UsedAfterFork
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
     "delta.dataSkippingStatsColumns": "seq",
@@ -32,6 +34,24 @@ _CONFIGURATION: Final[dict[str, str | None]] = {
 }
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints and clean-up are compaction's: no append that took effect may fail over them."""
+
+
+_user: int | None = None
+
+
+def check_not_forked() -> None:
+    """Check that Delta's library works here: its threads do not survive a fork (it panics).
+
+    Raises:
+        UsedAfterFork: this is a fork of a process that has used it.
+    """
+    global _user
+    _user = _user or os.getpid()
+    if _user != os.getpid():
+        raise UsedAfterFork(
+            f"This process, {os.getpid()}, is a fork of process {_user}, which has used a commit "
+            "log: Delta's library does not work here."
+        )
 
 
 def open_table(location: Location) -> DeltaTable:

@@ -118,11 +118,18 @@ def test_damage_of_one_does_not_hide_the_others(recovery, root, state):
 
 
 @pytest.mark.parametrize("what", ["", "ticks", "ticks/_delta_log", "ticks/*.parquet"])
-def test_what_this_user_may_not_read_is_unknown_with_the_user_who_may(recovery, root, what):
+def test_what_this_user_may_not_read_is_unknown_with_the_user_who_may(
+    recovery, root, whole, tmp_path, what
+):
+    verbs = (["status"], ["status", "ticks"], ["verify", "ticks"])
+    shutil.copytree(whole, tmp_path / "broken")
+    remove(tmp_path / "broken" / "ticks", "_delta_log")
+    for args in verbs:  # all is imported then: this user may not read the Python's folders either
+        recovery(*args, "--commit-log", str(tmp_path / "broken"))
     for path in root.glob(what) if what else [root]:
         path.chmod(0)
     with not_root():
-        for args in (["status"], ["status", "ticks"], ["verify", "ticks"]):
+        for args in verbs:
             ended = recovery(*args, "--commit-log", str(root))
             assert ended.code == 2, ended
             assert "ermission denied" in said(ended)

@@ -17,7 +17,7 @@ from eos.steps import Step
 from eos.transport.security import Security
 from recovery.resolve import resolve
 from sinks import _creation
-from tests.support.admin import create_partitioned
+from tests.support.admin import create_partitioned, delete_topic
 from tests.support.judge import drain
 from tests.transport.scripted import wait_until
 
@@ -215,3 +215,19 @@ def kept_min(admin: AdminClient, topic: str) -> int:
 def test_a_retention_that_could_not_be_set_is_refused(make_sink, options):
     with pytest.raises(ConfigurationError, match="retention_minutes"):
         make_sink(**options)
+
+
+def test_a_topic_with_rows_that_is_gone_is_made_anew_with_a_warning(
+    spark, make_sink, pulsar_standalone, name, caplog, recovery, tmp_path
+):
+    sink = make_sink()
+    df = spark.sql("SELECT 'x' AS value")
+    sink.write(df, epoch="a")
+    sink.close()
+    delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
+    where = ("--commit-log", tmp_path / "log", "--admin-url", pulsar_standalone.admin_url)
+    assert recovery("verify", name, *where).code == 1
+    make_sink().write(df, epoch="b")
+    (said,) = [text for text in caplog.messages if "is made anew" in text]
+    assert f"{name} is gone, and sink {name} has written to it" in said
+    assert "1 parts are gone since" in recovery("verify", name, *where).out
