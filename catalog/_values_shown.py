@@ -21,7 +21,7 @@ from eos.schemas.reading import (
     value_reader,
     why_unknown,
 )
-from eos.wire.commands import SchemaInfo
+from eos.wire.commands import SchemaInfo, SchemaType
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ValueDecoder:
         )
 
     def _decoded(self, message: RawMessage, version: SchemaVersion) -> ShownValue:
-        if message.value is None:
+        if message.value is None and version.info.type != SchemaType.KEY_VALUE:
             return ShownValue(None)
         try:
             reader = self._reader(version)

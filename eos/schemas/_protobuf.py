@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -118,11 +118,31 @@ def message_class(files: bytes, message: str) -> Any:
     """
     pool = descriptor_pool.DescriptorPool()
     try:
-        for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
+        for file in _in_order(descriptor_pb2.FileDescriptorSet.FromString(files).file):
             pool.Add(file)
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except (TypeError, KeyError, DecodeError) as error:
         raise ConfigurationError(f"The Protobuf descriptors have no {message!r}.") from error
+
+
+def _in_order(files: Iterable[Any]) -> list[Any]:
+    """Each file behind those that it needs; Java's client puts them the other way round."""
+    known = {file.name: file for file in files}
+    seen: set[str] = set()
+    ordered: list[Any] = []
+    for root in known:
+        path = [(root, iter((root,)))]  # no recursion: chains of files may be long
+        while path:
+            name, needed = path[-1]
+            found = next((one for one in needed if one in known and one not in seen), None)
+            if found is not None:
+                seen.add(found)
+                path.append((found, iter(known[found].dependency)))
+                continue
+            path.pop()
+            if path:
+                ordered.append(known[name])
+    return ordered
 
 
 def _encode(message: Any, values: pa.Array) -> pa.Array:

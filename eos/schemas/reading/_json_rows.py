@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from eos.schemas.reading._columns import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.schemas.reading._json_types import sole
-from eos.wire.avro import AvroType, Decimal, Fixed, ListOf, MapOf, Primitive, RecordOf
+from eos.wire.avro import AvroType, Decimal, Enum, Fixed, ListOf, MapOf, Primitive, RecordOf
 from eos.wire.failures import Failures
 
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
@@ -111,6 +111,8 @@ def _scalar(kind: AvroType, found: Any) -> Any:
             return found
         case Primitive():
             raise ValueError
+        case Enum() if type(found) is int:
+            return str(found)  # pulsar-client writes what a symbol stands for in Python
     return _scalar(Primitive("string"), found)  # a symbol
 
 

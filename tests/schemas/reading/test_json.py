@@ -287,3 +287,12 @@ def test_another_type_of_a_field_is_refused_by_name(kind, named):
 def test_a_union_of_several_types_is_refused():
     with pytest.raises(IncompatibleSchema, match="nothing tells"):
         decode(version(SchemaType.JSON, record(has("a", ["int", "string"]))), [])
+
+
+def test_a_number_that_stands_for_a_symbol_is_its_text():
+    """As ``pulsar-client`` writes an enum whose values in Python are numbers."""
+    color = {"type": "enum", "name": "Color", "symbols": ["RED", "GREEN"]}
+    kind = version(SchemaType.JSON, record(has("color", ["null", color])))
+    found = decode(kind, [b'{"color":2}', b'{"color":"RED"}', b'{"color":true}'])
+    assert [row["color"] for row in found.columns.to_pylist()] == ["2", "RED", None]
+    assert reasons(found) == {2: "The field 'color' is not of its type."}

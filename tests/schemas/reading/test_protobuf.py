@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import api_pb2, descriptor_pb2
 
 from eos.errors import IncompatibleSchema
 from eos.schemas import ProtobufSchema
@@ -115,3 +117,17 @@ def test_the_older_kind_of_protobuf_is_read_by_a_class_of_ones_own():
         decode(registered, [])
     found = decode(registered, [mine(n=5).SerializeToString()], MINE)
     assert found.columns["n"].to_pylist() == [5]
+
+
+def test_files_may_stand_before_those_that_they_need():
+    """As the Java client registers them."""
+    given = ProtobufSchema.of(api_pb2.Method)
+    files = descriptor_pb2.FileDescriptorSet.FromString(given.files)
+    assert len(files.file) > 2
+    turned = descriptor_pb2.FileDescriptorSet(file=reversed(files.file))
+    data = json.loads(given.info.data)
+    data["fileDescriptorSet"] = base64.b64encode(turned.SerializeToString()).decode()
+    info = SchemaInfo(type=SchemaType.PROTOBUF_NATIVE, data=json.dumps(data).encode())
+    sent = api_pb2.Method(name="m", request_streaming=True).SerializeToString()
+    (row,) = decode(SchemaVersion(info, 0), [sent]).columns.to_pylist()
+    assert (row["name"], row["request_streaming"], row["syntax"]) == ("m", True, "SYNTAX_PROTO2")
