@@ -25,6 +25,10 @@ CHANGES = {
     "MERGE INTO {table} t USING (SELECT binary('a') AS value) s ON t.value = s.value "
     "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *": "MERGE",
 }
+ODD = (
+    "Upper", "upper", "a.b", "it's", 'double"quote', "back`tick", "größe", "per%cent",
+    "back\\slash", "comma,and,more",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -96,3 +100,37 @@ def test_create_table_as_select_is_refused_in_a_sentence_where_it_can_not_work(
     assert not spark.catalog.tableExists("default.t")
     spark.sql(f"CREATE TABLE default.t USING parquet AS SELECT * FROM {table}")
     assert spark.table("default.t").count() == 1
+
+
+def test_a_registered_table_is_listed_by_the_name_that_was_returned_and_shows_its_sink(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    odd = f"{name}-it's\\"
+    client.entry_producer(odd, create=True).send(b"a").result(timeout=20)
+    for given in ("Mine", "Public_Default.Mine"):
+        returned = catalog.register(odd, table=given)
+        database, _, table = returned.partition(".")
+        listed = spark.sql(f"SHOW TABLES IN {database}").collect()
+        assert table in [row.tableName for row in listed]
+        (told,) = spark.sql(f"SHOW TABLE EXTENDED IN {database} LIKE '{table}'").collect()
+        sink = catalog._provider(returned)
+        said = f"topic persistent://public/default/{odd}; INSERT writes as sink {sink}"
+        assert said in told.information
+
+
+def test_topics_of_odd_names_work_or_are_refused_in_a_sentence(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, pulsar_standalone, name: str
+):
+    refused = {}
+    for number, odd in enumerate(ODD):
+        topic = f"{name}-{odd}"
+        try:
+            client.entry_producer(topic, create=True).close()
+            spark.sql(f"INSERT INTO {mounted(topic)} SELECT binary('a') AS value")
+            if number in (0, 4):
+                table = catalog.register(topic, table=f"t_{number}")
+                spark.sql(f"INSERT INTO {table} SELECT binary('a') AS value")
+            assert set(written(pulsar_standalone, topic)) == {b"a"}
+        except Exception as error:
+            refused[odd] = f"{type(error).__name__}: {str(error)[-300:]}"
+    assert refused == {}

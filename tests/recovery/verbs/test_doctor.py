@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from eos.admin import AdminClient, Retention
-from eos.errors import Unauthorized
+from eos.client import PulsarClient
+from eos.errors import RequestTimeout, TransactionPoisoned, Unauthorized
 from eos.ids import TopicName
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.standalone import PulsarStandalone
@@ -60,6 +61,40 @@ def test_a_broker_that_is_down_is_unknown_and_the_logs_are_looked_at_all_the_sam
     )  # fmt: skip
     found = verdicts(ended.json)
     assert (ended.code, found["broker"], found["commit logs"]) == (2, "unknown", "ok")
+
+
+def test_rates_that_make_epochs_time_out_are_named_by_the_error_and_the_doctor(
+    recovery, make_driver, root, pulsar_standalone, name
+):
+    url, namespace = pulsar_standalone.admin_url, f"public/{name}"
+    admin.call(url, "PUT", f"/v2/namespaces/{namespace}")
+    make_driver(receipt_namespace=namespace).run("0")
+    rate = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": 10_000}
+    admin.call(url, "POST", f"/v2/namespaces/{namespace}/publishRate", rate)
+    dispatch = {
+        "dispatchThrottlingRateInMsg": 77, "dispatchThrottlingRateInByte": -1,
+        "ratePeriodInSecond": 1,
+    }  # fmt: skip
+    topic = f"persistent/public/default/{name}"
+    admin.call(url, "POST", f"/v2/{topic}/dispatchRate", dispatch)
+    where = ("doctor", "--commit-log", root, "--admin-url", url, "--json")
+    wait_until(lambda: "77 messages/s" in recovery(*where).raw)  # a topic's policies take a while
+    told = {one["name"]: one for one in recovery(*where).json["checks"]}
+    ours = told[f"rates in {namespace}"]
+    assert (ours["verdict"], ours["found"]) == ("warning", "publish rate: 10,000 bytes/s")
+    assert "request_timeout_s" in ours["hint"]
+    assert "dispatch rate: 77" in told[f"rates of {topic.replace('t/', 't://', 1)}"]["found"]
+    assert told["rates of the broker"]["verdict"] == "ok"
+
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=2) as client:
+        producer = client.entry_producer(f"persistent://{namespace}/slow", create=True)
+        said, txn = r"publish rate.*request_timeout_s.*doctor", client.transaction()
+        for _ in range(3):  # each takes 10 s at this rate
+            producer.send(b"x" * 100_000, txn=txn)
+        with pytest.raises(RequestTimeout, match=said):
+            producer.flush()
+        with pytest.raises(TransactionPoisoned, match=said):
+            txn.check()
 
 
 def test_who_may_not_see_the_brokers_settings_is_not_told_that_all_is_well(monkeypatch):
