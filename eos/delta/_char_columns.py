@@ -1,7 +1,8 @@
 """CHAR(n) and VARCHAR(n): text to Delta's schema, with a length that only writers keep.
 
-Spark notes the declared type in the column's metadata, and its writers refuse longer text, cut
-blanks behind the length, and pad CHAR. ``deltalake`` commits whatever there is.
+Spark notes the declared type in the column's metadata. Its writers refuse longer text and cut
+blanks behind the length; CHAR is padded when it is read (delta-spark 4.4 on Spark 4.2 stores
+"a" in CHAR(3) as it is). ``deltalake`` commits whatever there is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from eos.errors import InputError
 
 _DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
-_SIMPLE: Final = re.compile(r"(char|varchar)\((\d+)\)")
+_SIMPLE: Final = re.compile(r"(?:char|varchar)\((\d+)\)")
 
 
 def objection(column: Mapping[str, Any], name: str) -> str | None:
@@ -37,12 +38,11 @@ def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
     found = _SIMPLE.fullmatch(declared)
     if found is None:
         return array
-    length = int(found[2])
+    length = int(found[1])
     longest = pc.max(pc.utf8_length(pc.utf8_rtrim(array, " "))).as_py() or 0
     if longest > length:
         raise InputError(
             f"column {field.name!r} is {declared}, and has text of {longest} characters here.",
             hint=f"Cut it: left({field.name}, {length}).",
         )
-    cut = pc.utf8_slice_codeunits(array, 0, length)
-    return pc.utf8_rpad(cut, length, " ") if found[1] == "char" else cut
+    return pc.utf8_slice_codeunits(array, 0, length)
