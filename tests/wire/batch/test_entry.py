@@ -22,6 +22,7 @@ from eos.wire.batch import (
     rows_from_messages,
 )
 from eos.wire.batch._compression import MAX_UNCOMPRESSED_BYTES, decompress
+from eos.wire.batch._entry import MAX_MESSAGES
 from eos.wire.checksum import entry_checksum
 from eos.wire.frames import Delivery, FrameDecoder
 from tests.wire.entries import body, frame, metadata
@@ -145,6 +146,15 @@ def test_an_entry_that_says_it_has_no_messages_counts_as_one_and_is_not_opened(c
     for look in (Entry.messages, Entry.figures, lambda entry: entry.first_properties):
         with pytest.raises(ProtocolError, match=f"says that it has {count} messages"):
             look(entry)
+
+
+def test_an_entry_of_more_messages_than_objects_are_made_of_is_counted_and_not_opened():
+    count = MAX_MESSAGES + 1
+    entry = entry_of(body(metadata(num_messages_in_batch=count), b"\0\0\0\2\x18\0" * count))
+    with pytest.raises(ProtocolError, match=f"The entry .* {count} messages") as caught:
+        entry.messages()
+    assert "reader" in caught.value.hint
+    assert entry.figures().num_messages == count
 
 
 WHOLE = body(metadata(), b"value")
