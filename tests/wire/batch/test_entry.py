@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -150,7 +151,10 @@ def test_an_entry_that_says_it_has_no_messages_counts_as_one_and_is_not_opened(c
 
 def test_an_entry_of_more_messages_than_objects_are_made_of_is_counted_and_not_opened():
     count = MAX_MESSAGES + 1
-    entry = entry_of(body(metadata(num_messages_in_batch=count), b"\0\0\0\2\x18\0" * count))
+    payload = b"\0\0\0\2\x18\0" * count
+    fields = {"compression": int(Compression.ZLIB), "uncompressed_size": len(payload)}
+    meta = metadata(num_messages_in_batch=count, **fields)
+    entry = entry_of(body(meta, zlib.compress(payload)))
     with pytest.raises(ProtocolError, match=f"The entry .* {count} messages") as caught:
         entry.messages()
     assert "reader" in caught.value.hint
