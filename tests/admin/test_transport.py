@@ -32,6 +32,7 @@ from tests.support.http_server import ScriptedServer, scripted_server
 from tests.support.token_server import token_server
 
 SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
+VERSION = "/admin/v2/brokers/version"
 TOPIC = TopicName("t", "n", "what?ever#50%/")
 PLAIN = parse_service_url("pulsar://broker")
 TLS = parse_service_url("pulsar+ssl://broker")
@@ -47,7 +48,8 @@ def server() -> Iterator[ScriptedServer]:
 def elsewhere() -> Iterator[ScriptedServer]:
     """Another one; by the name ``localhost`` it is on another host as well."""
     with scripted_server() as running:
-        running.give(200, b'{"startPosition": "1:1", "aborted": false}')
+        here = b'{"startPosition": "1:1", "aborted": false}'
+        running.answer = lambda path: (200, {}, b'"4.2.4"' if path == VERSION else here)
         yield running
 
 
@@ -186,6 +188,8 @@ def redirected(server: ScriptedServer, target: str, brokers: object = None) -> N
     def answer(path: str) -> tuple[int, dict[str, str], bytes]:
         if path == "/admin/v2/brokers":
             return (401, {}, b"") if brokers is None else (200, {}, json.dumps(brokers).encode())
+        if path == VERSION:
+            return 200, {}, b'"4.2.4"'
         return 307, {"Location": f"{target}{path}"}, b""
 
     server.answer = answer
@@ -408,9 +412,10 @@ def test_https_to_a_plain_port_says_which_port_it_needs(server):
 def test_the_brokers_of_a_real_cluster_are_listed_by_host(pulsar_standalone):
     """What a redirect is compared with."""
     transport = Transport(pulsar_standalone.admin_url, Security(), timeout_s=10)
-    transport._trusted.clear()
+    named = set(transport._named)
+    transport._named.clear()
     transport._trust_brokers(time.monotonic() + 10)
-    assert transport._trusted == {"127.0.0.1"}
+    assert (transport._brokers, transport._named) == ({"127.0.0.1"}, named)
 
 
 def test_every_error_is_one_of_ours_when_nobody_is_there():
