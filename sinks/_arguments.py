@@ -68,6 +68,8 @@ def batch_key(epoch: object) -> NamedKey:
 
 
 def _moment(given: datetime) -> NamedKey:
+    if given != given:  # pandas' NaT, which is a datetime
+        raise ConfigurationError("epoch is NaT, which is no moment.", hint=_key_hint(None))
     if given.utcoffset() is None:
         raise ConfigurationError(
             f"epoch is the datetime {given.isoformat()} without a time zone: which moment that is "

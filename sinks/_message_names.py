@@ -64,7 +64,14 @@ def message_names(
         known = known | {"__key": "message_key"}
     in_lower = {name.lower(): name for name in (*known, *NOT_KEPT, *_OF_MALFORMED)}
     found: dict[str, str] = {}
-    for name in (field.name for field in columns):
+    for field in columns:
+        name = field.name
+        if name.startswith("__") and origin_of(field) == FIELD and name.lower() in in_lower:
+            raise InputError(
+                f"Column {name!r} is a field of the records that were read, and would be taken for "
+                "the message's own.",
+                hint=f"{ALL_FIELDS}; or rename it.",
+            )
         if name in _OF_MALFORMED:
             raise InputError(
                 f"Column {name!r} is what the source says of values that it can't read: no message "

@@ -255,10 +255,17 @@ def _value_fields(values: ValueFormat) -> StructType:
             hint='Read them as bytes, schema="bytes", and decode them in the query.',
         ) from None
     _check_names(found)
-    if values.is_record and "value" in found.names:  # sinks would take a struct for all of it
-        at = found.names.index("value")
-        found.fields[at] = StructField("value", found[at].dataType, metadata={ORIGIN: FIELD})
-    return found
+    if not values.is_record:
+        return found
+    return StructType(
+        [
+            # Sinks would take it for the whole value, or for the message's own column.
+            StructField(field.name, field.dataType, metadata={ORIGIN: FIELD})
+            if field.name == "value" or field.name.startswith("__")
+            else field
+            for field in found
+        ]
+    )
 
 
 def _check_names(fields: StructType) -> None:

@@ -91,6 +91,13 @@ def test_a_sink_takes_them_as_fields_where_it_is_told_and_else_refuses_by_name(
     assert read(name, 2) == [(ROW, "")] * 2
     reader = spark.read.format("pulsar").options(serviceUrl=url, topic=name, schema="auto")
     assert reader.load().columns == list(ROW)
+    elsewhere = options | {"topic": f"{name}-copy", "create_topics": True}
+    copied = reader.load().drop("value").filter("id = 1")  # the source says which are fields
+    with (
+        contextlib.closing(PulsarSink(sink_id=f"{name}-copy", **elsewhere)) as sink,
+        pytest.raises(InputError, match="'__key' is a field of the records"),
+    ):
+        sink.write(copied, epoch="1")
     with pytest.raises(AnalysisException, match="have a field '__key'"):
         reader.option("metadata", True).load()
 

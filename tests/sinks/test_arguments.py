@@ -93,6 +93,11 @@ def test_a_datetime_without_a_time_zone_is_refused_with_what_to_write(epoch):
         batch_key(epoch)
 
 
+def test_no_moment_is_no_key():
+    with pytest.raises(ConfigurationError, match="NaT"):
+        batch_key(pd.NaT)
+
+
 def test_a_key_that_only_looks_different_is_refused_and_its_text_is_taken(spark, make_sink, log):
     df = spark.sql("SELECT 'x' AS value")
     day, midnight = date(2026, 11, 20), datetime(2026, 11, 20, tzinfo=UTC)

@@ -118,6 +118,15 @@ def test_a_struct_that_is_one_field_of_what_was_read_is_not_the_whole_value():
     assert layout_of(columns("key STRING, value STRUCT<a: INT>"), schema=AvroSchema()).record == ()
 
 
+@pytest.mark.parametrize("name", ["__key", "__publishTime", "__sequenceId", "__TOPIC"])
+def test_a_field_that_was_read_is_not_the_messages_own(name):
+    field = StructField(name, columns("a STRING")["a"].dataType, metadata={"pulsar": "field"})
+    read = StructType([*columns("x INT"), field])
+    with pytest.raises(InputError, match=rf"'{name}' is a field of the records.*metadata=False"):
+        layout_of(read, schema=AvroSchema())
+    assert layout_of(read, schema=AvroSchema(), metadata=False).record == ("x", name)
+
+
 def batch(**arrays: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(arrays)
 
