@@ -197,7 +197,22 @@ class Committer:
             self._calls.check_replayed(query_id, epoch, planned_at)
         watch.passed(Step.DECIDE)
         logger.info("epoch %s of %s is done: skipped", epoch, query_id)
+        if not is_streaming(query_id) and decision.record is not None:
+            self._warn_of_outputs_without(decision.record)
         return result_of("skipped", decision.record, watch)
+
+    def _warn_of_outputs_without(self, written: LogRecord) -> None:
+        """A batch key counts for the sink, not for each output: one that came later lacks it."""
+        claimed = self._claim.taken
+        parts = () if claimed is None else claimed.participants
+        for part in parts:
+            if written.part(part.key) is None:
+                logger.warning(
+                    "epoch %s was written before without %s, and its rows are not there. Write "
+                    "them there with a sink_id of its own",
+                    written.epoch,
+                    part.output,
+                )
 
     def _catch_up(self) -> None:
         """What an earlier call was interrupted in may be half done: the log says what is.

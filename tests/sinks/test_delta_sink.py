@@ -346,6 +346,19 @@ def test_a_second_call_for_a_key_is_a_skip(spark, make_sink, table):
     assert len(rows(table)) == 5
 
 
+def test_a_table_that_came_later_and_lacks_a_skipped_keys_rows_is_named(
+    spark, make_sink, table, caplog
+):
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    assert make_sink().write(df, epoch="a").status == "skipped"
+    assert "are not there" not in caplog.text
+    later = f"{table}-later"
+    assert make_sink(table=later).write(df, epoch="a").status == "skipped"
+    (said,) = [text for text in caplog.messages if "are not there" in text]
+    assert said.startswith(f"epoch a was written before without {later}, and its rows")
+
+
 def test_a_wrong_option_is_refused_at_once(make_sink):
     with pytest.raises(ConfigurationError, match="'table'"):
         make_sink(table="relative/path")
