@@ -92,14 +92,12 @@ class DeltaOutput(Output):
         """See ``Output``; what was found holds for the attempt, and is looked at again by PREPARED
         and by the commit."""
         table, options, have = self.participant.table, self._options, arrow_schema(df)
-        if have != self._seen:
-            changed = ChangedColumns(*table.compared(have))
+        changed = None if have == self._seen else ChangedColumns(*table.compared(have))
+        self._schema = table.check_schema(have, merge=options.merge_schema)
+        if changed is not None:
             may_change = options.on_changed_columns == "continue"
-            self._schema = table.check_schema(have, merge=options.merge_schema)
             changed.tell(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
             self._seen = have
-        else:
-            self._schema = table.check_schema(have, merge=options.merge_schema)
 
     def plan(
         self,
