@@ -127,17 +127,27 @@ def is_non_blocking(connection: socket.socket) -> bool:
     return bool(fcntl.fcntl(connection.fileno(), fcntl.F_GETFL) & os.O_NONBLOCK)
 
 
-def quick_connections() -> int:
-    """How many connections of this process acknowledge without delay."""
-    found = 0
+def connections() -> Iterator[socket.socket]:
+    """The TCP connections of this process, each still its owner's."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # no connection
             connection = socket.socket(fileno=descriptor)
             try:
-                found += is_quick(connection)
+                is_quick(connection)
+                yield connection
             finally:
                 connection.detach()
-    return found
+
+
+def quick_connections() -> int:
+    """How many connections of this process acknowledge without delay."""
+    return sum(map(is_quick, connections()))
+
+
+def delay_acknowledgements() -> None:
+    """As the kernel does after questions and answers, until it has once waited in vain."""
+    for connection in connections():
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
 
 class Looked(Exception):
@@ -196,13 +206,12 @@ def test_a_reader_does_when_it_comes_to_its_task(kind, connection):
 @linux
 def test_sparks_own_connection_is_among_them(spark):
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        delay_acknowledgements()
         before = quick_connections()
         receive_at_once()
         yield pa.RecordBatch.from_pydict({"before": [before], "after": [quick_connections()]})
         for _ in batches:
             pass
 
-    df = spark.range(8).repartition(1).mapInArrow(look, "before long, after long")
-    for _ in range(10):  # in a worker that has answered before
-        found = df.collect()[0]
+    found = spark.range(8).repartition(1).mapInArrow(look, "before long, after long").collect()[0]
     assert found.before < found.after
