@@ -33,9 +33,11 @@ def attempts(
     *,
     retry_on: tuple[type[EosError], ...] = (Retriable, RequestTimeout),
 ) -> Retrying:
-    """Attempts to loop over, each a context manager, until one succeeds or time is up.
+    """Attempts until one succeeds or time is up: to call with a function, or to loop over.
 
     ::
+
+        answer = attempts(60)(ask_the_broker)
 
         for attempt in attempts(60):
             with attempt:

@@ -29,10 +29,12 @@ def next_entry(
         EosError: the topic can't be read.
     """
     deadline = time.monotonic() + timeout_s
-    for attempt in attempts(timeout_s):
-        with attempt, client.entry_reader(topic, start, permits=ONE_BY_ONE) as reader:
+
+    def read() -> Entry | None:
+        with client.entry_reader(topic, start, permits=ONE_BY_ONE) as reader:
             return next(reader.read(deadline), None)
-    raise AssertionError  # the last attempt's error passes
+
+    return attempts(timeout_s)(read)
 
 
 class RowsPerEntry:

@@ -13,7 +13,7 @@ from typing import Final
 from chaos.soak._plan import PARTITIONS, SoakPlan
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import EosError, Indeterminate, Retriable
-from eos.ids import MessageId, TopicName
+from eos.ids import EntryPlace, MessageId, TopicName
 from eos.retry import attempts
 from eos.wire.batch import Rows, encode_batches
 
@@ -36,9 +36,7 @@ class SteadyFeed:
         Raises:
             EosError: they can't be sent for three minutes.
         """
-        for attempt in attempts(_DEADLINE_S, retry_on=(Retriable,)):
-            with attempt:
-                self._try(rows)
+        attempts(_DEADLINE_S, retry_on=(Retriable,))(self._try, rows)
 
     def _try(self, rows: Rows) -> None:
         first: Future[MessageId] | None = None
@@ -68,17 +66,14 @@ class SteadyFeed:
     def _is_readable(self, entry: MessageId) -> bool:
         """Whether an entry of the first partition is there, when its transaction must be over."""
         time.sleep(_TTL_S + _MARGIN_S)
-        for attempt in attempts(_DEADLINE_S, retry_on=(EosError,)):
-            with (
-                attempt,
-                self._client.reader(
-                    self._topics[0], start=entry, columns=("ledger", "entry")
-                ) as reader,
-            ):
-                batches = list(reader.read_to(reader.last_id))
-                places = {(row["ledger"], row["entry"]) for b in batches for row in b.to_pylist()}
-                return entry.place in places
-        raise AssertionError("attempts end with an error")
+        return entry.place in attempts(_DEADLINE_S, retry_on=(EosError,))(self._places, entry)
+
+    def _places(self, first: MessageId) -> set[EntryPlace]:
+        """The readable entries of the first partition from ``first`` on."""
+        columns = ("ledger", "entry")
+        with self._client.reader(self._topics[0], start=first, columns=columns) as reader:
+            batches = list(reader.read_to(reader.last_id))
+            return {(row["ledger"], row["entry"]) for b in batches for row in b.to_pylist()}
 
 
 def main(service_url: str, topic: str, plan: SoakPlan) -> None:

@@ -102,10 +102,7 @@ class Reader:
         """
         from eos.retry import attempts  # executors that only write have no tenacity
 
-        for attempt in attempts(self._timeout_s):
-            with attempt:
-                return self._open()
-        raise AssertionError  # the last attempt's error passes
+        return attempts(self._timeout_s)(self._open)
 
     def _open(self) -> DirectConnection:
         self._disconnect()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 from eos.client._idle import IdleConsumer
 from eos.client._lookup import Lookup
@@ -18,6 +18,8 @@ _NEVER_MS: Final = 2**62
 _PERMITS: Final = 16
 _PASSING_S: Final = 0.5
 """How long the broker may take for the next one of the entries that it passes over."""
+
+_Answer = TypeVar("_Answer")
 
 
 class Bounds(NamedTuple):
@@ -79,12 +81,7 @@ class Tail:
             TopicNotFound: there is no such topic, or not any more.
             EosError: the broker refuses, or does not answer.
         """
-        from eos.retry import attempts  # executors that only write have no tenacity
-
-        for attempt in attempts(self._timeout_s):
-            with attempt:
-                return Bounds(*self._consumer.ask())
-        raise AssertionError  # the last attempt's error passes
+        return self._until_answered(lambda: Bounds(*self._consumer.ask()))
 
     def last_id(self) -> MessageId | None:
         """``bounds().last_id``; the same errors."""
@@ -100,16 +97,7 @@ class Tail:
             TopicNotFound: there is no such topic, or not any more.
             EosError: the broker refuses, or does not answer.
         """
-        from eos.retry import attempts  # executors that only write have no tenacity
-
-        for attempt in attempts(self._timeout_s):
-            with attempt:
-                there = self._idle_consumer(entry)
-                try:
-                    return there.ask()[0] >= entry
-                finally:
-                    there.close()
-        raise AssertionError  # the last attempt's error passes
+        return self._until_answered(lambda: self._as_named(entry)) >= entry
 
     def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
         """Where an open transaction holds readers back before ``end`` (the topic's end by default);
@@ -123,12 +111,7 @@ class Tail:
             TopicNotFound: there is no such topic, or not any more.
             EosError: the broker refuses, or does not answer.
         """
-        from eos.retry import attempts  # executors that only write have no tenacity
-
-        for attempt in attempts(self._timeout_s):
-            with attempt:
-                return self._first_undecided(end)
-        raise AssertionError  # the last attempt's error passes
+        return self._until_answered(lambda: self._first_undecided(end))
 
     def _first_undecided(self, end: EntryPlace | None) -> EntryPlace | None:
         first, last = self._consumer.ask()
@@ -160,6 +143,7 @@ class Tail:
         return None
 
     def _as_named(self, place: EntryPlace) -> EntryPlace:
+        """Where the broker lets a subscription begin that asks for ``place``."""
         there = self._idle_consumer(place)
         try:
             return there.ask()[0]
@@ -176,12 +160,7 @@ class Tail:
             TopicNotFound: there is no such topic, or not any more.
             EosError: the broker refuses, or does not answer.
         """
-        from eos.retry import attempts  # executors that only write have no tenacity
-
-        for attempt in attempts(self._timeout_s):
-            with attempt:
-                return self._seek(publish_time_ms)
-        raise AssertionError  # the last attempt's error passes
+        return self._until_answered(lambda: self._seek(publish_time_ms))
 
     def _seek(self, publish_time_ms: int) -> EntryPlace:
         doing = f"Looking for the entry of {publish_time_ms} ms in {self.topic}"
@@ -196,6 +175,11 @@ class Tail:
             return seeking.ask()[0]
         finally:
             seeking.close()
+
+    def _until_answered(self, question: Callable[[], _Answer]) -> _Answer:
+        from eos.retry import attempts  # executors that only write have no tenacity
+
+        return attempts(self._timeout_s)(question)
 
     def close(self) -> None:
         """Free what the broker keeps for it; it may be asked again."""

@@ -1,14 +1,34 @@
-"""``eos-catalog`` as a user has it, in this process."""
+"""A catalog, and ``eos-catalog`` as a user has it, in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from catalog import PulsarCatalog
 from catalog.cli import main
 from eos.standalone import PulsarStandalone
 from tests.support.command_line import Ended, command_line
+
+
+@pytest.fixture
+def catalog(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path: Path
+) -> Iterator[PulsarCatalog]:
+    """Tables that it registers are gone behind the test."""
+    yield PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        commit_log=str(tmp_path / "log"),
+    )
+    for database in ("public_default", "default"):
+        if spark.catalog.databaseExists(database):
+            for table in spark.catalog.listTables(database):
+                spark.sql(f"DROP TABLE IF EXISTS {database}.{table.name}")
 
 
 @pytest.fixture

@@ -27,13 +27,6 @@ VALUES = "1 AS id, 'u' AS __op, 'k' AS __key, 'l' AS key, STRUCT(2L AS a) AS val
 
 
 @pytest.fixture
-def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
-    server = pulsar_standalone
-    log = str(tmp_path / "log")
-    return PulsarCatalog(spark, server.service_url, server.admin_url, commit_log=log)
-
-
-@pytest.fixture
 def read(pulsar_standalone: PulsarStandalone, catalog: PulsarCatalog) -> Callable[..., list[Any]]:
     """The records of a topic and the messages' keys, by ``pulsar-client`` and ``fastavro``."""
 

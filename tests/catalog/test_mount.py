@@ -19,15 +19,9 @@ from eos.transport.security import Security
 
 
 @pytest.fixture
-def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
-    made = PulsarCatalog(
-        spark,
-        pulsar_standalone.service_url,
-        pulsar_standalone.admin_url,
-        commit_log=str(tmp_path / "log"),
-    )
-    made.mount("pulsar")
-    return made
+def catalog(catalog: PulsarCatalog) -> PulsarCatalog:
+    catalog.mount("pulsar")
+    return catalog
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,32 +20,12 @@ from tests.support.admin import call
 
 
 @pytest.fixture
-def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
-    return PulsarCatalog(
-        spark,
-        pulsar_standalone.service_url,
-        pulsar_standalone.admin_url,
-        commit_log=str(tmp_path / "log"),
-    )
-
-
-@pytest.fixture
 def plain(client: PulsarClient, name: str) -> str:
     """A topic of five values."""
     with client.producer(name, create=True) as producer:
         for number in range(5):
             producer.send(str(number).encode())
     return name
-
-
-@pytest.fixture(autouse=True)
-def tables(spark: SparkSession) -> Iterator[None]:
-    """No test leaves tables behind."""
-    yield
-    for database in ("public_default", "default"):
-        if spark.catalog.databaseExists(database):
-            for table in spark.catalog.listTables(database):
-                spark.sql(f"DROP TABLE IF EXISTS {database}.{table.name}")
 
 
 def values(spark: SparkSession, table: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import PySparkException
@@ -32,25 +31,9 @@ ODD = (
 
 
 @pytest.fixture
-def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path) -> PulsarCatalog:
-    made = PulsarCatalog(
-        spark,
-        pulsar_standalone.service_url,
-        pulsar_standalone.admin_url,
-        commit_log=str(tmp_path / "log"),
-    )
-    made.mount("pulsar")
-    return made
-
-
-@pytest.fixture(autouse=True)
-def tables(spark: SparkSession) -> Iterator[None]:
-    """No test leaves tables behind."""
-    yield
-    for database in ("public_default", "default"):
-        if spark.catalog.databaseExists(database):
-            for table in spark.catalog.listTables(database):
-                spark.sql(f"DROP TABLE IF EXISTS {database}.{table.name}")
+def catalog(catalog: PulsarCatalog) -> PulsarCatalog:
+    catalog.mount("pulsar")
+    return catalog
 
 
 def mounted(topic: str) -> str:
