@@ -21,6 +21,7 @@ from eos.schemas.reading import (
     value_reader,
     why_unknown,
 )
+from eos.wire.calendar_text import calendar_text
 from eos.wire.commands import SchemaInfo, SchemaType
 
 
@@ -141,6 +142,9 @@ def plain(scalar: pa.Scalar) -> Any:
         data = scalar.as_py()
         text = text_of(data)
         return f"0x{data.hex()}" if text is None else text
+    if types.is_date32(kind) or types.is_timestamp(kind):
+        (text,) = calendar_text(pa.array([scalar.value], kind)).to_pylist()
+        return f"{text}Z" if types.is_timestamp(kind) and kind.tz else text
     if types.is_temporal(kind) or types.is_decimal(kind):
         return scalar.cast(pa.string()).as_py()  # Python's have less room
     value = scalar.as_py()

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.wire.calendar_text import calendar_text
+
 _CONTROL: Final = tuple(chr(code) for code in range(0x20))
 _HAS_CONTROL: Final = r"[\x00-\x1f]"
 
@@ -99,13 +101,12 @@ def _float(array: pa.Array) -> pa.Array:
 
 
 def _date(array: pa.Array) -> pa.Array:
-    return _quoted(array.cast(pa.string()))
+    return _quoted(calendar_text(array))
 
 
 def _timestamp(array: pa.Array) -> pa.Array:
-    local = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64()).view(pa.timestamp("us"))
-    texts = pc.replace_substring(local.cast(pa.string()), " ", "T")
-    return _joined('"', texts, 'Z"' if array.type.tz else '"')
+    texts = calendar_text(array.cast(pa.timestamp("us", array.type.tz)))
+    return _joined('"', pc.replace_substring(texts, " ", "T"), 'Z"' if array.type.tz else '"')
 
 
 def _binary(array: pa.Array) -> pa.Array:

@@ -1,0 +1,41 @@
+"""Days and moments as text, of every year that their types can hold.
+
+Arrow's own text is wrong after the year 32,767: "value out of range", or another year (26.0).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+_DAY: Final = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_YEAR_0: Final = -719_528
+_YEAR_10000: Final = 2_932_897
+_ERA_YEARS: Final = 400
+_ERA_DAYS: Final = 146_097
+"""After so many the calendar begins again."""
+
+
+def calendar_text(array: pa.Array) -> pa.Array:
+    """``2026-11-20`` of ``date32``; ``2026-11-20 12:00:00.123456``, in UTC, of timestamps in
+    microseconds or coarser. Years outside of 0 to 9999 have a sign, as Spark and Java write them.
+    """
+    if pa.types.is_timestamp(array.type):
+        day, plain, kind = _DAY[array.type.unit], pa.int64(), pa.timestamp(array.type.unit)
+    else:
+        day, plain, kind = 1, pa.int32(), pa.date32()
+    numbers = array.view(plain)
+    texts = numbers.view(kind).cast(pa.string())
+    found = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    far = np.flatnonzero((found < _YEAR_0 * day) | (found >= _YEAR_10000 * day))
+    if not len(far):
+        return texts
+    eras, in_era = np.divmod(found[far], _ERA_DAYS * day)
+    near = pa.array(in_era).cast(plain).view(kind).cast(pa.string()).to_pylist()
+    corrected = texts.to_pylist()
+    for at, era, text in zip(far.tolist(), eras.tolist(), near, strict=True):
+        year = int(text[:4]) + _ERA_YEARS * era
+        corrected[at] = f"{'-' if year < 0 else '+'}{abs(year):04}{text[4:]}"
+    return pa.array(corrected, pa.string())
