@@ -355,25 +355,29 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
         if "key" not in kinds:
             raise InputError("There is no column 'key': a key_value schema needs one.")
         wanted = StructType([StructField(name, kinds[name]) for name in schema.columns])
-    _check_has_schema(wanted, "")
+    _check_has_schema(wanted)
     kind = to_arrow_type(wanted, timezone="UTC")
     schema.writer(kind)
     return kind
 
 
-def _check_has_schema(kind: DataType, path: str) -> None:
-    """Types of Spark's own, VARIANT for one, are something else in Arrow: they are found here."""
+def _check_has_schema(kind: DataType, path: str | None = None) -> None:
+    """Types of Spark's own, VARIANT for one, are something else in Arrow: they are found here.
+
+    ``path``: None for the value itself; a column may have an empty name.
+    """
     match kind:
         case StructType():
             for field in kind.fields:
-                _check_has_schema(field.dataType, f"{path}.{field.name}".lstrip("."))
+                inner = field.name if path is None else f"{path}.{field.name}"
+                _check_has_schema(field.dataType, inner)
         case ArrayType():
-            _check_has_schema(kind.elementType, f"{path}[]")
+            _check_has_schema(kind.elementType, f"{path or ''}[]")
         case MapType():
-            _check_has_schema(kind.keyType, f"{path}{{}}")
-            _check_has_schema(kind.valueType, f"{path}{{}}")
+            _check_has_schema(kind.keyType, f"{path or ''}{{}}")
+            _check_has_schema(kind.valueType, f"{path or ''}{{}}")
         case _ if not isinstance(kind, _IN_SCHEMAS):
-            where = f"Column {path!r}" if path else "The value"
+            where = "The value" if path is None else f"Column {path!r}"
             raise InputError(
                 f"{where} is {kind.simpleString()}, which no schema has.",
                 hint="Cast it, to string for example, or drop it.",
