@@ -101,8 +101,9 @@ bench-sending: setup ## Messages sent one by one, by us and by pulsar-client; 2 
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench.sending --readme docs/measured.md
 
-bench-hostile: $(STAMP) ## Few KB that become many GiB: what a reader takes of memory; 2 minutes
+bench-hostile: setup ## Few KB that become many GiB: what each way to read takes of memory; 15 minutes
 	$(BIN)/python -m bench.hostile
+	$(BIN)/python -m bench.hostile_broker
 
 bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

@@ -118,13 +118,14 @@ ENTRIES: Final[dict[str, Callable[[], list[Stored]]]] = {
 }
 
 
-def _list_of(items: str) -> SchemaInfo:
+def list_of(items: str) -> SchemaInfo:
+    """Of a record that has nothing but a list."""
     field = {"name": "a", "type": {"type": "array", "items": items}}
     definition = {"type": "record", "name": "r", "fields": [field]}
     return SchemaInfo(type=SchemaType.AVRO, data=json.dumps(definition).encode())
 
 
-def _block(count: int, items: bytes) -> bytes:
+def block_of(count: int, items: bytes) -> bytes:
     """A list of one block, in Avro's encoding."""
     zigzag, size = 2 * count, bytearray()
     while zigzag > 0x7F:
@@ -151,20 +152,20 @@ def _messages() -> SchemaInfo:
 
 VALUES: Final[dict[str, Callable[[], tuple[SchemaInfo, bytes]]]] = {
     "16 million booleans in a value": lambda: (
-        _list_of("boolean"), _block(16_000_000, b"\1" * 16_000_000)
+        list_of("boolean"), block_of(16_000_000, b"\1" * 16_000_000)
     ),
     "16 million numbers in a value": lambda: (
-        _list_of("long"), _block(16_000_000, b"\2" * 16_000_000)
+        list_of("long"), block_of(16_000_000, b"\2" * 16_000_000)
     ),
     "4 million texts in a value": lambda: (
-        _list_of("string"), _block(4_000_000, b"\2x" * 4_000_000)
+        list_of("string"), block_of(4_000_000, b"\2x" * 4_000_000)
     ),
     "30 million booleans in a value": lambda: (
-        _list_of("boolean"), _block(30_000_000, b"\1" * 30_000_000)
+        list_of("boolean"), block_of(30_000_000, b"\1" * 30_000_000)
     ),
     "2 million empty messages in a Protobuf value": lambda: (_messages(), b"\x0a\0" * 2_000_000),
     "2.5 million empty lists in JSON": lambda: (
-        SchemaInfo(type=SchemaType.JSON, data=_list_of("int").data),
+        SchemaInfo(type=SchemaType.JSON, data=list_of("int").data),
         b'{"a":[' + b"[]," * 2_500_000 + b"[]]}",
     ),
 }  # fmt: skip
@@ -212,17 +213,18 @@ def run(name: str) -> Figures:
     stored_bytes, read = (_read_entries if name in ENTRIES else _read_value)(name)
     status = Path("/proc/self/status")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before, began, rows, error = _kib(status, "VmRSS"), time.monotonic(), 0, ""
+    before, began, rows, error = kib(status, "VmRSS"), time.monotonic(), 0, ""
     try:
         for count in read():
             rows += count
     except EosError as reason:
         error = f"{type(reason).__name__}: {reason}"
-    mib = (_kib(status, "VmHWM") - before) / 1024
+    mib = (kib(status, "VmHWM") - before) / 1024
     return Figures(stored_bytes, rows, mib, time.monotonic() - began, error)
 
 
-def _kib(status: Path, name: str) -> int:
+def kib(status: Path, name: str) -> int:
+    """A line of ``/proc/.../status``."""
     (line,) = [line for line in status.read_text().splitlines() if line.startswith(name)]
     return int(line.split()[1])
 

@@ -1,0 +1,337 @@
+"""What each way to read takes of memory for hostile entries that a real broker has stored.
+
+Whoever may write to a topic may store any of these. Each way reads each topic in a process of its
+own; of Spark it is the Python worker's memory that counts, over what it takes for one small
+message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+from unittest import mock
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.hostile import BOUND_MIB, ENTRIES, Stored, batch, block_of, kib, list_of, message
+from catalog.cli import app as catalog
+from eos.client import PulsarClient
+from eos.client.aio import AsyncPulsarClient
+from eos.errors import EosError, ProtocolError
+from eos.pulsar.roll_call import CALL, KIND, MARK, RollCall
+from eos.standalone import PulsarStandalone
+from eos.wire.batch import Compression, EncodedBatch
+from eos.wire.commands import SchemaInfo, SchemaType
+from eos.wire.frames import encode_send
+
+_MIB: Final = 1 << 20
+_SMALL: Final = "one small message"
+_CALL: Final = "a roll call"
+_IDLE_S: Final = 3.0
+_BOOLEANS: Final = block_of(16_000_000, b"\1" * 16_000_000)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Topic(NamedTuple):
+    """What to store in a topic, and its schema."""
+
+    entries: Callable[[], list[Stored]]
+    schema: SchemaInfo = SchemaInfo(type=SchemaType.NONE)
+
+
+TOPICS: Final[dict[str, Topic]] = {
+    _SMALL: Topic(lambda: [batch(message(b"x"), 1)]),
+    "zeros, malformed, zstd": Topic(lambda: ENTRIES["zeros, malformed, zstd"]() * 5),
+    "one large message each, 9 times": Topic(
+        lambda: ENTRIES["one large message each, 3 times"]() * 3
+    ),
+    "5 MiB each, 200 times": Topic(lambda: [batch(message(b"\1" * 5 * _MIB), 1)] * 200),
+    "2 million empty messages": Topic(ENTRIES["2 million empty messages"]),
+    "200,000 empty messages, 5 times": Topic(lambda: [batch(message(b"") * 200_000, 200_000)] * 5),
+    "5 MiB stored each, 60 times": Topic(
+        lambda: [Stored(os.urandom(5 * _MIB - 50_000), {"num_messages_in_batch": None})] * 60
+    ),
+    "16 million booleans each, 5 times": Topic(
+        lambda: [batch(message(_BOOLEANS), 1)] * 5, list_of("boolean")
+    ),
+}
+
+
+class Cluster(NamedTuple):
+    """Where a broker is, and what to read there."""
+
+    service_url: str
+    admin_url: str
+    topic: str
+
+
+def store(client: PulsarClient, topic: str, entries: Iterable[Stored], schema: SchemaInfo) -> None:
+    """Send a roll call's mark, and ``entries`` as they are, with the metadata that they say."""
+    fields: dict[str, object] = {}
+    registered = None if schema.type == SchemaType.NONE else schema
+    marks = client.entry_producer(topic, create=True)
+    marks.send(b"", properties={KIND: MARK, CALL: _CALL}).result(timeout=60)
+    marks.close()
+    (producer,) = client.entry_producers([topic], schema=registered)
+    version = producer.schema_version
+    with mock.patch(
+        "eos.transport.connection.encode_send",
+        lambda send, metadata, payload: encode_send(send, replace(metadata, **fields), payload),
+    ):
+        for one in entries:
+            fields = {**one.fields, "schema_version": version}
+            count = max(1, one.fields.get("num_messages_in_batch") or 1)
+            payload = memoryview(one.payload)
+            sent = EncodedBatch(payload, count, len(payload), Compression.NONE, 0, 0)
+            producer.send_batch(sent).result(timeout=60)
+    producer.close()
+
+
+# --- the ways: how many messages they got, or why not -------------------------------------------
+
+Found = Iterator[int | str]
+
+
+def _by_consumer(at: Cluster) -> Found:
+    with (
+        PulsarClient(at.service_url) as client,
+        client.consumer(at.topic, uuid.uuid4().hex) as consumer,
+    ):
+        while True:
+            try:
+                received = consumer.receive(_IDLE_S)
+            except ProtocolError as error:
+                yield str(error)
+                continue
+            if received is None:
+                return
+            consumer.acknowledge(received)
+            yield 1
+
+
+def _by_batches(at: Cluster) -> Found:
+    with (
+        PulsarClient(at.service_url) as client,
+        client.consumer(at.topic, uuid.uuid4().hex) as consumer,
+    ):
+        while True:
+            try:
+                received = consumer.receive_batch(1000, _IDLE_S)
+            except ProtocolError as error:
+                yield str(error)
+                continue
+            if not received:
+                return
+            consumer.acknowledge(received)
+            yield len(received)
+
+
+def _by_asyncio(at: Cluster) -> Found:
+    found: list[int | str] = []
+
+    async def receive() -> None:
+        async with AsyncPulsarClient(at.service_url) as client:
+            consumer = await client.consumer(at.topic, uuid.uuid4().hex)
+            while True:
+                try:
+                    received = await consumer.receive_batch(1000, _IDLE_S)
+                except ProtocolError as error:
+                    found.append(str(error))
+                    continue
+                if not received:
+                    return
+                await consumer.acknowledge(received)
+                found.append(len(received))
+
+    asyncio.run(receive())
+    yield from found
+
+
+def _by_reader(at: Cluster) -> Found:
+    with PulsarClient(at.service_url) as client, client.reader(at.topic) as reader:
+        for rows in reader.read_to(reader.last_id):
+            yield rows.num_rows
+
+
+def _by_entries(at: Cluster) -> Found:
+    with PulsarClient(at.service_url) as client, client.entry_reader(at.topic) as reader:
+        last = reader.last_id(timeout_s=20)
+        for entry in reader.read(time.monotonic() + 60):
+            try:
+                yield len(entry.messages())
+            except ProtocolError as error:
+                yield str(error)
+            if last is None or entry.id.place >= last.place:
+                return
+
+
+def _by_roll_call(at: Cluster) -> Found:
+    """What others sent lies between the mark and the closing."""
+    with PulsarClient(at.service_url) as client:
+        with client.entry_reader(at.topic) as reader:
+            mark = next(reader.read(time.monotonic() + 20))
+        producer = client.entry_producer(at.topic)
+        call = RollCall(at.topic, mark.id, _CALL)
+        yield len(call.close(client, producer, timeout_s=60))
+
+
+def _by_peek(at: Cluster) -> Found:
+    command = ["peek", at.topic, "-n", "1000", "--from", "earliest", "--json"]
+    urls = ["--service-url", at.service_url, "--admin-url", at.admin_url]
+    shown = sys.stdout
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        code = catalog([*command, *urls], standalone_mode=False)
+    finally:
+        sys.stdout = shown
+    yield f"exit code {code}"
+
+
+def _by_spark(at: Cluster) -> Found:
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "3g")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    options = {"serviceUrl": at.service_url, "topic": at.topic, "mode": "dropmalformed"}
+    reading = spark.read.format("pulsar").options(**options).option("metadata", "true").load()
+    yield reading.selectExpr("count(value)", "sum(length(value))").collect()[0][0]
+    spark.stop()
+
+
+WAYS: Final[dict[str, Callable[[Cluster], Found]]] = {
+    "consumer": _by_consumer,
+    "consumer, in batches": _by_batches,
+    "asyncio, in batches": _by_asyncio,
+    "reader": _by_reader,
+    "entry reader": _by_entries,
+    "roll call": _by_roll_call,
+    "peek": _by_peek,
+    "Spark task": _by_spark,
+}
+
+
+# --- measuring ---------------------------------------------------------------------------------
+
+
+class Figures(NamedTuple):
+    """What became of a topic; ``mib``: the peak, over what was there before."""
+
+    rows: int
+    mib: float
+    seconds: float
+    error: str
+
+
+def run(way: str, at: Cluster) -> Figures:
+    """Read ``at`` by ``way`` in this process."""
+    own = Path("/proc/self/status")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, began, rows, error = kib(own, "VmRSS"), time.monotonic(), 0, ""
+    workers = _Workers()
+    try:
+        for found in WAYS[way](at):
+            rows, error = (rows, found) if isinstance(found, str) else (rows + found, error)
+    except EosError as reason:
+        error = f"{type(reason).__name__}: {reason}"
+    peak = workers.stop() if way == "Spark task" else kib(own, "VmHWM") - before
+    return Figures(rows, peak / 1024, time.monotonic() - began, error)
+
+
+class _Workers:
+    """Watches what this process' Python workers of Spark take at most, in KiB."""
+
+    def __init__(self) -> None:
+        self._peak, self._is_over = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        self._is_over.set()
+        self._thread.join()
+        return self._peak
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.05):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    if "pyspark" in " ".join(child.cmdline()):
+                        status = Path(f"/proc/{child.pid}/status")
+                        self._peak = max(self._peak, kib(status, "VmHWM"))
+                except (psutil.Error, OSError, ValueError):
+                    continue  # it has ended
+
+
+def run_apart(way: str, at: Cluster, timeout_s: float = 300.0) -> Figures:
+    """The same in a process of its own.
+
+    Raises:
+        CalledProcessError: it died, of an error that is not ours, or of memory.
+    """
+    command = [sys.executable, "-m", "bench.hostile_broker", "--way", way, *at]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
+    return Figures(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, str, Figures]]:
+    """Each topic by each way, on a broker of its own."""
+    with PulsarStandalone() as broker:
+        places = {}
+        with PulsarClient(broker.service_url, timeout_s=60) as client:
+            for number, name in enumerate(dict.fromkeys([_SMALL, *topics])):
+                places[name] = f"persistent://public/default/hostile-{number}"
+                store(client, places[name], TOPICS[name].entries(), TOPICS[name].schema)
+        for way in ways:
+            base = 0.0
+            for name, place in places.items():
+                at = Cluster(broker.service_url, broker.admin_url, place)
+                figures = run_apart(way, at)
+                if way == "Spark task":  # its workers' peaks count from their beginning
+                    base = base or figures.mib
+                    figures = figures._replace(mib=figures.mib - base)
+                yield way, name, figures
+
+
+@app.command()
+def main(
+    cluster: Annotated[list[str] | None, typer.Argument()] = None,
+    way: str = "",
+    ways: str = ";".join(WAYS),
+) -> None:
+    """All topics by all ways (or some, ";" between them) as a table; ``--way``: one, as JSON."""
+    if cluster:
+        print(json.dumps(run(way, Cluster(*cluster))))
+        return
+    names = ("way", "topic", "rows", "MiB more", "s", "error")
+    table = Table(*names, title=f"Bound: {BOUND_MIB} MiB")
+    worst = 0.0
+    for by, name, one in measure(TOPICS, ways.split(";")):
+        worst = max(worst, one.mib)
+        figures = (f"{one.rows:,}", f"{one.mib:.0f}", f"{one.seconds:.1f}", one.error[:80])
+        table.add_row(by, name, *figures)
+        print(by, name, *figures, file=sys.stderr, flush=True)
+    Console(width=200).print(table)
+    if worst > BOUND_MIB:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    app()
