@@ -14,19 +14,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eos.admin import AdminClient, Ledger
 from eos.client import Bounds, PulsarClient
 from eos.errors import ProtocolError
 from eos.ids import EntryPlace, MessageId, TopicName
 
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of the messages that are held; twice as many while two partitions are merged."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of the messages that are held; twice as many while two partitions are merged. As JSON a byte may
+take six, several times over."""
+
+MAX_VALUE_BYTES: Final = 8 * 1024 * 1024
+"""Of a value that is shown: brokers take messages of 5 MiB by default, compressed."""
 
 _MOST_AT_FIRST: Final = 100
 """Entries to look at first: there may be thousands of messages in each."""
 
 _ROOM_BYTES: Final = 500  # what a message takes beside its own bytes, about
+_PROPERTY_BYTES: Final = 250  # and what each of its properties does
 _COLUMNS: Final = (
     "value", "key", "publish_time", "properties", "producer_name", "schema_version",
     "ledger", "entry", "batch_index",
@@ -37,7 +43,8 @@ _COLUMNS: Final = (
 class RawMessage:
     """A message as it is stored.
 
-    ``problem``: why an entry can't be opened, which may have several messages. ``clock``: by which
+    ``problem``: why an entry can't be opened, which may have several messages, or a value is not
+    shown. ``clock``: by which
     the partitions of a topic are merged: no message's is below an earlier one's of its partition.
     """
 
@@ -54,7 +61,7 @@ class RawMessage:
     @property
     def size(self) -> int:
         """What it takes here, about."""
-        texts = sum(len(name) + len(value) for name, value in self.properties)
+        texts = sum(len(name) + len(text) + _PROPERTY_BYTES for name, text in self.properties)
         return len(self.value or b"") + len(self.key or b"") + texts + _ROOM_BYTES
 
 
@@ -224,16 +231,24 @@ def _rows(batch: pa.RecordBatch, topic: TopicName) -> Iterator[RawMessage]:
     columns = {name: batch.column(name) for name in _COLUMNS}
     # A peer's time may be beyond what Python's can be.
     columns["publish_time"] = columns["publish_time"].cast(pa.int64())
+    sizes = pc.binary_length(columns["value"])
     for row in range(batch.num_rows):
-        one: dict[str, Any] = {name: column[row].as_py() for name, column in columns.items()}
+        size = sizes[row].as_py()
+        is_shown = size is None or size <= MAX_VALUE_BYTES
+        one: dict[str, Any] = {
+            name: column[row].as_py()
+            for name, column in columns.items()
+            if is_shown or name != "value"
+        }
         yield RawMessage(
             id=_id((one["ledger"], one["entry"]), topic, one["batch_index"]),
             publish_time_ms=one["publish_time"],
-            value=one["value"],
+            value=one.get("value"),
             key=one["key"],
             properties=tuple(one["properties"] or ()),
             producer_name=one["producer_name"] or "",
             schema_version=one["schema_version"],
+            problem=None if is_shown else f"Its value of {size:,} bytes is too long to be shown.",
         )
 
 

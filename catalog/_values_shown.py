@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,12 @@ from eos.schemas.reading import (
 )
 from eos.wire.calendar_text import calendar_text
 from eos.wire.commands import SchemaInfo, SchemaType
+
+MAX_SHOWN_BYTES: Final = 16 * 1024 * 1024
+"""Of all values of a topic that are shown, once they are decoded: a few bytes may become much."""
+
+_ITEM_BYTES: Final = 32
+"""Counted for each value, list, record and item, besides its bytes: what Python makes of it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class ValueDecoder:
         self._topic = topic.base
         self._versions: dict[bytes, SchemaVersion | None] = {}
         self._readers: dict[SchemaInfo, ValueReader] = {}
+        self._left = MAX_SHOWN_BYTES
 
     def decode(self, message: RawMessage) -> ShownValue:
         """The value of ``message``.
@@ -85,6 +92,10 @@ class ValueDecoder:
         if len(found.failures):
             return _as_bytes(message.value, problem=found.failures.reasons[0])
         columns = found.columns
+        self._left -= (size := sum(_size(one) for one in columns.columns))
+        if self._left < 0:
+            self._left += size
+            return ShownValue(None, problem="It is too much to be shown, once it is decoded.")
         scalars = {name: columns.column(n)[0] for n, name in enumerate(columns.schema.names)}
         if reader.is_record:
             return ShownValue({name: plain(one) for name, one in scalars.items()})
@@ -109,6 +120,20 @@ class ValueDecoder:
         if version.info not in self._readers:
             self._readers[version.info] = value_reader(version)
         return self._readers[version.info]
+
+
+def _size(array: pa.Array) -> int:
+    """What ``plain`` makes of ``array`` takes, about."""
+    kind, types = array.type, pa.types
+    inner: list[pa.Array] = []
+    if types.is_struct(kind):
+        inner = [array.field(n) for n in range(kind.num_fields)]
+    elif types.is_map(kind):
+        inner = [array.keys, array.items]
+    elif types.is_list(kind) or types.is_large_list(kind):
+        inner = [array.flatten()]
+    own = 0 if inner else array.nbytes
+    return own + _ITEM_BYTES * len(array) + sum(_size(one) for one in inner)
 
 
 def _as_bytes(data: bytes | None, problem: str | None = None) -> ShownValue:

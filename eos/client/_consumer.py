@@ -31,6 +31,9 @@ from eos.wire.batch import Entry
 from eos.wire.commands import AckType, SubscriptionType
 from eos.wire.frames import Delivery
 
+BATCH_BYTES: Final = 32 * 1024 * 1024
+"""What ``receive_batch`` gives at once takes that and the rest of an entry, at most."""
+
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 Acknowledged = ReceivedMessage | MessageId
 
@@ -154,22 +157,28 @@ class Consumer:
                 self._open_again()
 
     def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
-        """Up to ``max_messages`` that are there, once the first is; [] when none comes.
+        """Up to ``max_messages`` that are there, once the first is, or some 32 MiB; [] when none
+        comes.
 
         The rest of the last one's entry is always given too, so that all of it can be acknowledged
         in one transaction.
 
         Raises:
-            EosError: as ``receive``.
+            EosError: as ``receive``, once what came before it has been given.
         """
         first = self.receive(timeout_s)
         messages = [] if first is None else [first]
+        size = sum(one.size for one in messages)
         with self._changed:
             while messages and self._connection is not None:
-                if self._ready:  # of the entry that was begun
-                    messages += self._ready
-                    self._ready.clear()
-                elif len(messages) >= max_messages or not self._take():
+                messages += self._ready  # the rest of an entry
+                size += sum(one.size for one in self._ready)
+                self._ready.clear()
+                try:
+                    if len(messages) >= max_messages or size > BATCH_BYTES or not self._take():
+                        break
+                except ProtocolError as error:  # of the next entry: these are given first
+                    self._failure = error
                     break
         return messages
 
@@ -184,10 +193,10 @@ class Consumer:
         try:
             entry = Entry.of(delivery)
         except ProtocolError:
-            self._spend(delivery.claimed_messages())
+            self._permit(spent=delivery.claimed_messages())
             raise
         wanted = wanted_of(entry, delivery)
-        self._spend(len(wanted))
+        self._permit(spent=len(wanted))
         if not is_stale:
             messages = messages_of(entry, delivery, wanted)
             indexes = [message.id.batch_index for message in messages]
@@ -195,14 +204,10 @@ class Consumer:
             self._ready.extend(messages)
         return True
 
-    def _spend(self, num_messages: int) -> None:
-        self._queue.spend(num_messages)
-        self._permit()
-
-    def _permit(self) -> None:
+    def _permit(self, spent: int = 0) -> None:
+        self._queue.spend(spent)
         connection = self._connection
-        permits = self._queue.grant() if connection is not None else 0
-        if connection is not None and permits:
+        if connection is not None and (permits := self._queue.grant()):
             connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=permits))
 
     def _open_again(self) -> None:
@@ -253,7 +258,7 @@ class Consumer:
                 else:
                     steps = self._given.steps(ids, owner)
                 connection = self._connection
-            whole = sorted((one for one, left in steps if not left), key=lambda one: one.place)
+            whole = sorted((one.entry for one in steps if one.is_last), key=lambda one: one.place)
             if whole:
                 named = whole[-1:] if how is AckType.CUMULATIVE else whole
                 try:
@@ -275,8 +280,8 @@ class Consumer:
         with self._changed:
             self._given.take(steps, None if txn is None else txn.id)
         if acked is not None:
-            acked.begun |= {entry.place for entry, left in steps if left}
-            acked.begun -= {entry.place for entry, left in steps if not left}
+            acked.begun |= {one.entry.place for one in steps if one.entry.remaining}
+            acked.begun -= {one.entry.place for one in steps if not one.entry.remaining}
 
     def _enlist(self, txn: Transaction) -> AckedInTransaction:
         acked = self._transactions.get(txn)

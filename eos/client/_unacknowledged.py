@@ -9,12 +9,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from eos.errors import InputError, Retriable
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
 from eos.wire.frames import Delivery
+
+_MESSAGE_BYTES: Final = 500
+_PROPERTY_BYTES: Final = 250
+"""About what the objects take, besides their texts and bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,13 @@ class ReceivedMessage:
     publish_time_ms: int
     redelivery_count: int
 
+    @property
+    def size(self) -> int:
+        """How much memory it takes, about."""
+        pairs = self.properties.items()
+        texts = sum(len(name) + len(text) + _PROPERTY_BYTES for name, text in pairs)
+        return len(self.value or b"") + len(self.key or b"") + texts + _MESSAGE_BYTES
+
 
 @dataclass
 class GivenEntry:
@@ -45,13 +57,15 @@ class GivenEntry:
 
     Attributes:
         remaining: their batch indexes; -1 in an entry that is no batch.
+        first: no index below it remains.
         owner: in which transaction others were; None: in none.
         num_messages: how many the entry has.
         of_others: those that others had acknowledged before it came.
     """
 
     place: EntryPlace
-    remaining: frozenset[int]
+    remaining: set[int]
+    first: int = 0
     owner: TxnId | None = None
     is_begun: bool = False
     num_messages: int = 1
@@ -72,8 +86,16 @@ class GivenEntry:
         )
 
 
-AckStep = tuple[GivenEntry, frozenset[int]]
-"""An entry, and what remains of it."""
+class AckStep(NamedTuple):
+    """An entry, and which of the messages that remain of it are acknowledged now."""
+
+    entry: GivenEntry
+    indexes: set[int]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether none remains."""
+        return len(self.indexes) == len(self.entry.remaining)
 
 
 class Unacknowledged:
@@ -89,7 +111,7 @@ class Unacknowledged:
 
     def add(self, place: EntryPlace, indexes: Iterable[int], num_messages: int = 1) -> None:
         """An entry was given, with the messages of these indexes, of so many that it has."""
-        given = frozenset(indexes)
+        given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
         self._entries[place] = GivenEntry(place, given, num_messages=num_messages, of_others=others)
 
@@ -103,21 +125,26 @@ class Unacknowledged:
             self._entries.pop(place, None)
 
     def steps(self, ids: Iterable[MessageId], owner: TxnId | None) -> list[AckStep]:
-        """What remains of which entries once ``ids`` are acknowledged. Changes nothing.
+        """Which messages of which entries ``ids`` name. Changes nothing.
 
         Raises:
             Retriable: one of them is not waiting for an acknowledgement.
             InputError: the rest of its entry is acknowledged in another transaction.
         """
-        remaining: dict[EntryPlace, frozenset[int]] = {}
+        steps: dict[EntryPlace, AckStep] = {}
         for message_id in ids:
             entry = self._entry(message_id, owner)
-            left = remaining.get(entry.place, entry.remaining)
-            named = left if message_id.batch_index < 0 else {message_id.batch_index}
-            if not left or not named <= left:
+            step = steps.setdefault(entry.place, AckStep(entry, set()))
+            index = message_id.batch_index
+            if step.is_last or index in step.indexes:
                 raise _not_waiting(message_id)
-            remaining[entry.place] = left - named
-        return [(self._entries[place], left) for place, left in remaining.items()]
+            if index < 0:
+                step.indexes.update(entry.remaining)
+            elif index in entry.remaining:
+                step.indexes.add(index)
+            else:
+                raise _not_waiting(message_id)
+        return list(steps.values())
 
     def steps_up_to(self, message_id: MessageId, owner: TxnId | None) -> list[AckStep]:
         """The same for all messages up to ``message_id``.
@@ -126,11 +153,12 @@ class Unacknowledged:
             Retriable, InputError: as ``steps``.
         """
         (last,) = self.steps([message_id], owner)
-        index = message_id.batch_index
-        left = frozenset(n for n in last[0].remaining if index >= 0 and n > index)
+        entry = last.entry
+        upto = range(entry.first, message_id.batch_index)
+        last.indexes.update(index for index in upto if index in entry.remaining)
         before = [place for place in self._entries if place < message_id.place]
         entries = [self._entry(MessageId(*place), owner) for place in before]
-        return [*((entry, frozenset()) for entry in entries), (last[0], left)]
+        return [*(AckStep(one, set(one.remaining)) for one in entries), last]
 
     def _entry(self, message_id: MessageId, owner: TxnId | None) -> GivenEntry:
         entry = self._entries.get(message_id.place)
@@ -147,9 +175,13 @@ class Unacknowledged:
 
     def take(self, steps: Iterable[AckStep], owner: TxnId | None) -> None:
         """The acknowledgements of ``steps`` hold."""
-        for entry, left in steps:
-            entry.remaining, entry.owner, entry.is_begun = left, owner, True
-            if not left and self._entries.get(entry.place) is entry:
+        for entry, indexes in steps:
+            entry.remaining -= indexes
+            entry.owner, entry.is_begun = owner, True
+            # An entry may have 250,000: each index is looked at once, whoever acknowledges how.
+            while entry.remaining and entry.first not in entry.remaining:
+                entry.first += 1
+            if not entry.remaining and self._entries.get(entry.place) is entry:
                 del self._entries[entry.place]
 
 
@@ -187,6 +219,6 @@ def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> li
             publish_time_ms=entry.metadata.publish_time,
             redelivery_count=delivery.command.redelivery_count,
         )
-        for index, message in enumerate(entry.messages())
+        for index, message in enumerate(entry.bounded_messages())
         if index in wanted
     ]

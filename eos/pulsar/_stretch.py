@@ -12,9 +12,9 @@ several at once a broker may drop what somebody wants it to (``ONE_BY_ONE``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from eos._waiting import beside
 from eos.client import ONE_BY_ONE, PERMITS
@@ -28,20 +28,33 @@ FAR_ENTRIES: Final = 100
 """A parked reader that is farther behind than that is closed: a new one is there sooner."""
 PARKED_WAIT_S: Final = 1.0
 """How long a parked reader may take: it has entries in a few ms, or something is wrong with it."""
+MAX_KEPT: Final = 250_000
+"""Of entries: far more than any job has tasks."""
+
+
+class _Placed(Protocol):
+    @property
+    def id(self) -> MessageId: ...
+
+
+Kept = TypeVar("Kept", bound=_Placed)
 
 
 @dataclass(frozen=True)
-class TopicStretch:
+class TopicStretch(Generic[Kept]):
     """From the entry at ``start`` of ``topic`` on.
 
     ``is_start`` says whether an entry is the one that has to be there; ``was_met``, whether this
-    process has met it before, so that a reader may begin behind it.
+    process has met it before, so that a reader may begin behind it. ``keep`` makes of an entry what
+    is kept of it, None of one that is passed over: whoever may write to the topic may have put
+    entries of any size and number between start and end.
     """
 
     topic: str
     start: EntryPlace
     is_start: Callable[[Entry], bool]
     was_met: bool
+    keep: Callable[[Entry], Kept | None]
 
     def read_to(
         self,
@@ -50,14 +63,16 @@ class TopicStretch:
         *,
         timeout_s: float,
         parks: bool,
-    ) -> list[Entry]:
-        """Send, and read the topic up to what was sent: the entries behind ``start``, all of them.
+    ) -> list[Kept]:
+        """Send, and read the topic up to what was sent: what is kept of the entries behind
+        ``start``, of all of them.
 
         Args:
             parks: go on with the reader that was parked, and park it again.
 
         Raises:
-            TransactionPoisoned: what has to be at ``start`` is not there.
+            TransactionPoisoned: what has to be at ``start`` is not there, or there is more to keep
+                than ``MAX_KEPT``.
             EosError: it is not known whether the message was sent, or what comes before it.
         """
         parked = self._parked(client, parks=parks)
@@ -76,7 +91,7 @@ class TopicStretch:
             parked.close()
             reader = self._open(client)
         try:
-            met = list(self._met(reader, sent, timeout_s))
+            met, is_whole = self._met(reader, sent, timeout_s)
         except BaseException:
             reader.close()
             raise
@@ -84,19 +99,12 @@ class TopicStretch:
             client.park_reader(reader)
         else:
             reader.close()
-        return met if self._is_whole(met) else self._met_one_by_one(client, sent, timeout_s)
+        return met if is_whole else self._met_one_by_one(client, sent, timeout_s)
 
-    def _is_whole(self, met: list[Entry]) -> bool:
-        """Whether no number is missing behind the start."""
-        ledger, entry = self.start
-        places = [one.id.place for one in met]
-        return places == [(ledger, entry + number + 1) for number in range(len(places))]
-
-    def _met_one_by_one(
-        self, client: PulsarClient, end: MessageId, timeout_s: float
-    ) -> list[Entry]:
+    def _met_one_by_one(self, client: PulsarClient, end: MessageId, timeout_s: float) -> list[Kept]:
         with self._open(client, permits=ONE_BY_ONE) as reader:
-            return list(self._met(reader, end, timeout_s))
+            met, _ = self._met(reader, end, timeout_s)
+        return met
 
     def _parked(self, client: PulsarClient, *, parks: bool) -> EntryReader | None:
         """The parked reader, where it is of use."""
@@ -111,10 +119,11 @@ class TopicStretch:
         reader.close()
         return None
 
-    def _met_by_parked(self, reader: EntryReader, end: MessageId) -> list[Entry] | None:
+    def _met_by_parked(self, reader: EntryReader, end: MessageId) -> list[Kept] | None:
         """None: something is missing, or strange."""
         assert reader.next_id is not None
-        expected, met = max(self.start, reader.next_id.place), []
+        expected = max(self.start, reader.next_id.place)
+        met: list[Kept] = []
         try:
             for entry in reader.read_to(end, time.monotonic() + PARKED_WAIT_S):
                 place = entry.id.place
@@ -123,7 +132,7 @@ class TopicStretch:
                 if place != expected or (place == self.start and not self.is_start(entry)):
                     return None
                 if place > self.start:
-                    met.append(entry)
+                    self._keep(entry, met)
                 if place == end.place:
                     return met
                 expected = place[0], place[1] + 1
@@ -131,21 +140,35 @@ class TopicStretch:
             pass  # its connection is gone, or the topic has moved
         return None
 
-    def _met(self, reader: EntryReader, end: MessageId, timeout_s: float) -> Iterator[Entry]:
-        is_first = True
+    def _met(
+        self, reader: EntryReader, end: MessageId, timeout_s: float
+    ) -> tuple[list[Kept], bool]:
+        """What is kept, and whether no number is missing behind the start."""
+        met: list[Kept] = []
+        expected, is_whole = self.start, True
         # From here on: the first answer of a cold process may have taken all of it (measured).
         for entry in reader.read_to(end, time.monotonic() + timeout_s):
             place = entry.id.place
-            if not is_first:
-                yield entry
+            if expected != self.start:
+                is_whole &= place == expected
+                self._keep(entry, met)
             elif place != self.start or not self.is_start(entry):
                 raise TransactionPoisoned(
                     f"{self.topic} has lost the roll call's beginning, or its reader was moved."
                 )
-            is_first = False
+            expected = place[0], place[1] + 1
             if place >= end.place:
-                return
+                return met, is_whole
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
+
+    def _keep(self, entry: Entry, met: list[Kept]) -> None:
+        if len(met) == MAX_KEPT:
+            raise TransactionPoisoned(
+                f"{self.topic} has more than {MAX_KEPT} answers of this call."
+            )
+        kept = self.keep(entry)
+        if kept is not None:
+            met.append(kept)
 
     def _open(self, client: PulsarClient, *, permits: int = PERMITS) -> EntryReader:
         start = MessageId(*self.start)

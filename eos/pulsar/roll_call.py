@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
@@ -34,8 +34,22 @@ _CLOSED: Final = "closed"
 _RUN: Final = "run"
 _PARTITION: Final = "partition"
 
+_OWN: Final = frozenset((KIND, CALL, _RUN, _PARTITION))
+_MAX_CHARS: Final = 64
+"""Of a property: uuids and words."""
+_MAX_BYTES: Final = 64 * 1024
+"""Of a message in a receipt topic, uncompressed: ours have less than 4 KiB."""
+_MAX_DIGITS: Final = 9
+
 MAX_CALLS_KEPT: Final = 8
 """Roll calls that one worker remembers having read: those of jobs with several sinks."""
+
+
+class _Met(NamedTuple):
+    """A message of a roll call: where it sits, and what it says."""
+
+    id: MessageId
+    properties: dict[str, str]
 
 
 class AnsweredBefore(TransactionPoisoned):
@@ -82,8 +96,8 @@ class RollCall:
         with progress.lock:
             stretch = self._from(progress.place)  # where this process' last run stopped
             met = stretch.read_to(client, send, timeout_s=timeout_s, parks=parks)
-            for entry in met:
-                progress.take(entry.id.place, self._properties(entry))
+            for one in met:
+                progress.take(one.id.place, one.properties)
         if progress.first_run.get(spark_partition) != run_id:
             raise AnsweredBefore(
                 "another run of the task has answered: its rows may be in the transaction"
@@ -112,10 +126,10 @@ class RollCall:
         *met, _ = self._from(self.mark_id.place).read_to(
             client, lambda: self._send(producer, _CLOSED, {}), timeout_s=timeout_s, parks=parks
         )
-        found = (self._properties(entry) for entry in met)
+        found = (one.properties for one in met)
         return tuple(_answer_of(one) for one in found if one.get(KIND) == _ANSWER)
 
-    def _from(self, start: EntryPlace) -> TopicStretch:
+    def _from(self, start: EntryPlace) -> TopicStretch[_Met]:
         """The topic from ``start`` on: the mark, or what this process has read last."""
         is_mark = start == self.mark_id.place
         return TopicStretch(
@@ -123,7 +137,12 @@ class RollCall:
             start,
             is_start=lambda entry: not is_mark or bool(self._properties(entry)),
             was_met=not is_mark,
+            keep=self._keep,
         )
+
+    def _keep(self, entry: Entry) -> _Met | None:
+        properties = self._properties(entry)
+        return _Met(entry.id, properties) if properties else None
 
     def _properties(self, entry: Entry) -> dict[str, str]:
         """Those of a message of this call; {} for another one's."""
@@ -172,18 +191,23 @@ def _progress_of(call: RollCall) -> _Progress:
 
 
 def properties_of(entry: Entry) -> dict[str, str]:
-    """The properties of a message in a receipt topic; none for what can't be one of ours.
+    """The properties of a message in a receipt topic that are ours; none for what can't be one of
+    ours.
 
-    Whoever may write to the topic may send what no reader can open; it must stop nobody.
+    Whoever may write to the topic may send what no reader can open, or what few KB make of it: it
+    must stop nobody, and is not even looked at.
     """
+    if max(len(entry.payload), entry.metadata.uncompressed_size or 0) > _MAX_BYTES:
+        return {}
     try:
-        return entry.first_properties
+        found = entry.first_properties
     except ProtocolError:
         return {}
+    return {name: text for name, text in found.items() if name in _OWN and len(text) <= _MAX_CHARS}
 
 
 def _answer_of(properties: dict[str, str]) -> Answer:
     """The answer in a message. One that is malformed is nobody's, and so poisons."""
     partition = properties.get(_PARTITION, "")
-    number = int(partition) if partition.isascii() and partition.isdecimal() else -1
-    return Answer(number, properties.get(_RUN, ""))
+    is_number = partition.isascii() and partition.isdecimal() and len(partition) <= _MAX_DIGITS
+    return Answer(int(partition) if is_number else -1, properties.get(_RUN, ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pulsar
 import pytest
@@ -18,7 +19,7 @@ from eos.errors import (
 from eos.ids import MessageId
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support.admin import call
-from tests.support.hostile import send_claiming
+from tests.support.hostile import send_claiming, send_inflating
 from tests.support.judge import drain
 
 
@@ -120,6 +121,27 @@ def test_entries_that_claim_to_hold_less_than_nothing_are_acknowledged_by_name(c
             consumer.acknowledge(at)
     with client.consumer(name, "s") as consumer:  # the broker has used up the permits of the other
         assert rest(consumer) == list(range(2000))
+
+
+def test_a_batch_ends_early_where_few_bytes_become_much(client, name):
+    send_inflating(client, name, [bytes(20 << 20)] * 5)
+    with client.consumer(name, "s") as consumer:
+        batches = [len(consumer.receive_batch(100, timeout_s=20)) for _ in range(3)]
+    assert batches == [2, 2, 1]
+
+
+def test_messages_before_an_entry_that_cannot_be_read_are_given_before_its_error(client, name):
+    send(client, name, 3)
+    odd = send_claiming(client, name, 7)
+    send(client, name, 2)
+    with client.consumer(name, "s") as consumer:
+        given, deadline = consumer.receive_batch(100, timeout_s=20), time.monotonic() + 20
+        while len(given) < 3 and time.monotonic() < deadline:
+            given += consumer.receive_batch(100, timeout_s=20)
+        assert [one.value for one in given] == [b"0", b"1", b"2"]
+        with pytest.raises(ProtocolError, match=f"^The entry {re.escape(str(odd))} can't be "):
+            consumer.receive_batch(100, timeout_s=20)
+        assert rest(consumer) == [0, 1]
 
 
 def test_a_part_of_an_entry_is_not_committed(client, name):

@@ -14,7 +14,12 @@ from eos.ids import MessageId
 from eos.pulsar import _stretch, roll_call
 from eos.pulsar.roll_call import CALL, KIND, MARK, AnsweredBefore, RollCall
 from eos.summary import Answer
-from tests.support.hostile import ODD_COUNTS, send_claiming, send_without_checksum
+from tests.support.hostile import (
+    ODD_COUNTS,
+    send_claiming,
+    send_inflating,
+    send_without_checksum,
+)
 
 
 @pytest.fixture
@@ -172,3 +177,46 @@ def test_a_process_remembers_a_few_roll_calls_only(client, begin):
     for _ in range(roll_call.MAX_CALLS_KEPT + 2):
         begin().answer(client, 0, timeout_s=20)
     assert len(roll_call._progress) == roll_call.MAX_CALLS_KEPT
+
+
+def test_hostile_answers_are_nobodys_and_large_ones_are_not_looked_at(client, begin, receipts):
+    call = begin()
+    named = {KIND: "answer", CALL: call.mark_uuid}
+    producer = client.entry_producer(receipts)
+    producer.send(b"", properties={**named, "partition": "9" * 5000, "run": "x"})
+    producer.send(b"", properties={**named, "partition": "1" * 20, "run": "y" * 1_000_000})
+    producer.send(b"z" * 1_000_000, properties={**named, "partition": "0", "run": "z"})
+    producer.close()
+    send_inflating(client, receipts, [bytes(50 << 20)] * 3)
+    assert close(client, call) == (Answer(-1, "x"),)
+
+
+def test_what_others_send_meanwhile_is_not_kept(client, begin, receipts, monkeypatch):
+    call, kept = begin(), []
+    monkeypatch.setattr(RollCall, "_keep", spy(RollCall._keep, kept))
+    producer = client.entry_producer(receipts)
+    for _ in range(3):
+        producer.send(b"x" * 1_000_000)
+    producer.close()
+    assert close(client, call) == ()
+    assert [one is None for one in kept] == [True, True, True, False]
+
+
+def test_no_more_answers_are_kept_than_any_job_has_tasks(client, begin, receipts, monkeypatch):
+    monkeypatch.setattr(_stretch, "MAX_KEPT", 3)
+    call = begin()
+    producer = client.entry_producer(receipts)
+    for number in range(4):
+        properties = {"partition": str(number), "run": "x"}
+        producer.send(b"", properties={KIND: "answer", CALL: call.mark_uuid, **properties})
+    producer.close()
+    with pytest.raises(TransactionPoisoned, match="more than 3 answers"):
+        close(client, call)
+
+
+def spy(keep, kept):
+    def noted(self, entry):
+        kept.append(keep(self, entry))
+        return kept[-1]
+
+    return noted

@@ -88,7 +88,7 @@ def read(
     parks: bool = True,
     ledger: int = LEDGER,
 ) -> list[int]:
-    stretch = TopicStretch("t", (ledger, start), lambda _: is_start, was_met)
+    stretch = TopicStretch("t", (ledger, start), lambda _: is_start, was_met, keep=lambda one: one)
     met = stretch.read_to(
         client,  # type: ignore[arg-type]
         lambda: MessageId(ledger, end),
@@ -187,7 +187,7 @@ def test_what_is_sent_in_doubt_closes_the_parked_reader():
         raise ConnectionLost("no receipt")
 
     with pytest.raises(ConnectionLost, match="no receipt"):
-        TopicStretch("t", (LEDGER, 4), lambda _: True, was_met=False).read_to(
+        TopicStretch("t", (LEDGER, 4), lambda _: True, was_met=False, keep=lambda one: one).read_to(
             client,  # type: ignore[arg-type]
             in_doubt,
             timeout_s=5,
@@ -216,7 +216,11 @@ class Writer:
 
     def entries(self, value: bytes, *, parks: bool = True) -> list[Entry]:
         stretch = TopicStretch(
-            self.producer.topic, self.start.place, lambda _: True, was_met=self.was_met
+            self.producer.topic,
+            self.start.place,
+            lambda _: True,
+            was_met=self.was_met,
+            keep=lambda one: one,
         )
         met = stretch.read_to(self.client, lambda: self.send(value), timeout_s=20, parks=parks)
         self.start, self.was_met = met[-1].id, True
@@ -314,7 +318,7 @@ def test_a_stretch_without_its_start_is_not_read(through, receipts):
     writer = Writer(through, receipts)
     gone = (writer.start.ledger + 1, 0)
     with pytest.raises(EosError):
-        TopicStretch(receipts, gone, lambda _: True, was_met=True).read_to(
+        TopicStretch(receipts, gone, lambda _: True, was_met=True, keep=lambda one: one).read_to(
             through, lambda: writer.send(b"x"), timeout_s=1, parks=True
         )
     assert through.parked_reader(receipts) is None

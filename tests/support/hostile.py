@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 from unittest import mock
@@ -9,7 +10,7 @@ from unittest import mock
 from eos.client import PulsarClient
 from eos.ids import MessageId
 from eos.transport import connection
-from eos.wire.batch import Message, encode_batches, rows_from_messages
+from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 
 ODD_COUNTS: Final = (0, -1, -1000, -(2**31), 2**31 - 1)
 """Of messages, in an entry's metadata."""
@@ -20,6 +21,17 @@ def send_claiming(client: PulsarClient, topic: str, count: int) -> MessageId:
     (batch,) = encode_batches(rows_from_messages([Message(b"x")]))
     producer = client.entry_producer(topic, create=True)
     sent = producer.send_batch(replace(batch, num_messages=count)).result(timeout=20)
+    producer.close()
+    return sent
+
+
+def send_inflating(client: PulsarClient, topic: str, values: Iterable[bytes]) -> list[MessageId]:
+    """Store an entry for each value, of as few bytes as ZSTD makes of it: a few KB for zeros."""
+    producer, sent = client.entry_producer(topic, create=True), []
+    for value in values:
+        rows = rows_from_messages([Message(value)])
+        (batch,) = encode_batches(rows, compression=Compression.ZSTD)
+        sent.append(producer.send_batch(batch).result(timeout=20))
     producer.close()
     return sent
 

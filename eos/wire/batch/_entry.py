@@ -19,6 +19,9 @@ MAX_MESSAGES: Final = 250_000
 """Of an entry of which objects are made, each of which takes some 600 bytes. The default of Java's
 producers is 1,000; ours put fewer than 175,000 into their 1 MiB."""
 
+MAX_PROPERTIES: Final = 500_000
+"""Of the messages of an entry of which objects are made, each of which takes some 200 bytes."""
+
 
 @dataclass(frozen=True)
 class EntryFigures:
@@ -99,23 +102,36 @@ class Entry:
 
         Raises:
             ProtocolError: the payload is malformed, encrypted, or one chunk of a message, or its
-                metadata says that there are fewer than one, or more than ``MAX_MESSAGES``. The
-                error names the entry.
+                metadata says that there are fewer than one, or more than ``MAX_MESSAGES``, or they
+                have more than ``MAX_PROPERTIES``. The error names the entry.
+        """
+        return list(self.bounded_messages())
+
+    def bounded_messages(self) -> Iterator[DecodedMessage]:
+        """The same, one after the other.
+
+        Raises:
+            ProtocolError: as ``messages``; messages before it were given.
         """
         if self.num_messages > MAX_MESSAGES:
-            reason = ProtocolError(
-                f"it has {self.num_messages} messages, and single ones are made of {MAX_MESSAGES} "
-                "at most."
-            )
-            reason.hint = "PulsarClient.reader and the Spark source read it, as columns."
-            raise unreadable_entry(self.id, reason)
-        return list(self.iter_messages())
+            raise self._too_many(f"{self.num_messages} messages", MAX_MESSAGES)
+        properties = 0
+        for message in self.iter_messages():
+            properties += len(message.properties)
+            if properties > MAX_PROPERTIES:
+                raise self._too_many("more properties", MAX_PROPERTIES)
+            yield message
+
+    def _too_many(self, found: str, most: int) -> ProtocolError:
+        reason = ProtocolError(f"it has {found}, and single messages are made of {most} at most.")
+        reason.hint = "PulsarClient.reader and the Spark source read it, as columns."
+        return unreadable_entry(self.id, reason)
 
     def iter_messages(self) -> Iterator[DecodedMessage]:
         """The messages, one after the other, however many there are.
 
         Raises:
-            ProtocolError: as ``messages``; messages before it were given.
+            ProtocolError: it can't be read; messages before it were given.
         """
         try:
             yield from self._messages()

@@ -19,6 +19,7 @@ from eos.wire.batch import (
     DecodedMessage,
     Entry,
     Message,
+    _entry,
     encode_batches,
     rows_from_messages,
 )
@@ -159,6 +160,17 @@ def test_an_entry_of_more_messages_than_objects_are_made_of_is_counted_and_not_o
         entry.messages()
     assert "reader" in caught.value.hint
     assert entry.figures().num_messages == count
+
+
+def test_an_entry_of_more_properties_than_objects_are_made_of_is_counted_and_not_opened(
+    monkeypatch,
+):
+    monkeypatch.setattr(_entry, "MAX_PROPERTIES", 0)
+    entry = entry_of(batch_body())
+    with pytest.raises(ProtocolError, match="more properties") as caught:
+        entry.messages()
+    assert "reader" in caught.value.hint
+    assert entry.figures().num_messages == 2
 
 
 WHOLE = body(metadata(), b"value")
