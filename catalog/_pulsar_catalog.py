@@ -190,8 +190,7 @@ class PulsarCatalog:
         says = f"topic {name}"
         if writing is not None:
             says += f"; INSERT writes as sink {writing['sinkId']}"
-        quoted = says.replace("\\", "\\\\").replace("'", "\\'")
-        self._spark.sql(f"CREATE TABLE {table} USING {source.name()} COMMENT '{quoted}'")
+        self._spark.sql(f"CREATE TABLE {table} USING {source.name()} COMMENT {_quoted(says)}")
         logger.info("table %s: %s", table, says)
         return table
 
@@ -289,6 +288,13 @@ class PulsarCatalog:
 
     def _connect(self) -> PulsarClient:
         return ClientOptions(self._service_url, self._security, _TIMEOUT_S, self._rules).make()
+
+
+def _quoted(text: str) -> str:
+    """``text`` for SQL. Spark puts variables of its own and of the environment into statements, also
+    between quotes (``${env:HOME}``), and whoever creates a topic chooses its name."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"
 
 
 def _row(columns: StructType | str) -> pa.StructType:

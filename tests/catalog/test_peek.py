@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -12,14 +13,17 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
 from catalog import _peeking
-from catalog._peeking import _backwards
+from catalog._peeking import RawMessage, _backwards
+from catalog._values_shown import ValueDecoder
 from eos.admin import AdminClient, Ledger
 from eos.client import Bounds, PulsarClient
 from eos.ids import MessageId, TopicName
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
+from eos.wire.commands import SchemaInfo, SchemaType
 from tests.support import admin
 from tests.support.encrypted import send_encrypted
+from tests.support.hostile import send_inflating
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31mred\x7f\u202e\nfaked: line"
 
@@ -275,6 +279,32 @@ def test_what_is_held_has_a_bound_and_it_is_said(on_broker, client, name, monkey
         assert ended.code == 2
         assert "More than 3 MiB" in ended.err
         assert ended.json_lines[0]["value"][0] == first
+
+
+def test_a_value_that_is_too_long_to_be_shown_is_named(on_broker, client, name):
+    send_inflating(client, name, [b"before", bytes(50 << 20), b"behind"])
+    for where in ("latest", "earliest"):
+        ended = on_broker("peek", name, "-n", 3, "--from", where, "--json")
+        before, long, behind = ended.json_lines
+        assert (ended.code, before["value"], behind["value"]) == (0, "before", "behind")
+        assert (long["value"], long["value_hex"]) == (None, None)
+        assert long["problem"] == "Its value of 52,428,800 bytes is too long to be shown."
+
+
+def test_values_that_become_too_much_once_they_are_decoded_are_named():
+    """A byte for each item of a list becomes 32 as an object."""
+    items, version = b"\x80\xea\x30" + bytes(400_000) + b"\0", bytes(8)
+    field = {"name": "a", "type": {"type": "array", "items": "int"}}
+    definition = json.dumps({"type": "record", "name": "r", "fields": [field]}).encode()
+    info = SchemaInfo(type=SchemaType.AVRO, data=definition)
+    lookup = SimpleNamespace(schema=lambda *_: (info, version))
+    decoder = ValueDecoder(SimpleNamespace(lookup=lookup), TopicName.parse("t"))
+    message = RawMessage(MessageId(1, 1), value=items, schema_version=version)
+    shown = [decoder.decode(message) for _ in range(3)]
+    assert shown[0].value == {"a": [0] * 400_000}
+    assert [(one.value, one.problem) for one in shown[1:]] == [
+        (None, "It is too much to be shown, once it is decoded.")
+    ] * 2
 
 
 def test_what_takes_too_long_ends_and_says_so(on_broker, client, name, monkeypatch):

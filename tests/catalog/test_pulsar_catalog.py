@@ -267,3 +267,17 @@ def test_a_topic_that_spark_has_no_types_for_gets_no_table_and_keeps_no_other_fr
 def test_a_column_that_no_message_has_is_refused(catalog: PulsarCatalog, plain: str):
     with pytest.raises(AnalysisException, match="there is no column key; there are __key"):
         catalog.register(plain, metadata=["key"])
+
+
+def test_nothing_of_a_topics_name_is_obeyed_by_sql(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    odd = f"{name}'\"`\\;--ü/*${{spark.app.name}}${{env:PATH}}"
+    with client.producer(odd, create=True) as producer:
+        producer.send(b"0")
+    table = catalog.register(odd, table=f"default.{name.replace('-', '_')}")
+    spark.sql(f"INSERT INTO {table} SELECT CAST('1' AS BINARY) AS value")
+    assert values(spark, table) == ["0", "1"]
+    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    (comment,) = [row.data_type for row in told if row.col_name == "Comment"]
+    assert comment.startswith(f"topic persistent://public/default/{odd}; ")

@@ -1,0 +1,65 @@
+"""The redirects of a real cluster's brokers, which ask for tokens: where a token follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from eos.admin import AdminClient, Transport
+from eos.client import PulsarClient
+from eos.errors import ProtocolError
+from eos.ids import TopicName
+from eos.standalone import PulsarCluster
+from eos.transport.security import Security
+from tests.support.tokens import CONFIG, token
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+ADMIN: Final = token("admin")
+JOB: Final = token("job")
+NAMESPACE: Final = "public/many"
+TOPICS: Final = [TopicName.parse(f"persistent://{NAMESPACE}/t{number}") for number in range(8)]
+_LOGIN: Final = {
+    "authorizationEnabled": "true",
+    "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+    "brokerClientAuthenticationParameters": f"token:{ADMIN}",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PulsarCluster]:
+    """Two brokers, and topics that each of them has some of."""
+    with PulsarCluster(brokers=2, bookies=1, config={**CONFIG, **_LOGIN}) as running:
+        transport = Transport(running.admin_url, Security(token=ADMIN), timeout_s=30)
+        path = f"/admin/v2/namespaces/{NAMESPACE}"
+        transport.ask("PUT", path, {"bundles": {"numBundles": 8}})
+        transport.ask("POST", f"{path}/permissions/job", ["produce", "consume"])
+        with PulsarClient(running.service_url, security=Security(token=JOB)) as client:
+            for topic in TOPICS:
+                client.entry_producer(str(topic), create=True).close()
+            owners = {client.lookup.broker_of(str(topic)).address for topic in TOPICS}
+        assert len(owners) == 2
+        yield running
+
+
+def asked(admin_url: str, secret: str) -> list[int]:
+    """How many ledgers each topic has."""
+    client = AdminClient(admin_url, Security(token=secret), timeout_s=30)
+    return [len(client.ledgers(topic)) for topic in TOPICS]
+
+
+def test_who_may_ask_for_the_brokers_follows_to_each_of_them(cluster):
+    for broker in cluster.brokers:
+        assert all(asked(broker.admin_url, ADMIN))
+
+
+def test_who_names_all_brokers_follows_to_each_of_them(cluster):
+    assert all(asked(cluster.admin_url, JOB))
+
+
+def test_who_names_one_and_may_not_ask_is_told_to_name_all(cluster):
+    with pytest.raises(ProtocolError, match="no broker that we know of") as caught:
+        asked(cluster.brokers[0].admin_url, JOB)
+    assert "Name all brokers in admin_url" in (caught.value.hint or "")
