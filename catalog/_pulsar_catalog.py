@@ -291,8 +291,8 @@ class PulsarCatalog:
 
 
 def _quoted(text: str) -> str:
-    """``text`` for SQL. Spark puts variables of its own and of the environment into statements, also
-    between quotes (``${env:HOME}``), and whoever creates a topic chooses its name."""
+    """``text`` for SQL. Spark replaces variables, also of the environment, within quotes too
+    (``${env:HOME}``); and whoever creates a topic chooses its name."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"
 
