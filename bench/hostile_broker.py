@@ -46,32 +46,32 @@ _BOOLEANS: Final = block_of(16_000_000, b"\1" * 16_000_000)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Topic(NamedTuple):
+class StoredTopic(NamedTuple):
     """What to store in a topic, and its schema."""
 
     entries: Callable[[], list[Stored]]
     schema: SchemaInfo = SchemaInfo(type=SchemaType.NONE)
 
 
-TOPICS: Final[dict[str, Topic]] = {
-    _SMALL: Topic(lambda: [batch(message(b"x"), 1)]),
-    "zeros, malformed, zstd": Topic(lambda: ENTRIES["zeros, malformed, zstd"]() * 5),
-    "one large message each, 9 times": Topic(
+TOPICS: Final[dict[str, StoredTopic]] = {
+    _SMALL: StoredTopic(lambda: [batch(message(b"x"), 1)]),
+    "zeros, malformed, zstd": StoredTopic(lambda: ENTRIES["zeros, malformed, zstd"]() * 5),
+    "one large message each, 9 times": StoredTopic(
         lambda: ENTRIES["one large message each, 3 times"]() * 3
     ),
-    "5 MiB each, 200 times": Topic(lambda: [batch(message(b"\1" * 5 * _MIB), 1)] * 200),
-    "2 million empty messages": Topic(ENTRIES["2 million empty messages"]),
-    "200,000 empty messages": Topic(lambda: [batch(message(b"") * 200_000, 200_000)]),
-    "5 MiB stored each, 60 times": Topic(
+    "5 MiB each, 200 times": StoredTopic(lambda: [batch(message(b"\1" * 5 * _MIB), 1)] * 200),
+    "2 million empty messages": StoredTopic(ENTRIES["2 million empty messages"]),
+    "200,000 empty messages": StoredTopic(lambda: [batch(message(b"") * 200_000, 200_000)]),
+    "5 MiB stored each, 60 times": StoredTopic(
         lambda: [Stored(os.urandom(5 * _MIB - 50_000), {"num_messages_in_batch": None})] * 60
     ),
-    "16 million booleans each, 5 times": Topic(
+    "16 million booleans each, 5 times": StoredTopic(
         lambda: [batch(message(_BOOLEANS), 1)] * 5, list_of("boolean")
     ),
 }
 
 
-class Cluster(NamedTuple):
+class ReadFrom(NamedTuple):
     """Where a broker is, and what to read there."""
 
     service_url: str
@@ -106,7 +106,7 @@ def store(client: PulsarClient, topic: str, entries: Iterable[Stored], schema: S
 Found = Iterator[int | str]
 
 
-def _by_consumer(at: Cluster) -> Found:
+def _by_consumer(at: ReadFrom) -> Found:
     with (
         PulsarClient(at.service_url) as client,
         client.consumer(at.topic, uuid.uuid4().hex) as consumer,
@@ -123,7 +123,7 @@ def _by_consumer(at: Cluster) -> Found:
             yield 1
 
 
-def _by_batches(at: Cluster) -> Found:
+def _by_batches(at: ReadFrom) -> Found:
     with (
         PulsarClient(at.service_url) as client,
         client.consumer(at.topic, uuid.uuid4().hex) as consumer,
@@ -140,7 +140,7 @@ def _by_batches(at: Cluster) -> Found:
             yield len(received)
 
 
-def _by_asyncio(at: Cluster) -> Found:
+def _by_asyncio(at: ReadFrom) -> Found:
     found: list[int | str] = []
 
     async def receive() -> None:
@@ -161,13 +161,13 @@ def _by_asyncio(at: Cluster) -> Found:
     yield from found
 
 
-def _by_reader(at: Cluster) -> Found:
+def _by_reader(at: ReadFrom) -> Found:
     with PulsarClient(at.service_url) as client, client.reader(at.topic) as reader:
         for rows in reader.read_to(reader.last_id):
             yield rows.num_rows
 
 
-def _by_entries(at: Cluster) -> Found:
+def _by_entries(at: ReadFrom) -> Found:
     with PulsarClient(at.service_url) as client, client.entry_reader(at.topic) as reader:
         last = reader.last_id(timeout_s=20)
         for entry in reader.read(time.monotonic() + 60):
@@ -179,7 +179,7 @@ def _by_entries(at: Cluster) -> Found:
                 return
 
 
-def _by_roll_call(at: Cluster) -> Found:
+def _by_roll_call(at: ReadFrom) -> Found:
     """What others sent lies between the mark and the closing."""
     with PulsarClient(at.service_url) as client:
         with client.entry_reader(at.topic) as reader:
@@ -189,7 +189,7 @@ def _by_roll_call(at: Cluster) -> Found:
         yield len(call.close(client, producer, timeout_s=60))
 
 
-def _by_peek(at: Cluster) -> Found:
+def _by_peek(at: ReadFrom) -> Found:
     command = ["peek", at.topic, "-n", "1000", "--from", "earliest", "--json"]
     urls = ["--service-url", at.service_url, "--admin-url", at.admin_url]
     shown = sys.stdout
@@ -201,7 +201,7 @@ def _by_peek(at: Cluster) -> Found:
     yield f"exit code {code}"
 
 
-def _by_spark(at: Cluster) -> Found:
+def _by_spark(at: ReadFrom) -> Found:
     from pyspark.sql import SparkSession
 
     spark = (
@@ -217,7 +217,7 @@ def _by_spark(at: Cluster) -> Found:
     spark.stop()
 
 
-WAYS: Final[dict[str, Callable[[Cluster], Found]]] = {
+WAYS: Final[dict[str, Callable[[ReadFrom], Found]]] = {
     "consumer": _by_consumer,
     "consumer, in batches": _by_batches,
     "asyncio, in batches": _by_asyncio,
@@ -232,7 +232,7 @@ WAYS: Final[dict[str, Callable[[Cluster], Found]]] = {
 # --- measuring ---------------------------------------------------------------------------------
 
 
-class Figures(NamedTuple):
+class Peak(NamedTuple):
     """What became of a topic; ``mib``: the peak, over what was there before."""
 
     rows: int
@@ -241,7 +241,7 @@ class Figures(NamedTuple):
     error: str
 
 
-def run(way: str, at: Cluster) -> Figures:
+def run(way: str, at: ReadFrom) -> Peak:
     """Read ``at`` by ``way`` in this process."""
     own = Path("/proc/self/status")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -253,7 +253,7 @@ def run(way: str, at: Cluster) -> Figures:
     except EosError as reason:
         error = f"{type(reason).__name__}: {reason}"
     peak = workers.stop() if way == "Spark task" else kib(own, "VmHWM") - before
-    return Figures(rows, peak / 1024, time.monotonic() - began, error)
+    return Peak(rows, peak / 1024, time.monotonic() - began, error)
 
 
 class _Workers:
@@ -280,7 +280,7 @@ class _Workers:
                     continue  # it has ended
 
 
-def run_apart(way: str, at: Cluster, timeout_s: float = 300.0) -> Figures:
+def run_apart(way: str, at: ReadFrom, timeout_s: float = 300.0) -> Peak:
     """The same in a process of its own.
 
     Raises:
@@ -288,10 +288,10 @@ def run_apart(way: str, at: Cluster, timeout_s: float = 300.0) -> Figures:
     """
     command = [sys.executable, "-m", "bench.hostile_broker", "--way", way, *at]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
-    return Figures(*json.loads(done.stdout.splitlines()[-1]))
+    return Peak(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, str, Figures]]:
+def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, str, Peak]]:
     """Each topic by each way, on a broker of its own."""
     with PulsarStandalone() as broker:
         places = {}
@@ -304,7 +304,7 @@ def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, s
             for name, place in places.items():
                 if name == _SMALL and way != "Spark task":
                     continue
-                at = Cluster(broker.service_url, broker.admin_url, place)
+                at = ReadFrom(broker.service_url, broker.admin_url, place)
                 figures = run_apart(way, at)
                 if way == "Spark task":  # its workers' peaks count from their beginning
                     base = base or figures.mib
@@ -320,7 +320,7 @@ def main(
 ) -> None:
     """All topics by all ways (or some, ";" between them) as a table; ``--way``: one, as JSON."""
     if cluster:
-        print(json.dumps(run(way, Cluster(*cluster))))
+        print(json.dumps(run(way, ReadFrom(*cluster))))
         return
     names = ("way", "topic", "rows", "MiB more", "s", "error")
     table = Table(*names, title=f"Bound: {BOUND_MIB} MiB")

@@ -157,8 +157,7 @@ class Consumer:
                 self._open_again()
 
     def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
-        """Up to ``max_messages`` that are there, once the first is, or some 32 MiB; [] when none
-        comes.
+        """Up to ``max_messages``, or 32 MiB, that are there once the first is; [] when none comes.
 
         The rest of the last one's entry is always given too, so that all of it can be acknowledged
         in one transaction.

@@ -37,11 +37,11 @@ class _Placed(Protocol):
     def id(self) -> MessageId: ...
 
 
-Kept = TypeVar("Kept", bound=_Placed)
+Met = TypeVar("Met", bound=_Placed)
 
 
 @dataclass(frozen=True)
-class TopicStretch(Generic[Kept]):
+class TopicStretch(Generic[Met]):
     """From the entry at ``start`` of ``topic`` on.
 
     ``is_start`` says whether an entry is the one that has to be there; ``was_met``, whether this
@@ -54,7 +54,7 @@ class TopicStretch(Generic[Kept]):
     start: EntryPlace
     is_start: Callable[[Entry], bool]
     was_met: bool
-    keep: Callable[[Entry], Kept | None]
+    keep: Callable[[Entry], Met | None]
 
     def read_to(
         self,
@@ -63,7 +63,7 @@ class TopicStretch(Generic[Kept]):
         *,
         timeout_s: float,
         parks: bool,
-    ) -> list[Kept]:
+    ) -> list[Met]:
         """Send, and read the topic up to what was sent: what is kept of the entries behind
         ``start``, of all of them.
 
@@ -101,7 +101,7 @@ class TopicStretch(Generic[Kept]):
             reader.close()
         return met if is_whole else self._met_one_by_one(client, sent, timeout_s)
 
-    def _met_one_by_one(self, client: PulsarClient, end: MessageId, timeout_s: float) -> list[Kept]:
+    def _met_one_by_one(self, client: PulsarClient, end: MessageId, timeout_s: float) -> list[Met]:
         with self._open(client, permits=ONE_BY_ONE) as reader:
             met, _ = self._met(reader, end, timeout_s)
         return met
@@ -119,11 +119,11 @@ class TopicStretch(Generic[Kept]):
         reader.close()
         return None
 
-    def _met_by_parked(self, reader: EntryReader, end: MessageId) -> list[Kept] | None:
+    def _met_by_parked(self, reader: EntryReader, end: MessageId) -> list[Met] | None:
         """None: something is missing, or strange."""
         assert reader.next_id is not None
         expected = max(self.start, reader.next_id.place)
-        met: list[Kept] = []
+        met: list[Met] = []
         try:
             for entry in reader.read_to(end, time.monotonic() + PARKED_WAIT_S):
                 place = entry.id.place
@@ -140,11 +140,9 @@ class TopicStretch(Generic[Kept]):
             pass  # its connection is gone, or the topic has moved
         return None
 
-    def _met(
-        self, reader: EntryReader, end: MessageId, timeout_s: float
-    ) -> tuple[list[Kept], bool]:
+    def _met(self, reader: EntryReader, end: MessageId, timeout_s: float) -> tuple[list[Met], bool]:
         """What is kept, and whether no number is missing behind the start."""
-        met: list[Kept] = []
+        met: list[Met] = []
         expected, is_whole = self.start, True
         # From here on: the first answer of a cold process may have taken all of it (measured).
         for entry in reader.read_to(end, time.monotonic() + timeout_s):
@@ -161,7 +159,7 @@ class TopicStretch(Generic[Kept]):
                 return met, is_whole
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
 
-    def _keep(self, entry: Entry, met: list[Kept]) -> None:
+    def _keep(self, entry: Entry, met: list[Met]) -> None:
         if len(met) == MAX_KEPT:
             raise TransactionPoisoned(
                 f"{self.topic} has more than {MAX_KEPT} answers of this call."
