@@ -49,7 +49,7 @@ class ClusterTopics:
         """
         with self._connect() as client:
             if client.exists(str(topic)):
-                raise ConfigurationError(f"{topic} is there already.")
+                raise ConfigurationError(f"Topic {topic} already exists.")
             self._admin.create_topic(topic, partitions)
             if schema is not None:  # the first producer brings it
                 (producer,) = client.entry_producers(

@@ -151,7 +151,7 @@ def _fails_in_tasks(_: SparkSession, write: Write) -> Write:
         for frame in frames:
             yield frame
             if len(frame) and (_is_new(marker) or random.random() < _FAILS):
-                raise RuntimeError(f"{text} behind {len(frame)} rows")
+                raise RuntimeError(f"{text} after {len(frame)} rows")
 
     def call(df: DataFrame, epoch: int) -> None:
         write(df.mapInPandas(fail_at_random, df.schema), epoch)

@@ -107,8 +107,9 @@ class UsedAfterFork(Fatal):
     """A forked child uses an object of its parent, and has neither its threads nor connections."""
 
     default_hint = (
-        'Start processes without a fork: multiprocessing.get_context("spawn"). A client may also '
-        "be made anew in the child; a sink or a commit log may not, once the parent has used one."
+        'Start processes without a fork: multiprocessing.get_context("spawn"). A client '
+        "may also be created in the child; a sink or a commit log may not, once the parent has "
+        "used one."
     )
 
 

@@ -83,7 +83,7 @@ def carry_out(
     if not yes:
         if target.as_json or not sys.stdin.isatty():
             raise ConfigurationError(
-                "--apply asks before it changes anything, and nobody is there to answer.",
+                "--apply asks before it changes anything, and there is no terminal.",
                 hint="Look at the plan (without --apply), then add --yes.",
             )
         plan.render(Console(stderr=True))

@@ -108,8 +108,8 @@ def life_of(sink: str, records: list[LogRecord], epoch: str, query: str | None) 
     if not chosen:
         raise ConfigurationError(
             f"The log of {sink} holds no epoch {epoch}.",
-            hint="It was never begun, or was finished long ago and dropped; `show` without "
-            "--epoch lists what is there.",
+            hint="It was never begun, or was finished long ago and dropped. `show` without "
+            "--epoch lists the epochs.",
         )
     queries = sorted({str(record.query_id) for record in chosen})
     if len(queries) > 1:

@@ -71,7 +71,9 @@ class Case:
             record, _, against = self.look()
             _check(record, against)
             if record.seq != seen.seq:
-                raise Refused(f"The epoch has gone on meanwhile: it is {record.state.value}.")
+                raise Refused(
+                    f"The epoch has changed in the meantime: it is now {record.state.value}."
+                )
             return takeover.decide(record, STATE[self.verdict], self.reason)
 
 
@@ -160,7 +162,9 @@ def reason_of(by: str | None, because: str) -> Reason:
         try:
             by = getpass.getuser()
         except (OSError, KeyError):
-            raise ConfigurationError("Nobody knows who you are.", hint="Say it: --by.") from None
+            raise ConfigurationError(
+                "Your user name is unknown.", hint="Name yourself with --by."
+            ) from None
     if not by.strip() or not because.strip():
         raise ConfigurationError("A decision needs a name and a reason.")
     return Reason(ReasonKind.DECIDED, f"{by}: {because}")

@@ -51,7 +51,7 @@ def query_id_of(checkpoint: str) -> str:
         return str(json.loads("".join(_lines(checkpoint, "metadata")))["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"Whose checkpoint {checkpoint} is can't be read: {type(error).__name__}."
+            f"The query id of checkpoint {checkpoint} can't be read: {type(error).__name__}."
         ) from error
 
 

@@ -108,9 +108,9 @@ def wrote_to(history: History, topic: TopicName) -> bool:
 def warn_of_lost_topic(sink_id: str, topic: TopicName) -> None:
     """A warning, when a topic that the sink has written to is about to be made anew."""
     logger.warning(
-        "topic %s is gone, and sink %s has written to it: it is made anew (create_topics), without "
-        "the rows of the epochs that are committed. They are not written again; `eos-recovery "
-        "verify %s` shows them",
+        "Topic %s, to which sink %s has written, no longer exists. It is recreated "
+        "(create_topics) without the rows of committed epochs, which are not written again; "
+        "`eos-recovery verify %s` shows them.",
         topic,
         sink_id,
         sink_id,

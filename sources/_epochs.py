@@ -82,7 +82,7 @@ class EpochPlanner:
             what.append("there is no subscription that keeps them")
         if what:
             logger.warning(
-                "While the history is read, messages behind it may be deleted: %s.",
+                "While the history is read, messages after it may be deleted: %s.",
                 "; ".join(what),
             )
 
@@ -128,8 +128,7 @@ class EpochPlanner:
             begun = "without a history" if span is None else f"with the history at {span.table}"
             raise ConfigurationError(
                 f"This query has begun {begun}, and can't go on with {wanted}.",
-                hint="Leave the option as it was, or begin a new query, with a checkpoint of its "
-                "own.",
+                hint="Leave the option as it was, or begin a new query with a new checkpoint.",
             )
         if span is None or span.is_done:
             return None

@@ -18,7 +18,7 @@ from sources._offsets import behind, place_text
 logger = logging.getLogger("sources.loss")
 
 _HINT = (
-    "Deleted by retention, time to live, a backlog quota or by hand, or the topic was made anew. "
+    "Deleted by retention, time to live, a backlog quota or by hand, or the topic was recreated. "
     "With failOnDataLoss=false the query goes on with what is there."
 )
 
@@ -68,7 +68,7 @@ class LossGuard:
         """
         for name in sorted(places.keys() - bounds.keys()):
             self.lost(
-                f"{name} was deleted, or its topic was made anew. It was to be read from "
+                f"{name} was deleted, or its topic was recreated. It was to be read from "
                 f"{place_text(places[name])} on.",
                 name,
             )
@@ -103,7 +103,7 @@ class LossGuard:
         for name in anew:
             self.lost(
                 f"{name} ends before {place_text(places[name])}, where the query goes on: it was "
-                "made anew, or it is another cluster's.",
+                "recreated, or it is another cluster's.",
                 name,
             )
         return anew

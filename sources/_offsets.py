@@ -274,7 +274,7 @@ class Offset:
             spans = {str(name): Span.from_json(span) for name, span in value["partitions"].items()}
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
             raise ConfigurationError(
-                f"The checkpoint holds an offset that is none of this source: {str(value)[:200]}",
+                f"The checkpoint has an invalid offset: {str(value)[:200]}",
                 hint="Was the checkpoint made by another source, or by a newer version of eos?",
             ) from None
         return cls(spans, subscription, history, left, keeps_left)

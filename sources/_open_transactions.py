@@ -51,10 +51,10 @@ def wait_for_time(time_ms: int | None, wait_s: float) -> None:
     ahead_s = 0.0 if time_ms is None else time_ms / 1000 - time.time()
     if ahead_s > wait_s:
         raise ConfigurationError(
-            f"endingTime is {_moment(time_ms)}, {ahead_s:.0f} s from now: what is published until "
+            f"endingTime is {_moment(time_ms)}, {ahead_s:.0f} s from now: messages published until "
             "then would be missing.",
             hint="Read when it has passed, let endingWaitS wait for it, or leave endingTime out: "
-            "the read ends with what is there now.",
+            "the read then ends at the current end of the topic.",
         )
     if ahead_s > 0:
         time.sleep(ahead_s)
@@ -80,8 +80,8 @@ def wait_until_decided(
     if fail:
         raise TransactionStillOpen(
             f"The read can't be complete: {held}. Waited {wait_s:.0f} s.",
-            hint="Read again when it has ended, wait longer (endingWaitS), or read what is before "
-            "it (onOpenTransaction=stop). `eos-recovery orphans` shows open transactions.",
+            hint="Read again when it has ended, wait longer (endingWaitS), or read up to it "
+            "(onOpenTransaction=stop). `eos-recovery orphans` shows open transactions.",
         )
     logger.warning("The read ends early: %s.", held, extra={"topics": sorted(undecided)})
 
@@ -138,7 +138,7 @@ class StandstillWatch:
     def _warn(self, undecided: Mapping[str, EntryPlace], for_s: float, topics: AskedTopics) -> None:
         logger.warning(
             "The query has read nothing of %s for %.0f s: %s. It goes on when that has ended; "
-            "`eos-recovery orphans` shows whose it is.",
+            "`eos-recovery orphans` shows its owner.",
             next(iter(sorted(undecided)))
             if len(undecided) == 1
             else f"{len(undecided)} partitions",

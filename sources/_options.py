@@ -246,8 +246,8 @@ class SourceOptions(BaseModel):
         for name in ("starting_offsets", "starting_time", "ending_offsets", "ending_time"):
             if getattr(self, name) is not None:
                 raise ValueError(
-                    "with history the topics are read from where the table ends to what is there "
-                    f"now: leave out {name}"
+                    "with history the topics are read from the table's end to their current end: "
+                    f"leave out {name}"
                 )
 
     def reads(self, topic: TopicName) -> bool:

@@ -152,7 +152,7 @@ class ValueFormat:
         if not len(found.failures):
             return decoded, None
         logger.warning(
-            "%s: %d messages whose value can't be read are left out. %s",
+            "%s: %d messages with unreadable values are left out. %s",
             topic,
             len(found.failures),
             found.failures.reasons[0],

@@ -94,8 +94,8 @@ def _schema(name: str, definition: Path | None) -> Schema | str:
     """
     if name not in _NAMES:
         raise ConfigurationError(
-            f"--schema {name[:100]!r}: there is none that could be registered here.",
-            hint=f"There are: {', '.join(_NAMES)}.",
+            f"--schema {name[:100]!r}: no such schema type can be registered here.",
+            hint=f"Choose one of {', '.join(_NAMES)}.",
         )
     make = _OF_A_DEFINITION.get(name)
     if make is None:

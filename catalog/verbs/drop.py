@@ -88,7 +88,7 @@ def _asked(cluster: Cluster, told: TopicDescription) -> str:
     console.print(facts_table(_losses(told)), highlight=False)
     if cluster.as_json or not sys.stdin.isatty():
         raise ConfigurationError(
-            "drop asks for the topic's name, and nobody is there to answer.",
+            "drop asks for the topic's name, and there is no terminal to ask on.",
             hint=f"Nothing was deleted. For scripts: --confirm {told.topic}",
         )
     typed: str = typer.prompt("Type its full name to delete it", err=True)

@@ -104,7 +104,7 @@ class FaultTarget:
                 if owner is not old:
                     return owner.name
             time.sleep(_POLL_S)
-        raise TimeoutError(f"nobody takes {topic} over from {old.name}")
+        raise TimeoutError(f"No broker takes over {topic} from {old.name}.")
 
     def coordinator_topic(self) -> str:
         """Of the newest transaction's coordinator; who serves it, has the coordinator."""

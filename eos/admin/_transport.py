@@ -210,7 +210,7 @@ class Transport:
             target = Origin.parse(url)
             there = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
         except ValueError:
-            raise ProtocolError("The admin API redirects to what is no URL of a host.") from None
+            raise ProtocolError("The admin API redirects to an invalid URL.") from None
         if not there.isascii() or not there.isprintable() or " " in there:
             raise ProtocolError(f"The admin API redirects to {target}, and to no path there.")
         if target.tls != origin.tls:

@@ -219,7 +219,7 @@ class Reader:
             raise DataLost(
                 f"{self.topic} ends at {self._last_id or 'its beginning'}, and was to be read to "
                 f"{end}: its entries have been deleted, or were never readable.",
-                hint="Look at the topic's retention and time to live; or was it made anew?",
+                hint="Look at the topic's retention and time to live. Was the topic recreated?",
             )
         if self._singly:
             raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")

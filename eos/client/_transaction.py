@@ -228,7 +228,7 @@ class Transaction:
             try:
                 self._end(TxnAction.ABORT)
             except EosError as error:
-                logger.warning("%s is not aborted, it expires by itself: %s", self.id, error)
+                logger.warning("Transaction %s was not aborted; it will expire: %s", self.id, error)
             raise _poisoned(self.id, poison)
         try:
             was_open = self._end(TxnAction.COMMIT)
@@ -359,7 +359,7 @@ class Transaction:
             try:
                 self.abort()
             except EosError:
-                logger.warning("transaction %s was not aborted; it expires by itself", self.id)
+                logger.warning("Transaction %s was not aborted; it will expire.", self.id)
 
 
 @contextlib.contextmanager

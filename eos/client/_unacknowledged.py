@@ -166,7 +166,7 @@ class Unacknowledged:
             raise _not_waiting(message_id)
         if entry.is_begun and entry.owner != owner:
             raise InputError(
-                f"{message_id} lies in an entry of which other messages were acknowledged "
+                f"{message_id} is in an entry of which other messages were acknowledged "
                 f"{f'in transaction {entry.owner}' if entry.owner else 'outside of transactions'}.",
                 hint="Acknowledge all messages of an entry in one transaction: receive_batch "
                 "gives whole entries.",

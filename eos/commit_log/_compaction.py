@@ -123,7 +123,7 @@ def compact(
 def _open(location: Location, sink_id: str) -> LogTable:
     table = LogTable.maybe_open(location, sink_id)
     if table is None:
-        raise CommitLogError(f"commit log {location.uri}: it is gone.", sink_id=sink_id)
+        raise CommitLogError(f"Commit log {location.uri} no longer exists.", sink_id=sink_id)
     return table
 
 
@@ -176,9 +176,9 @@ def _rewrite_alone(
         if actions is None:
             return False  # it can't have a name here
         if writers(actions).intersection(table.compaction_ids):
-            raise LostRace("somebody else compacts it")
+            raise LostRace("another process compacts it")
         if table.app_id not in writers(actions):
-            raise LostRace(f"somebody else has written version {version}")
+            raise LostRace(f"another process has written version {version}")
         return True
 
     return own_commit.rewrite(
@@ -236,13 +236,13 @@ def _commit(
         # A commit that it met may be cleaned away already: Delta has other words for that.
         if isinstance(error, CommitFailedError) or fresh.rounds >= round_:
             text = table.location.clean(error).rstrip(".")
-            raise _not_now(table, f"somebody else compacts it: {text}") from None
+            raise _not_now(table, f"another process compacts it: {text}") from None
         raise
     _check_time(table, since_read)
     # Before anything is deleted: the replaced files still hold every record.
     fresh, _, left = read_again(table, records[-1] if records else None)
     if fresh.rounds != round_:
-        raise _not_now(table, "somebody else compacts it")
+        raise _not_now(table, "another process compacts it")
     if [record.seq for record in left[: len(staying)]] != [record.seq for record in staying]:
         raise fresh.broken("compaction has not left what it should have")
     return fresh, left

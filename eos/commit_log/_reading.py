@@ -52,7 +52,7 @@ def read_again(
     """
     table = LogTable.maybe_open(seen.location, seen.sink_id)
     if table is None:
-        raise _lost(seen, "it is gone")
+        raise _lost(seen, "it no longer exists")
     if table.id != seen.id:
         raise _lost(seen, "the table was replaced by another one")
     history, records = read_history(table)

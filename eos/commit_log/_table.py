@@ -306,7 +306,7 @@ class LogTable:
                 # Of one that was cleaned away nobody can tell.
                 actions = damage.commit_actions(self.location, version) or {}
                 if not damage.writers(actions).intersection(self.compaction_ids):
-                    raise LostRace(f"somebody else has written version {version}")
+                    raise LostRace(f"another process has written version {version}")
         except ValueError as error:
             raise self.broken(str(error)) from None
         self._since_seen = since

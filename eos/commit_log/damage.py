@@ -112,7 +112,7 @@ def newest_append(
             continue
         if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
             name = commit_name(version)
-            raise ValueError(f"{name} is truncated, or a write of somebody else")
+            raise ValueError(f"{name} is truncated, or another process is writing it")
     return None
 
 

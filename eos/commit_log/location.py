@@ -93,8 +93,8 @@ class Location:
             with suppress(OSError):
                 if folder.stat().st_mode & stat.S_IWOTH:
                     _log.warning(
-                        "Everybody may write to the commit log's folder %s: whoever does can lose "
-                        "or double data. Close it: chmod o-w %s",
+                        "Every user may write to the commit log's folder %s, and so lose or double "
+                        "data. Close it: chmod o-w %s",
                         folder,
                         shlex.quote(str(folder)),
                     )

@@ -67,7 +67,7 @@ class Calls:
                 "written; the second call's are not, and no restart writes them.",
                 hint="Call each sink once in a foreachBatch function (union the DataFrames, or "
                 "use a second sink_id). If the second call had other rows, write those: "
-                'sink.write(rows, epoch="a key of its own").',
+                'sink.write(rows, epoch="another key").',
                 query_id=query_id,
                 epoch=epoch,
             )

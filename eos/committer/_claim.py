@@ -147,10 +147,9 @@ class Claim:
             return
         raise NewCluster(
             f"{missing[:1].upper()}{missing[1:]}, and {_written(self._log)} by the commit log "
-            f"{self._log.uri}: it is another one, or one that has lost its data, or somebody "
-            "deleted it.",
-            hint="Check where the outputs are (service_url, table). To write on without what is "
-            'not there: set on_new_cluster="continue" once; epochs that the log holds as committed '
+            f"{self._log.uri}: it is a different one, it has lost its data, or it was deleted.",
+            hint="Check where the outputs are (service_url, table). To go on without the missing "
+            'rows: set on_new_cluster="continue" once; epochs that the log holds as committed '
             "are not written again. To write them again, begin with a new commit_log and "
             "checkpoint.",
             sink_id=self._log.sink_id,
@@ -166,10 +165,10 @@ class Claim:
             raise CommitLogError(
                 f"Commit log {self._log.uri} ends before an epoch that was committed: {newer}.",
                 hint="It was rolled back to an older copy. Restore the newest one: with this one "
-                "epochs that are readable already would be written again. Is none left? Move this "
-                "one away, and start once with the newest checkpoint and "
-                'on_new_query="continue": only the epoch that Spark runs again may then be there '
-                "twice. Batch keys are forgotten with their log.",
+                "epochs that are already readable would be written again. If no newer copy "
+                "exists: move this one away, and start once with the newest checkpoint and "
+                'on_new_query="continue". Only the epoch that Spark runs again may then be '
+                "written twice. Batch keys are forgotten with their log.",
                 sink_id=self._log.sink_id,
             )
 

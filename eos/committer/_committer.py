@@ -208,8 +208,8 @@ class Committer:
         for part in parts:
             if written.part(part.key) is None:
                 logger.warning(
-                    "epoch %s was written before without %s, and its rows are not there. Write "
-                    "them there with a sink_id of its own",
+                    "Epoch %s was written earlier without %s, which lacks its rows. Write them "
+                    "there with another sink_id.",
                     written.epoch,
                     part.output,
                 )

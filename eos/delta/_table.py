@@ -245,12 +245,11 @@ class TargetTable:
             raise Fatal(
                 f"Delta table {self.folder.uri} is another one (id {found}) than the rows were "
                 f"written for ({table_id}).",
-                hint="It was dropped and made anew. The rows are in its folder, in no table.",
+                hint="It was dropped and recreated. The rows are in its folder, in no table.",
             )
         if committed is not None and committed > version:
             raise Fenced(
-                f"Delta table {self.folder.uri}: {app_id!r} stands at {committed}, behind "
-                f"{version}."
+                f"Delta table {self.folder.uri}: {app_id!r} stands at {committed}, after {version}."
             )
         if committed != version:
             try:
@@ -293,7 +292,7 @@ class TargetTable:
         if gone:
             raise Fatal(
                 f"Delta table {self.folder.uri}: {len(gone)} of {len(files)} staged files are "
-                f"gone or damaged, {gone[0].path} for one; nothing was appended.",
+                f"missing or damaged, for example {gone[0].path}; nothing was appended.",
                 hint="A VACUUM with a short retention may have taken them. Restore them, or give "
                 "the epoch's rows up.",
             )
@@ -324,10 +323,12 @@ class TargetTable:
         try:
             merged = columns.check(schema, there, may_add=merge)
         except InputError as error:
-            raise InputError(f"{where} has changed meanwhile: {error.message}", hint=hint) from None
+            raise InputError(
+                f"{where} has changed in the meantime: {error.message}", hint=hint
+            ) from None
         for path, now, then in columns.changed(schema, there):
             raise InputError(
-                f"{where}: {path} is {now} by now, and {then} in the staged files.", hint=hint
+                f"{where}: {path} is now {now}, but {then} in the staged files.", hint=hint
             )
         return merged
 
@@ -374,7 +375,7 @@ class TargetTable:
         if table is None:
             raise ConfigurationError(
                 f"No Delta table is at {self.folder.uri}.",
-                hint="Check the path; a table that was dropped takes what was staged with it.",
+                hint="Check the path. A dropped table takes its staged files with it.",
             )
         return table
 

@@ -102,7 +102,7 @@ class DeltaParticipant(Participant):
         if not self.table.exists():
             return f"there is no Delta table at {last.table}"
         if not self.table.same_table(last.table_id):
-            return f"the Delta table at {last.table} was dropped and made anew"
+            return f"the Delta table at {last.table} was dropped and recreated"
         return None
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
@@ -157,7 +157,7 @@ class DeltaParticipant(Participant):
             raise NewCluster(
                 f"Version {self._noted} of {self._claim.app_id} is not in table "
                 f"{self._claim.table} any more: an older copy of it was put back.",
-                hint="Put the newest copy back. To write on without what is not there: start again "
+                hint="Put the newest copy back. To go on without the missing rows: start again "
                 'with on_new_cluster="continue" once.',
             )
         table_id = self.table.table_id
@@ -187,11 +187,11 @@ class DeltaParticipant(Participant):
         mine = _mine(part)
         gone = self.table.missing(mine.files or ())
         if gone:
-            raise Retriable(f"{len(gone)} staged files of {mine.label} are gone.")
+            raise Retriable(f"{len(gone)} staged files of {mine.label} are missing.")
         self._check_unchanged(mine)
         if not self.table.same_table(str(mine.table_id)):
             raise NewCluster(
-                f"The Delta table at {mine.table} was dropped and made anew meanwhile.",
+                f"The Delta table at {mine.table} was dropped and recreated in the meantime.",
                 hint="Put the old one back. To write to the new one: start again with "
                 'on_new_cluster="continue" once.',
             )

@@ -144,7 +144,7 @@ def check_order(parts: Sequence[Part]) -> None:
         kinds = " and ".join(parts[index].kind for index in expiring)
         raise ValueError(
             f"{kinds} can both expire after they are prepared: one of them may be committed when "
-            "the other is gone"
+            "the other has expired"
         )
     require(expiring in ([], [0]), "the participant that can expire is not the first one")
 

@@ -157,10 +157,10 @@ def check_replayed(
     raise RewoundCheckpoint(
         f"{what}: the query's checkpoint was set back. The epoch may hold other rows now, which "
         "would be dropped.",
-        hint="Start with the newest checkpoint. If there is none: with a source that cuts the same "
-        'epochs as before, set on_rewind="skip" once, and committed epochs are passed by. With any '
-        "other, write what is missing with sink.write(df, epoch=key), and start behind it with a "
-        'new checkpoint and on_new_query="continue".',
+        hint="Start with the newest checkpoint. Without one: if the source cuts the same epochs "
+        'as before, set on_rewind="skip" once, and committed epochs are skipped. With any other '
+        "source, write the missing rows with sink.write(df, epoch=key), and start after them with "
+        'a new checkpoint and on_new_query="continue".',
         query_id=query_id,
         epoch=epoch,
     )
@@ -232,7 +232,7 @@ def check_not_renamed(
     raise NewLineage(
         f"The query has written to this output as sink {other.sink_id}, whose log is in the same "
         f"folder. {state}",
-        hint=f'Use sink_id="{other.sink_id}". To change it all the same: start the query once '
+        hint=f'Use sink_id="{other.sink_id}". To change it anyway: start the query once '
         "with the old sink_id, stop it with query.stop() when it has nothing to do, then start it "
         'with the new one and on_new_query="continue". (A second sink of one foreachBatch '
         "function is called after the first one.)",

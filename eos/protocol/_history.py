@@ -170,7 +170,7 @@ class History:
         if record.sink_id != self.sink_id:
             raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
         if record.seq <= self.last_seq:
-            raise _refused(record, f"it comes behind seq {self.last_seq}")
+            raise _refused(record, f"it follows seq {self.last_seq}")
         check_record(record)
         self._check_witness(record)
         self._take(record)

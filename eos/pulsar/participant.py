@@ -132,7 +132,7 @@ class PulsarParticipant(Participant):
         try:
             return receipt_topics_of(self.client, self._namespace, self._sink_id)
         except Unauthorized as error:
-            logger.warning("nobody knows whether sink %s wrote before: %s", self._sink_id, error)
+            logger.warning("Sink %s may have written before: %s", self._sink_id, error)
             return []
 
     def check(self, claim: Part) -> None:

@@ -98,7 +98,7 @@ class Witness:
                     return None
                 if receipt_call(entry) not in (None, part.mark_uuid):
                     return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
-        raise ConnectionLost(f"Nobody can read {self._receipts.name} to its end.")
+        raise ConnectionLost(f"{self._receipts.name} can't be read to its end.")
 
     def _read_from(self, part: PulsarPart) -> EntryReader:
         """From the mark on, and nothing left out: what is not met is proved absent by that."""

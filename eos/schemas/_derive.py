@@ -92,8 +92,8 @@ class _Derivation:
         if types.is_map(column):
             if not (types.is_string(column.key_type) or types.is_large_string(column.key_type)):
                 raise InputError(
-                    f"Column {path!r} is a map whose keys are {sql_name(column.key_type)}: "
-                    "only text can be.",
+                    f"Column {path!r} is a map with keys of {sql_name(column.key_type)}; keys "
+                    "must be STRING.",
                     hint=f"Cast the keys: transform_keys({path}, (k, v) -> CAST(k AS STRING)).",
                 )
             values = self._type(column.item_type, name, f"{path}{{}}")

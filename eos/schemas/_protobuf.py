@@ -196,7 +196,7 @@ def _refusal(field: Any, path: str) -> str:
         field = field.message_type.fields_by_name["value"]
     if field.enum_type is not None:
         names = ", ".join(one.name for one in field.enum_type.values)
-        return f"Column {path!r} has a value that is none of {names}."
+        return f"Column {path!r} has a value other than {names}."
     return (
         f"Column {path!r} has a value that the message does not take: a number out of range, or a "
         "null in a list or map."

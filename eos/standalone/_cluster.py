@@ -155,7 +155,9 @@ class PulsarCluster:
         for broker in self._started():
             if broker.service_url == found["brokerUrl"]:
                 return broker
-        raise BrokerNotReady(f"{topic} is served by {found['brokerUrl']}, which is none of ours.")
+        raise BrokerNotReady(
+            f"{topic} is served by {found['brokerUrl']}, which is not of this cluster."
+        )
 
     def bundle(self, topic: str) -> str:
         """The bundle of its namespace that ``topic`` is in, as ``0x40000000_0x80000000``.

@@ -66,7 +66,7 @@ class ByOAuth2(Login):
         if self.credentials_file.lstrip().startswith(("{", "data:", "file:")):
             # Its text is not shown: it may be the secret.
             raise ConfigurationError(
-                "oauth2_credentials_file is a path: neither what is in the file, nor a URL."
+                "oauth2_credentials_file must be a path, not the file's content and not a URL."
             )
         if _https_origin(self.issuer_url) is None or {"?", "#"} & set(self.issuer_url):
             # Its text may hold a password.

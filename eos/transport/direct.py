@@ -123,7 +123,7 @@ class DirectConnection:
         while (left_s := deadline - time.monotonic()) > 0:
             entries, received = self._receive(left_s)
             if entries:
-                raise ProtocolError(f"{doing}: entries came that nobody had asked for.")
+                raise ProtocolError(f"{doing}: the broker sent entries that were not requested.")
             answers = [given for given in received if is_answer(given)]
             self._unasked += [notice for notice in received if not is_answer(notice)]
             for given in answers:
@@ -136,7 +136,7 @@ class DirectConnection:
                 return given
             if any(isinstance(notice, commands.CloseConsumer) for notice in received):
                 # What is asked on the way to a consumer's end gets no answer (measured).
-                raise ConnectionLost(f"{doing}: the broker has closed the reader meanwhile.")
+                raise ConnectionLost(f"{doing}: the broker has closed the reader.")
         raise RequestTimeout(f"{doing}: no answer from {self.address}.")
 
     def send(self, command: WireMessage) -> None:

@@ -95,7 +95,7 @@ def metadata_place(
         if magic == _MAGIC_CRC32C:
             at += 6
             if is_checked and crc32c(data[at:end]) != checksum:
-                raise ProtocolError("An entry whose checksum is wrong.")
+                raise ProtocolError("An entry has a wrong checksum.")
     if end - at < 4:
         raise ProtocolError("An entry that is cut off.")
     (size,) = _SIZE.unpack_from(data, at)

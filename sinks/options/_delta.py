@@ -59,7 +59,7 @@ class DeltaSinkOptions(SinkOptions):
         table, log = _place(self.table), _place(Location(self.commit_log).uri)
         if _is_within(table, log) or _is_within(log, table):
             # A vacuum of the table would take the log; recovery would take the table for a log.
-            raise ValueError(f"table {table} and commit_log {log} must lie in folders of their own")
+            raise ValueError(f"table {table} and commit_log {log} must be in separate folders")
         return self
 
 

@@ -82,8 +82,8 @@ class WriterOptions(PulsarSinkOptions):
         """
         if overwrite:
             raise ConfigurationError(
-                "Complete mode replaces what was written, which a topic can't do.",
-                hint='Use outputMode("append"); what changes goes into new messages of its key.',
+                "Complete mode replaces earlier rows; a topic can only append.",
+                hint='Use outputMode("append"); changed rows become new messages of their key.',
             )
         options = cls._of(given)
         if options.epoch is not None:
@@ -108,7 +108,7 @@ class WriterOptions(PulsarSinkOptions):
         """
         if overwrite:
             raise ConfigurationError(
-                'mode("overwrite") replaces what is there, which a topic can\'t do.',
+                'mode("overwrite") replaces existing messages; a topic can only append.',
                 hint='Use mode("append").',
             )
         options = cls._of(given)

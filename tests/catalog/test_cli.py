@@ -70,7 +70,7 @@ def test_without_a_cluster_every_verb_says_how_to_name_one(cli, verb):
         (("peek", "t", "-n", "0"), "number"),
         (("peek", "t", "-n", "1000000"), "number"),
         (("create", "t", "--schema", "avro"), "--definition FILE.avsc"),
-        (("create", "t", "--schema", "key_value"), "There are: bytes"),
+        (("create", "t", "--schema", "key_value"), "Choose one of bytes"),
         (("create", "t", "--definition", "nowhere.avsc"), "nowhere.avsc"),
         (("create", "t-partition-0"), "belongs to a partition"),
     ],

@@ -199,7 +199,7 @@ def test_a_block_that_fails_while_the_broker_is_gone_raises_its_own_error(
 
     with pytest.raises(KeyError, match="the user's"):
         fail()
-    assert "expires by itself" in caplog.text
+    assert "it will expire" in caplog.text
 
 
 def test_two_threads_may_not_both_commit(client, name, values):

@@ -207,7 +207,7 @@ def test_an_append_of_unknown_outcome_is_looked_for_before_anything_is_appended(
     failing(monkeypatch, commits=True, also=hide)
     record = opened(log.history.last_claim, "2")
     for _ in range(2):  # the outcome stays unknown as long as nobody can look
-        with pytest.raises(CommitLogError, match="gone"):
+        with pytest.raises(CommitLogError, match="no longer exists"):
             log.append(record)
     hidden.rename(root / "orders")
     prepared = step(record, State.PREPARED, log.history.last_claim)

@@ -369,7 +369,7 @@ def test_somebody_who_never_stops_writing_to_the_table_is_a_reason_to_try_again(
     with monkeypatch.context() as patched:
         patched.setattr(LogTable, "_look", disturbed)
         set_a_property(root)
-        with pytest.raises(Retriable, match="somebody else has written version"):
+        with pytest.raises(Retriable, match="another process has written version"):
             log.append(draft)
     assert log.append(draft).seq == 8
 

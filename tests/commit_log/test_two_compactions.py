@@ -93,7 +93,7 @@ def test_of_two_that_read_different_versions_one_succeeds(root, log, older_first
     assert newer.table.delta.version() == older.table.delta.version() + 1
     first, second = (older, newer) if older_first else (newer, older)
     first.commit()
-    with pytest.raises(Retriable, match="somebody else compacts"):
+    with pytest.raises(Retriable, match="another process compacts"):
         second.commit()
     left = seqs(root)
     assert left == sorted(set(left))
@@ -112,7 +112,7 @@ def test_deltas_own_optimize_between_reading_and_commit_comes_first(
         pytest.skip("to Delta it is no conflict: docs/commit-log.md")
     rival = Compaction(root, keep_epochs)
     DeltaTable(root / "orders").optimize.compact()
-    with pytest.raises(Retriable, match="somebody else has written version 8"):
+    with pytest.raises(Retriable, match="another process has written version 8"):
         rival.commit()
     assert raw_rows(root) == 7
     house(root, keep_epochs)
@@ -213,7 +213,7 @@ def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, lo
 
 def test_a_commit_that_nobody_can_see_is_not_taken_for_done(root, log, monkeypatch):
     replace_round(monkeypatch, lambda commit: None)
-    with pytest.raises(Retriable, match="somebody else compacts"):
+    with pytest.raises(Retriable, match="another process compacts"):
         house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 7
 

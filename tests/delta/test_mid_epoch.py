@@ -204,8 +204,8 @@ def test_what_comes_after_the_decision_leaves_it_in_doubt_by_name(
 def test_a_table_that_is_replaced_meanwhile_gets_no_files(output, write, do):
     write("a")
     replaced = ["CREATE OR REPLACE TABLE {} USING delta AS SELECT 'new' AS value"]
-    with pytest.raises(NewCluster, match="made anew meanwhile"):
+    with pytest.raises(NewCluster, match="recreated in the meantime"):
         write("b", staged=do(replaced))
-    with pytest.raises(NewCluster, match="was dropped and made anew"):
+    with pytest.raises(NewCluster, match="was dropped and recreated"):
         write("b")
     assert values(output) == ["new"]

@@ -81,7 +81,7 @@ def test_another_table_in_its_place_proves_nothing_and_gets_no_files(output, log
     fate = participant.commit(part, deadline_s=0.1, is_own=False)
     assert fate.known is Known.UNKNOWN
     assert DeltaTable(output.uri).version() == 0
-    assert "made anew" in participant.missing(part, log.history)
+    assert "recreated" in participant.missing(part, log.history)
 
 
 def test_files_that_are_gone_of_a_table_that_is_there_are_a_proof(output, log):
@@ -216,7 +216,7 @@ def test_a_table_that_is_replaced_while_an_epoch_is_written_gets_none_of_it(outp
 
         return writing
 
-    for said in ("made anew meanwhile", "was dropped and made anew"):
+    for said in ("recreated in the meantime", "was dropped and recreated"):
         committer = Committer(log, [output.participant()])
         with pytest.raises(NewCluster, match=said):
             committer.run_epoch(BATCH, "b", plan)

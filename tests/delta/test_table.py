@@ -173,7 +173,7 @@ def test_files_that_are_gone_are_never_committed(table):
     assert len(files) == 2
     (table.folder.local / files[1].path).unlink()
     assert table.missing(files) == [files[1]]
-    with pytest.raises(Fatal, match="1 of 2 staged files are gone"):
+    with pytest.raises(Fatal, match="1 of 2 staged files are missing"):
         commit(table, files, 1, schema)
     assert table.committed_version(APP) is None
 
@@ -285,7 +285,7 @@ def test_a_column_that_is_wider_by_now_is_refused_for_the_files_are_written(tabl
     files, schema = staged(small, batch({"id": 1}, schema=narrow))
     wider = pa.Table.from_batches([numbered(0, 1)])
     write_deltalake(small.folder.uri, wider, mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(InputError, match="id is int64 by now, and int32"):
+    with pytest.raises(InputError, match="id is now int64, but int32"):
         commit(small, files, 1, schema)
 
 

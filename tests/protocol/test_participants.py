@@ -62,7 +62,7 @@ def test_totals_are_sums_over_all_of_them():
 
 def test_two_that_can_expire_are_refused():
     both = (pulsar_part(CLAIM), replace(pulsar_part(CLAIM), receipt_topic="persistent://a/b/c"))
-    with pytest.raises(CommitLogError, match=r"both expire.* the other is gone"):
+    with pytest.raises(CommitLogError, match=r"both expire.* the other has expired"):
         check_record(at(replace(CLAIM, participants=both), 1))
 
 

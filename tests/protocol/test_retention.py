@@ -206,7 +206,7 @@ def test_records_out_of_order_or_of_another_sink_are_refused_below_the_horizon()
     records, _ = run_of(6)
     thinning, _ = restored(records, 2)
     first, second, *rest = thinning.records
-    with pytest.raises(CommitLogError, match="comes behind"):
+    with pytest.raises(CommitLogError, match="it follows seq"):
         History.of("orders", [second, first, *rest], horizon=thinning.horizon)
     with pytest.raises(CommitLogError, match="belongs to sink"):
         History.of("ticks", thinning.records, horizon=thinning.horizon)

@@ -291,7 +291,7 @@ def test_another_table_in_its_place_is_refused(spark, make_sink, table):
     make_sink().write(df, epoch="a")
     shutil.rmtree(table)
     df.toPandas().pipe(lambda frame: write_deltalake(table, frame))
-    with pytest.raises(NewCluster, match=r"dropped and made anew.*on_new_cluster"):
+    with pytest.raises(NewCluster, match=r"dropped and recreated.*on_new_cluster"):
         make_sink().write(df, epoch="b")
 
 
@@ -503,7 +503,7 @@ def test_a_table_that_takes_no_nulls_inside_takes_null_structs_and_names_what_it
 def test_a_table_and_a_log_in_one_folder_are_refused(make_sink, tmp_path, place):
     (tmp_path / "log").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "log")
-    with pytest.raises(ConfigurationError, match=r"^table .* must lie in folders of their own"):
+    with pytest.raises(ConfigurationError, match=r"^table .* must be in separate folders"):
         make_sink(table=place.format(tmp_path))
 
 

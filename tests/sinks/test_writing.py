@@ -70,7 +70,7 @@ def test_an_epoch_that_somebody_has_ended_is_not_committed(make_writing, epoch):
     writing = make_writing()
     report = opened(writing, epoch)
     writing.abort(epoch)
-    with pytest.raises(TransactionPoisoned, match="ended by somebody else"):
+    with pytest.raises(TransactionPoisoned, match="ended by another process"):
         writing.commit(epoch, [report])
 
 

@@ -255,7 +255,7 @@ def test_a_topic_that_was_made_anew_is_told(load, send, archive, topic_admin):
     past = archive()
     topic_admin("DELETE", "?force=true")
     send(b"1")
-    with pytest.raises(Exception, match=r"made anew|not there any more"):
+    with pytest.raises(Exception, match=r"recreated|not there any more"):
         load(history=past).collect()
 
 

@@ -67,7 +67,7 @@ def test_a_new_partition_starts_where_it_begins_also_when_others_saw_a_deletion(
 
 def test_a_topic_that_ends_before_the_querys_place_is_another_one():
     with pytest.raises(
-        DataLost, match="ends before 7:5, where the query goes on: it was made anew"
+        DataLost, match="ends before 7:5, where the query goes on: it was recreated"
     ):
         start_of((7, 5), (3, 0), MessageId(3, 8), Seen(longest=(3, 8)))
     assert start_of((7, 5), (3, 0), MessageId(3, 8), Seen(longest=(3, 8)), fail=False) == (3, 0)

@@ -103,5 +103,5 @@ def test_a_checkpoint_of_another_source_is_refused(run, send, tmp_path):
     for crc in offsets.glob(".*.crc"):
         crc.unlink()
     shutil.rmtree(Path(tmp_path / "checkpoint" / "commits"))
-    with pytest.raises(Exception, match="none of this source"):
+    with pytest.raises(Exception, match="invalid offset"):
         run()

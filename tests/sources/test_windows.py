@@ -189,7 +189,7 @@ def test_a_topic_that_is_made_anew_under_a_running_query_is_a_loss(
             epochs.behind(offset)
         send(*(b"new %d" % n for n in range(count)))
         for _ in range(2):
-            with pytest.raises(DataLost, match=rf"{name}.*(are not there any more|made anew)"):
+            with pytest.raises(DataLost, match=rf"{name}.*(are not there any more|recreated)"):
                 epochs.behind(offset)
     finally:
         epochs.close()

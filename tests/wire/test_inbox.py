@@ -91,10 +91,10 @@ DAMAGED[-1] ^= 1
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (bytes(DAMAGED), "7:2:-1:-1 can't be read: An entry whose checksum is wrong"),
+        (bytes(DAMAGED), "7:2:-1:-1 can't be read: An entry has a wrong checksum"),
         (frame(1, 2, b""), "cut off"),
         (frame(1, 2, b"\x0e\x02\xff\xff\xff\xff" + bytes(20)), "cut off"),
-        (frame(1, 2, struct.pack(">HI", 0x0E01, 0) + bytes(3)), "checksum is wrong|cut off"),
+        (frame(1, 2, struct.pack(">HI", 0x0E01, 0) + bytes(3)), "wrong checksum|cut off"),
         (struct.pack(">I", 2**31), "A frame of 2147483648 bytes"),
         (struct.pack(">I", 3), "A frame of 3 bytes"),
         (struct.pack(">II", 8, 100) + bytes(4), "A command of 100 bytes"),

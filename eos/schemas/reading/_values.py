@@ -316,13 +316,13 @@ def _column_reader(info: SchemaInfo) -> ColumnReader:
     kind = next((one.name for one in SchemaType if one == info.type), str(info.type))
     raise IncompatibleSchema(
         f"Values of schema type {kind} can't be read as columns.",
-        hint="Read them as bytes: PrimitiveSchema('bytes'). For PROTOBUF, whose registered "
-        "definition lacks the numbers of fields, give ProtobufSchema.of(MyMessage).",
+        hint="Read them as bytes: PrimitiveSchema('bytes'). For PROTOBUF (its registered "
+        "definition lacks the field numbers), give ProtobufSchema.of(MyMessage).",
     )
 
 
 def _pairs(values: pa.Array, keys: pa.Array | None, writer: SchemaInfo) -> pa.StructArray:
     if keys is None and writer.type == SchemaType.KEY_VALUE and not is_inline(writer):
-        raise AssertionError("Pairs whose keys are separated are read with the messages' keys.")
+        raise AssertionError("Pairs with separated keys are read with the messages' keys.")
     keys = pa.nulls(len(values), pa.binary()) if keys is None else keys.cast(pa.binary())
     return pa.StructArray.from_arrays([keys, values], names=["key", "value"])

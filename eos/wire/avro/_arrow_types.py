@@ -124,8 +124,8 @@ class _Types:
     def _record(self, kind: RecordOf, path: str) -> pa.DataType:
         if id(kind) in self._open:
             raise IncompatibleSchema(
-                f"Record {kind.name!r} holds records of its own type (at {path.lstrip('.')!r}): no "
-                "column has such a type.",
+                f"Record {kind.name!r} contains itself (at {path.lstrip('.')!r}): no column can "
+                "have such a type.",
                 hint=_HINT,
             )
         self._add(len(kind.fields), f"Record {kind.name!r}")

@@ -107,9 +107,7 @@ class _Data:
             case Enum(symbols=symbols):
                 index = pc.index_in(column, value_set=pa.array(symbols).cast(column.type))
                 if index.null_count > column.null_count:
-                    raise InputError(
-                        f"{_named(path)} has a value that is none of {', '.join(symbols)}."
-                    )
+                    raise InputError(f"{_named(path)} has a value other than {', '.join(symbols)}.")
                 self._long(_int64(index), where)
             case Fixed(size=size):
                 data = BinaryColumn.of(column)

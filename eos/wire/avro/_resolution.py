@@ -141,14 +141,14 @@ class _Resolver:
     def _default(self, field: Field, path: str) -> Node:
         if field.default is NO_DEFAULT:
             raise IncompatibleSchema(
-                f"The field {path.lstrip('.')!r} is not in what was written, and the reader's "
-                "schema has no default for it."
+                f"The field {path.lstrip('.')!r} is missing in the writer's schema, and has no "
+                "default in the reader's."
             )
         data = encode_default(field.type, field.default, path)
         self._default_bytes += len(data)
         if self._default_bytes > MAX_BYTES:
             raise IncompatibleSchema(
-                f"The defaults of what was not written, up to {path.lstrip('.')!r}, have more than "
+                f"The defaults of missing fields, up to {path.lstrip('.')!r}, have more than "
                 f"{MAX_BYTES} bytes for each row."
             )
         cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))

@@ -58,7 +58,7 @@ def check_values(rows: Rows) -> None:
     if (row := first_true(keyless)) >= 0:
         raise InputError(
             f"column 'value' is null in row {row}, which has no key.",
-            hint="A tombstone says which key is gone: give it one, or filter such rows out.",
+            hint="A tombstone deletes a key: set the key, or filter such rows out.",
         )
 
 

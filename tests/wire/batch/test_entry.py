@@ -181,8 +181,8 @@ WHOLE = body(metadata(), b"value")
     [
         (b"", "cut off"),
         (WHOLE[:5], "Metadata of .* bytes"),
-        (WHOLE[:7], "checksum is wrong"),
-        (WHOLE[:-1], "checksum is wrong"),
+        (WHOLE[:7], "wrong checksum"),
+        (WHOLE[:-1], "wrong checksum"),
         (WHOLE[2:], "Metadata of .* bytes"),
         (b"\x0e\x02\xff\xff\xff\xff" + WHOLE, "cut off"),
         (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "Metadata of .* bytes"),
