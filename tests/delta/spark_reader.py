@@ -1,15 +1,19 @@
 """Answers what delta-spark makes of a table; one line of JSON for each line of questions.
 
 python -m tests.delta.spark_reader JARS WAREHOUSE < lines of ["sql", ...]; see test_delta_by_spark.
-A question is SQL, or ``files: SELECT ...`` for the number of files that Spark reads for it.
+A question is SQL, or ``files: SELECT ...`` for the number of files that Spark reads for it, or
+``both: FOLDER``, for which see ``both_writers``.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from tests.delta.both_writers import write_both
 
 
 def main() -> None:
@@ -39,9 +43,11 @@ def main() -> None:
 
 
 def answer(spark: SparkSession, question: str) -> object:
-    """Rows as lists, or a number of files."""
+    """Rows as lists, or a number of files, or who refused to write."""
     if question.startswith("files: "):
         return len(spark.sql(question.removeprefix("files: ")).inputFiles())
+    if question.startswith("both: "):
+        return write_both(spark, Path(question.removeprefix("both: ")))
     return [list(row) for row in spark.sql(question).collect()]
 
 

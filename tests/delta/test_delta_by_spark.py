@@ -12,8 +12,10 @@ from deltalake import write_deltalake
 
 from eos.delta._table import TargetTable
 from eos.errors import ConfigurationError, DataLost, Fatal
+from tests.delta.round_trips import ODD_TABLES, TABLES, check_frame
 from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged
 from tests.sources import histories
+from tests.support.frames import Frame, examples, frames
 
 pytestmark = pytest.mark.broker
 Ask = Callable[..., list]
@@ -225,3 +227,28 @@ def test_a_history_that_spark_writes_and_changes_is_read_as_it_was(ask, tmp_path
     ask(f"VACUUM {of_it} RETAIN 0 HOURS")
     with pytest.raises(DataLost, match="was the table vacuumed"):
         histories.read_again(past, span)
+
+
+def test_any_frame_is_the_same_in_both_tables(ask, tmp_path):
+    for n, frame in enumerate(frames(TABLES, 2, 20)):
+        check_frame(ask, frame, tmp_path / f"frame-{n}")
+
+
+def test_a_type_or_a_name_that_sparks_writer_refuses_is_refused(ask, tmp_path):
+    for n, schema in enumerate(examples(ODD_TABLES, 3)):
+        check_frame(ask, Frame(schema), tmp_path / f"frame-{n}")
+
+
+@pytest.mark.chaos
+def test_ten_thousand_rows_are_the_same_in_both_tables(ask, tmp_path):
+    rows = 0
+    for n, frame in enumerate(frames(TABLES, 30, 400)):
+        if check_frame(ask, frame, tmp_path / f"frame-{n}"):
+            rows += len(frame.rows)
+    assert rows >= 10_000
+
+
+@pytest.mark.chaos
+def test_two_hundred_odd_schemas_are_refused_by_both_or_neither(ask, tmp_path):
+    for n, schema in enumerate(examples(ODD_TABLES, 200)):
+        check_frame(ask, Frame(schema), tmp_path / f"frame-{n}")

@@ -8,16 +8,14 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from eos.standalone import maven
 from eos.standalone.jvm import find_java
 
 _MESSAGES: Final = Path(__file__).parent / "java" / "Messages.java"
-_T = TypeVar("_T")
 
 MAX_EVENT_TIME: Final = 253_402_300_799_999
 
@@ -129,24 +127,6 @@ def sent(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[Sent]:
     ordering = st.none() | st.binary(max_size=8)
     wide = st.one_of(values, values, values, st.none())
     return st.builds(made, wide, _KEYS, ordering, _EVENT_TIMES, _PROPERTIES)
-
-
-def examples(strategy: st.SearchStrategy[_T], count: int) -> list[_T]:
-    """So many examples at once: a topic of them costs one Spark job."""
-    found: list[_T] = []
-
-    @settings(
-        max_examples=count,
-        phases=[Phase.generate],
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(one: _T) -> None:
-        found.append(one)
-
-    collect()
-    return found
 
 
 def differences(source: Sequence[Sent], copy: Sequence[Sent]) -> list[tuple[Sent, Sent]]:

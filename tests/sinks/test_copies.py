@@ -29,11 +29,11 @@ from tests.sinks.copies import (
     Sent,
     definition,
     differences,
-    examples,
     records,
     sent,
 )
 from tests.support.admin import call, create_partitioned
+from tests.support.frames import examples
 from tests.support.judge import drain
 
 PARTITIONS = 3
