@@ -71,6 +71,7 @@ class TopicStats:
     """What a topic holds, over all of its partitions.
 
     ``messages_in``: since they were loaded. ``readers``: those who read and keep nothing.
+    ``made_at``: None where the broker does not say.
     """
 
     storage_bytes: int
@@ -78,6 +79,7 @@ class TopicStats:
     producers: int
     readers: int
     subscriptions: tuple[Subscription, ...]
+    made_at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ class TopicStatsShape(StatsShape):
     storageSize: Size = 0  # noqa: N815
     msgInCounter: Long = 0  # noqa: N815  # a writer may claim any count, -1000 as well
     publishers: list[Any] = []
+    topicCreationTimeStamp: Millis = 0  # noqa: N815  # 0: an older broker
 
 
 class RetentionShape(JsonShape):
@@ -249,6 +250,7 @@ def topic_stats(answer: Any) -> TopicStats:
             len(one.consumers) for one in found.subscriptions.values() if not one.isDurable
         ),
         subscriptions=tuple(_durable(found)),
+        made_at=_time(found.topicCreationTimeStamp),
     )
 
 

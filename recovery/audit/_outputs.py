@@ -7,7 +7,7 @@ what became of the newest one. It also says whether it holds a commit that the l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eos.committer.participants import reached
 from eos.errors import EosError
@@ -24,6 +24,20 @@ _TRIES = 3
 Committed = tuple[LogRecord, Part]
 
 
+@dataclass(frozen=True)
+class OutputCount:
+    """What was found of one output: the epochs that went to it, and what it has of them.
+
+    ``epochs``: those that the log says were committed to it; ``records``: their rows that are
+    there as they were committed. ``is_earlier``: the sink writes to it no more.
+    """
+
+    output: str
+    epochs: int
+    records: int = 0
+    is_earlier: bool = False
+
+
 @dataclass
 class Looked:
     """What was found of the outputs."""
@@ -34,15 +48,14 @@ class Looked:
     """What others have done since with rows that were committed, and may do."""
     newest_only: list[str] = field(default_factory=list)
     """Outputs that can't say more than what became of the newest epoch."""
+    counts: list[OutputCount] = field(default_factory=list)
+    """Of each output that was asked, the sink's own before its earlier ones."""
     is_changed: bool = False
     """Whether some of the changes are more than other files with the same rows."""
-    records: int = 0
-    """Rows that are there as they were committed."""
 
     def __iadd__(self, other: Looked) -> Looked:
-        for name in ("findings", "unknown", "changes", "newest_only"):
+        for name in ("findings", "unknown", "changes", "newest_only", "counts"):
             getattr(self, name).extend(getattr(other, name))
-        self.records += other.records
         self.is_changed = self.is_changed or other.is_changed
         return self
 
@@ -141,6 +154,7 @@ class _Audit:
         # Outputs of earlier epochs, and tables that were moved away from where they were.
         for output in {part.key: part for _, part in left}.values():
             looked, left = self._ask(output, left)
+            looked.counts = [replace(one, is_earlier=True) for one in looked.counts if one.epochs]
             found += looked
         for output in {part.key: part for _, part in left}.values():
             gone = [record for record, part in left if part.key == output.key]
@@ -154,6 +168,7 @@ class _Audit:
         """What ``output`` has of ``parts``, and those that it knows nothing of."""
         mine = [pair for pair in parts if pair[1].kind == output.kind]
         others = [pair for pair in parts if pair[1].kind != output.kind]
+        name = f"{output.kind} {output.output}"
         try:
             with reached(self._sink_id, output, self._access) as participant:
                 audited = participant.audit([part for _, part in mine])
@@ -164,9 +179,14 @@ class _Audit:
             return Looked(unknown=[f"{output.output}: {error}"]), left
         if audited is None:
             left = [pair for pair in parts if pair[1].key != output.key]
-            return Looked(newest_only=[f"{output.kind} {output.output}"]), left
+            named = len(parts) - len(left)
+            return Looked(newest_only=[name], counts=[OutputCount(name, named)]), left
         pairs = list(zip(mine, audited, strict=True))
-        looked = self._judged([(pair, one) for pair, one in pairs if one is not None])
+        # Found by what the output holds: a table that was moved has the epochs of its old place.
+        known = [(pair, one) for pair, one in pairs if one is not None]
+        looked = self._judged(known)
+        there = sum(part.records or 0 for (_, part), one in known if one.kept is Kept.WHOLE)
+        looked.counts.append(OutputCount(name, len(known), there))
         looked.findings += [
             _finding(self._sink_id, part, record, f"{record.label}, which is aborted, can be read")
             for record, part in aborted
@@ -178,8 +198,6 @@ class _Audit:
         looked = Looked()
         groups: dict[tuple[Kept, str, str], list[Committed]] = {}
         for (record, part), one in audited:
-            if one.kept is Kept.WHOLE:
-                looked.records += part.records or 0
             if one.what:
                 groups.setdefault((one.kept, part.output, one.what), []).append((record, part))
         for (kept, output, what), pairs in groups.items():

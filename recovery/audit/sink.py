@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from eos.cli import Exit, Facts, exit_of
@@ -23,6 +24,23 @@ from recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, f
 
 _NOWHERE: EntryPlace = (-1, -1)
 
+CLOCKS = timedelta(minutes=1)
+"""How far a driver's clock may be behind the broker's: an epoch that seems older than its topic by
+less than that may be younger."""
+
+
+class AuditedOutput(Facts):
+    """What was found of one output that is no topic."""
+
+    output: str
+    """Its kind and its place."""
+    epochs: int
+    """Committed epochs that went to it; others of the sink went elsewhere."""
+    rows: int
+    """Their rows that are there as they were committed; 0 where only the newest is asked for."""
+    is_earlier: bool
+    """Whether the sink writes to it no more."""
+
 
 class AuditedSink(Facts):
     """What was checked of one sink."""
@@ -38,11 +56,13 @@ class AuditedSink(Facts):
     others: int = 0
     """Messages of other producers in between."""
     outputs: tuple[str, ...] = ()
-    """Those that are no topics."""
+    """Those that are no topics, and that the sink writes to now."""
+    by_output: tuple[AuditedOutput, ...] = ()
+    """Of each of them, and of earlier ones, what was found."""
     newest_only: tuple[str, ...] = ()
     """Those of them that could only be asked what became of the newest epoch."""
     rows: int = 0
-    """Rows that are in them as they were committed."""
+    """Rows that are in any of them as they were committed."""
     changes: tuple[str, ...] = ()
     """What others have done since with rows of committed epochs: OPTIMIZE, DELETE and the like."""
     is_changed: bool = False
@@ -93,10 +113,12 @@ class SinkAudit:
         asked = () if claim is None else parts_elsewhere(claim)
         self._count(outputs=tuple(f"{part.kind} {part.output}" for part in asked))
         self._check_outputs()
-        named = pulsar_part(records[-1]) if records else NOTHING
+        committed = {record.key for record in records if record.state is State.COMMITTED}
+        self._count(epochs=min(len(committed), self._last or len(committed)))
+        # Not of the newest record alone: a sink may have gone from a topic to a table.
+        parts = (pulsar_part(record) for record in reversed(records))
+        named = next((part for part in parts if part.receipt_topic), NOTHING)
         if not named.receipt_topic:
-            committed = {record.key for record in records if record.state is State.COMMITTED}
-            self._count(epochs=min(len(committed), self._last or len(committed)))
             return
         attempts = Attempts(records)
         try:
@@ -132,7 +154,16 @@ class SinkAudit:
         self._count(
             newest_only=tuple(looked.newest_only),
             changes=tuple(looked.changes),
-            rows=looked.records,
+            rows=sum(one.records for one in looked.counts),
+            by_output=tuple(
+                AuditedOutput(
+                    output=one.output,
+                    epochs=one.epochs,
+                    rows=one.records,
+                    is_earlier=one.is_earlier,
+                )
+                for one in looked.counts
+            ),
             is_changed=looked.is_changed,
         )
 
@@ -144,7 +175,6 @@ class SinkAudit:
         named = [record for record in attempts.newest if pulsar_part(record).partitions]
         committed = [record for record in named if record.state is State.COMMITTED]
         committed = committed[-(self._last or 0) :]
-        self._count(epochs=len(committed))
         chosen = by_topic(committed)
         uuids = {pulsar_part(record).mark_uuid for record in committed}
         others = by_topic(record for record in named if pulsar_part(record).mark_uuid not in uuids)
@@ -184,7 +214,9 @@ class SinkAudit:
             )
             return
         trimmed = audit.close(oldest)
-        if trimmed and (oldest is None or len(trimmed) == audit.parts):
+        if trimmed and (anew := self._lost_with_its_topic(audit.topic, trimmed)) is not None:
+            self.findings.append(anew)
+        elif trimmed and (oldest is None or len(trimmed) == audit.parts):
             # A topic that was deleted and made again looks like one whose retention took it all.
             hint = "; --admin-url can tell more" if oldest is None else ""
             self.unknown.append(
@@ -219,6 +251,29 @@ class SinkAudit:
         while entry := next(reader.read(time.monotonic() + self._silence_s), None):
             yield entry
 
+    def _lost_with_its_topic(self, topic: str, trimmed: list[LogRecord]) -> Finding | None:
+        """Of epochs that are older than the topic nothing was trimmed: an earlier one had them."""
+        admin = self._target.maybe_admin()
+        if admin is None:
+            return None
+        made_at = admin.topic_stats(TopicName.parse(topic), is_partitioned=False).made_at
+        if made_at is None:
+            return None
+        older = [one for one in trimmed if one.written_at and one.written_at + CLOCKS < made_at]
+        if not older:
+            return None
+        messages = sum(
+            part.records
+            for record in older
+            for part in pulsar_part(record).partitions
+            if part.topic == topic
+        )
+        what = (
+            f"the topic was deleted, and made anew at {made_at:%Y-%m-%dT%H:%M:%SZ}: {messages:,} "
+            f"messages of {len(older):,} epochs are gone with the earlier one"
+        )
+        return finding_of(older[0], topic, what, None)
+
     def _oldest_ledger(self, topic: str) -> int | None:
         """The oldest ledger that the topic still has; None: nobody can be asked."""
         admin = self._target.maybe_admin()
@@ -237,7 +292,10 @@ class SinkAudit:
             return
         end = max(ends)
         if not client.exists(topic):
-            self.unknown.append(f"{topic}: the receipt topic does not exist any more.")
+            self.unknown.append(
+                f"{topic}: the receipt topic does not exist any more. A driver goes on with "
+                'on_new_cluster="continue" once, if this is the right cluster.'
+            )
             return
         oldest = self._oldest_ledger(topic)
         if oldest is not None and end[0] < oldest:

@@ -53,9 +53,11 @@ class VerifyReport(Report):
                 )
         for finding in self.findings:
             at = f" First: {finding.message_id}." if finding.message_id else ""
+            whose = finding.sink_id
+            if finding.epoch is not None:
+                whose += f", epoch {finding.epoch} of {query_label(finding.query_id or '-')}"
             console.print(
-                f"[red]Wrong:[/] {escape(finding.sink_id)}, epoch {escape(finding.epoch)} of "
-                f"{escape(query_label(finding.query_id or '-'))}, {escape(finding.topic)}: "
+                f"[red]Wrong:[/] {escape(whose)}, {escape(finding.topic)}: "
                 f"{escape(finding.what)}.{at}"
             )
         for text in self.broken:
@@ -80,20 +82,36 @@ class VerifyReport(Report):
             whole = "Every committed epoch came there whole, once; some rows were changed since."
         else:
             whole = "Every committed epoch is there, whole, once."
-        return (
-            f"{whole} Not looked into, but for the newest epoch: {', '.join(only)}."
-            if only
-            else whole
-        )
+        said = [
+            whole,
+            *(_never_there(sink) for sink in self.sinks),
+            f"Not looked into, but for the newest epoch: {', '.join(only)}." if only else "",
+        ]
+        return " ".join(filter(None, said))
+
+
+def _never_there(sink: AuditedSink) -> str:
+    """Of which outputs "every epoch is there" is not said: they came later than some epochs."""
+    later = [
+        f"{sink.epochs - one.epochs:,} not to {one.output}"
+        for one in sink.by_output
+        if not one.is_earlier and one.epochs < sink.epochs
+    ]
+    if not later:
+        return ""
+    return f"Of {sink.sink_id}, each is where it was written to: {'; '.join(later)}."
 
 
 def _counted(sink: AuditedSink) -> Iterator[str]:
     has_topic = sink.partitions or not sink.outputs
     topics = f", {sink.records:,} messages, {sink.bytes:,} bytes, {sink.receipts} receipts"
     yield f"{sink.epochs} committed epochs" + (topics if has_topic else "")
-    asked = [output for output in sink.outputs if output not in sink.newest_only]
-    if asked:
-        yield f"{sink.rows:,} rows are in {', '.join(asked)} as they were committed"
+    for one in sink.by_output:
+        if one.output in sink.newest_only:
+            continue
+        which = "" if one.epochs == sink.epochs else f", of {one.epochs:,} epochs"
+        earlier = "its earlier " if one.is_earlier else ""
+        yield f"{one.rows:,} rows are in {earlier}{one.output} as they were committed{which}"
     if sink.newest_only:
         yield f"the newest was asked for in {', '.join(sink.newest_only)}"
     if sink.trimmed:

@@ -186,6 +186,70 @@ def test_what_later_commits_did_is_told_and_only_what_is_there_is_called_whole(
         assert (other in text) is (other == verdict), ended.out
 
 
+def run_epoch(tmp_path, epoch: str, *outputs: TableOutput) -> None:
+    log = CommitLog.open(tmp_path / "log", "contract")
+    committer = Committer(log, [output.participant() for output in outputs])
+
+    def writing(begun):
+        parts = begun()
+        return lambda: [out.write(part, [epoch]) for out, part in zip(outputs, parts, strict=True)]
+
+    committer.run_epoch(BATCH, epoch, writing)
+    committer.close()
+
+
+def test_rows_are_counted_where_they_went_to(verify, tmp_path):
+    one, other = TableOutput(tmp_path / "one"), TableOutput(tmp_path / "other")
+    for epoch in ("a", "b"):
+        run_epoch(tmp_path, epoch, one)
+    run_epoch(tmp_path, "c", other)
+    ended = verify()
+    text = " ".join(ended.out.split())
+    assert f"1 rows are in delta {other.uri} as they were committed, of 1 epochs;" in text
+    assert f"2 rows are in its earlier delta {one.uri} as they were committed, of 2" in text
+    assert f"{WHOLE} Of contract, each is where it was written to: 2 not to delta" in text
+    assert ended.code == 0
+    (sink,) = verify("--json").json["sinks"]
+    assert (sink["epochs"], sink["rows"], sink["outputs"]) == (3, 3, [f"delta {other.uri}"])
+    found = [(out["epochs"], out["rows"], out["is_earlier"]) for out in sink["by_output"]]
+    assert found == [(1, 1, False), (2, 2, True)]
+    Path(tmp_path, "one").rename(tmp_path / "away")
+    ended = verify()
+    assert (ended.code, "1 rows are in delta" in " ".join(ended.out.split())) == (2, True)
+
+
+def test_an_output_that_came_later_is_not_said_to_have_earlier_epochs(verify, tmp_path):
+    one, later = TableOutput(tmp_path / "one"), TableOutput(tmp_path / "later")
+    run_epoch(tmp_path, "a", one)
+    run_epoch(tmp_path, "b", one)
+    assert WHOLE in (text := " ".join(verify().out.split()))
+    assert "each is where" not in text
+    run_epoch(tmp_path, "c", one, later)
+    text = " ".join(verify().out.split())
+    assert "3 rows are in delta" in text
+    assert f"1 rows are in delta {later.uri} as they were committed, of 1 epochs" in text
+    assert f"each is where it was written to: 2 not to delta {later.uri}." in text
+    assert "each is where" not in verify("--last", 1).out
+
+
+def test_the_doctor_finds_what_does_not_belong_together(recovery, output, write, tmp_path):
+    doctor = lambda: recovery("doctor", "--commit-log", tmp_path / "log")  # noqa: E731
+    table, log = Path(output.uri), tmp_path / "log"
+    write("a")
+    for folder in (table, log):
+        shutil.copytree(folder, f"{folder}-old")
+    write("b")
+    assert doctor().code == 0
+    for folder, says in ((table, "older copy of the table"), (log, "the log ends before it")):
+        newest = folder.rename(f"{folder}-new")
+        shutil.copytree(f"{folder}-old", folder)
+        ended = doctor()
+        assert (ended.code, says in " ".join(ended.out.split())) == (1, True), ended.out
+        shutil.rmtree(folder)
+        newest.rename(folder)
+    assert doctor().code == 0
+
+
 def test_the_newest_epochs_alone_are_clean_after_a_restore_that_was_meant(output, write, verify):
     write(*EPOCHS)
     handle(output).restore(1)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 
 import pytest
 
 from eos.client import PulsarClient
+from eos.commit_log import CommitLog
+from eos.committer import Committer
+from eos.delta.participant import DeltaParticipant
 from eos.errors import CommitLogError
+from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from recovery.audit import sink as audit_module
 from recovery.audit.sink import SinkAudit
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
+from tests.testing.outputs import TableOutput
 
 
 @pytest.fixture
@@ -102,6 +109,42 @@ def test_a_topic_that_was_deleted_is_found_and_not_made_anew(
     assert "the topic is gone, and 10 messages with it" in ended.json["findings"][0]["what"]
     topics = admin.call(pulsar_standalone.admin_url, "GET", "/v2/persistent/public/default")
     assert f"persistent://public/default/{name}" not in topics
+
+
+def test_a_topic_is_read_also_when_the_sink_writes_to_a_table_now(
+    recovery, make_driver, where, root, name, pulsar_standalone, tmp_path
+):
+    driver = make_driver()
+    driver.run("0")
+    driver.close()
+    table = TableOutput(tmp_path / "table")
+    committer = Committer(CommitLog.open(root, name), [DeltaParticipant(name, table.uri)])
+    committer.run_epoch(BATCH, "k", lambda begun: lambda: [table.write(begun()[0], ["a", "b"])])
+    committer.close()
+    ended = recovery("verify", *where, "--json")
+    (sink,) = ended.json["sinks"]
+    assert (ended.code, sink["epochs"], sink["records"], sink["rows"]) == (0, 2, 10, 2)
+    admin.delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
+    ended = recovery("verify", *where, "--json")
+    assert ended.code == 1
+    assert "the topic is gone, and 10 messages with it" in ended.json["findings"][0]["what"]
+
+
+def test_a_topic_that_was_made_anew_is_told_from_one_that_was_trimmed(
+    recovery, make_driver, where, name, pulsar_standalone, client, monkeypatch
+):
+    monkeypatch.setattr(audit_module, "CLOCKS", timedelta(0))  # of one machine
+    driver = make_driver()
+    driver.run("0")
+    admin.delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
+    client.entry_producer(driver.topic, create=True).close()
+    driver.run("1")
+    assert recovery("verify", *where).code == 2
+    ended = recovery("verify", *where, "--admin-url", pulsar_standalone.admin_url, "--json")
+    (finding,) = ended.json["findings"]
+    assert (ended.code, finding["epoch"]) == (1, "0")
+    assert "the topic was deleted, and made anew at 20" in finding["what"]
+    assert "10 messages of 1 epochs are gone" in finding["what"]
 
 
 def test_what_retention_took_away_is_told_from_what_is_lost(
