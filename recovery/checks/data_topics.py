@@ -10,12 +10,12 @@ from typing import Final
 
 from eos.admin import AdminClient, Retention
 from eos.cli import duration
-from eos.errors import EosError
+from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from recovery._target import Target
-from recovery.checks.check import Check, of_error, ok, unknown, warning
+from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 
 _MOST: Final = 50
 
@@ -44,6 +44,13 @@ def _check(admin: AdminClient, topic: TopicName) -> Check:
     try:
         subscriptions = admin.subscriptions(topic)
         retention, ttl_s = admin.retention(topic), admin.message_ttl_s(topic)
+    except TopicNotFound:
+        return failed(
+            name,
+            f"{topic} does not exist: it was deleted with its messages, or this is another cluster",
+            "Check service_url and --admin-url. `verify` counts what is gone; write it from "
+            "elsewhere with a batch key of its own.",
+        )
     except EosError as error:
         return of_error(name, error)
     return judge(name, topic, subscriptions, retention, ttl_s)

@@ -26,11 +26,23 @@ def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[LogR
     broken = 0
     for name in names:
         try:
-            last = target.log(name).history.last
+            history = target.log(name).history
         except EosError as error:
             broken += 1
             checks.append(of_error(f"log of {name}", error))
             continue
+        last = history.last
+        left = (*history.unfinished, *history.owing)
+        if left:
+            epochs = ", ".join(f"{record.epoch} {record.state.value}" for record in left[:3])
+            more = f", and {len(left) - 3} more" if left[3:] else ""
+            checks.append(
+                warning(
+                    f"log of {name}",
+                    f"epochs are not written to their end: {epochs}{more}",
+                    "A running driver does it; if none runs, `status` says what ends them.",
+                )
+            )
         if last is not None:
             newest.append(last)
     if not broken:

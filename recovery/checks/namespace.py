@@ -7,6 +7,7 @@ subscription itself and deletion by an administrator still remove them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from eos.admin import AdminClient
@@ -15,15 +16,32 @@ from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION, keeps_receipts
+from recovery._target import Target
 from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
 from recovery.checks.rates import REFUSING
 
 MESSAGE_AGE: Final = "message_age"
 
 
-def check_receipt_topics(admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
-    """Each receipt topic and each namespace that holds one."""
-    topics = sorted({TopicName.parse(pulsar_part(record).receipt_topic) for record in newest})
+def receipt_topics(target: Target, newest: list[LogRecord]) -> dict[TopicName, bool]:
+    """The receipt topics, and whether their logs hold a transaction that was begun with them."""
+    found: dict[TopicName, bool] = {}
+    for record in newest:
+        part = pulsar_part(record)
+        last = target.log(record.sink_id).history.last_begun(part.key)
+        found[TopicName.parse(part.receipt_topic)] = last is not None
+    return found
+
+
+def check_receipt_topics(
+    admin: AdminClient | None, receipts: Mapping[TopicName, bool]
+) -> list[Check]:
+    """Each receipt topic and each namespace that holds one.
+
+    Args:
+        receipts: as ``receipt_topics`` gives them.
+    """
+    topics = sorted(receipts)
     if not topics:
         return []
     if admin is None:
@@ -49,7 +67,9 @@ def check_receipt_topics(admin: AdminClient | None, newest: list[LogRecord]) -> 
             checks.append(of_error(f"namespace {namespace}", error))
         mine = [topic for topic in topics if topic.namespace_name == namespace]
         checks += [
-            check for topic in mine for check in _check_topic(admin, topic, policies, settings)
+            check
+            for topic in mine
+            for check in _check_topic(admin, topic, policies, settings, has_begun=receipts[topic])
         ]
     return checks
 
@@ -210,23 +230,19 @@ def _first_int(*values: object) -> int:
 
 
 def _check_topic(
-    admin: AdminClient, topic: TopicName, policies: dict[str, Any], settings: dict[str, str]
+    admin: AdminClient,
+    topic: TopicName,
+    policies: dict[str, Any],
+    settings: dict[str, str],
+    *,
+    has_begun: bool,
 ) -> list[Check]:
     name = f"receipts {topic.local.removeprefix('__eos-receipts-')[:40]}"
     try:
         subscriptions = admin.subscriptions(topic)
     except TopicNotFound:
-        found = f"{topic} does not exist"
-        hint = "An epoch that is PREPARED now stays in doubt."
-        if (obstacle := _creation_obstacle(policies, settings)) is None:
-            return [warning(name, found, f"It is made at the next claim. {hint}")]
-        return [
-            warning(
-                name,
-                f"{found}, and {obstacle}",
-                f"No driver can make it. {hint} pulsar-admin topics create {topic}",
-            )
-        ]
+        obstacle = _creation_obstacle(policies, settings)
+        return [_missing(name, topic, obstacle, has_begun=has_begun)]
     except EosError as error:
         return [of_error(name, error)]
     checks = [_check_subscriptions(name, topic, sorted(filter(keeps_receipts, subscriptions)))]
@@ -238,6 +254,23 @@ def _check_topic(
         command = f"pulsar-admin topicPolicies remove-backlog-quota --type message_age {topic}"
         checks.append(_refused_by_age(name, "the topic's", seconds, command))
     return checks
+
+
+def _missing(name: str, topic: TopicName, obstacle: str | None, *, has_begun: bool) -> Check:
+    found = f"{topic} does not exist"
+    makes = "It is made at the next claim."
+    if obstacle is not None:
+        found += f", and {obstacle}"
+        makes = f"No driver can make it: pulsar-admin topics create {topic}"
+    if not has_begun:
+        return warning(name, found, makes)
+    return failed(
+        name,
+        f"{found}, and the log holds transactions with it: this is another cluster, or the topic "
+        "was deleted",
+        "Check service_url and --admin-url. If it was deleted: `resolve` ends what is unfinished, "
+        'and a driver goes on with on_new_cluster="continue" once. ' + makes,
+    )
 
 
 def _check_subscriptions(name: str, topic: TopicName, ours: list[str]) -> Check:

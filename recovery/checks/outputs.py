@@ -1,34 +1,50 @@
-"""What the doctor asks the outputs that are no topics: may they be written to?"""
+"""What the doctor asks the outputs that are no topics: are they those of the log, and writable?"""
 
 from __future__ import annotations
 
 from eos.committer.participants import reached
 from eos.errors import EosError
-from eos.protocol import LogRecord, Part
+from eos.protocol import History, LogRecord, Part
 from eos.pulsar.part import parts_elsewhere
 from recovery._target import Target
-from recovery.checks.check import Check, failed, of_error, ok
+from recovery.checks.check import Check, CheckStatus, failed, of_error, ok
 
 
 def check_outputs(target: Target, newest: list[LogRecord]) -> list[Check]:
-    """One check for each output of the newest records."""
-    return [
-        _check(target, record.sink_id, part)
-        for record in newest
-        for part in parts_elsewhere(record)
-    ]
+    """One check for each output that is no topic, of the newest claims."""
+    checks = []
+    for record in newest:
+        history = target.log(record.sink_id).history
+        claim = history.last_claim
+        for part in () if claim is None else parts_elsewhere(claim):
+            check = _check(target, history, part)
+            if check.verdict is CheckStatus.FAILED:
+                # A driver that is alive may have gone on after the log was read.
+                check = _check(target, target.log(record.sink_id).history, part)
+            checks.append(check)
+    return checks
 
 
-def _check(target: Target, sink_id: str, part: Part) -> Check:
+def _check(target: Target, history: History, part: Part) -> Check:
     name = f"{part.kind} {part.output}"
     try:
-        with reached(sink_id, part, target.access) as participant:
+        with reached(history.sink_id, part, target.access) as participant:
             participant.check(part)
-            missing = participant.missing(part, target.log(sink_id).history)
+            lost = participant.missing(part, history) or participant.lost_commit(part, history)
+            if lost is not None:
+                return failed(
+                    name,
+                    lost,
+                    "Is it the right one? A driver refuses to go on: see on_new_cluster.",
+                )
+            participant.attach(part, history)
+            newer = participant.newer_commit(history, timeout_s=target.timeout_s)
     except EosError as error:
         return of_error(name, error)
-    if missing is not None:
+    if newer is not None:
         return failed(
-            name, missing, "Is it mounted? A driver refuses to go on: see on_new_cluster."
+            name,
+            f"{newer}, and the log ends before it",
+            "The log was replaced by an older copy: restore the newest one.",
         )
-    return ok(name, "is there, and may be appended to")
+    return ok(name, "is there, with the log's newest commit, and may be appended to")

@@ -15,7 +15,7 @@ from recovery.checks.check import Check, CheckStatus
 from recovery.checks.cluster import check_cluster
 from recovery.checks.data_topics import check_data_topics
 from recovery.checks.local import check_logs, check_spark
-from recovery.checks.namespace import check_receipt_topics
+from recovery.checks.namespace import check_receipt_topics, receipt_topics
 from recovery.checks.outputs import check_outputs
 from recovery.checks.rates import check_rates
 
@@ -82,7 +82,7 @@ def doctor(
     with_topic = [record for record in records if pulsar_part(record).receipt_topic]
     if with_topic or not records or target.service_url or admin:
         checks += check_cluster(target, admin, with_topic)
-        checks += check_receipt_topics(admin, with_topic)
+        checks += check_receipt_topics(admin, receipt_topics(target, with_topic))
         checks += check_data_topics(target, admin, with_topic)
         checks += check_rates(target, admin, with_topic)
     checks.append(check_spark(spark_conf))

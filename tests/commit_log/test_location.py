@@ -86,6 +86,17 @@ def test_urls_that_delta_opens_are_taken_as_they_are(url):
     assert Location(url).folder is None
 
 
+def test_an_error_of_several_lines_keeps_the_systems_reason_and_no_secret():
+    text = (
+        "Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy s3cret data to file\n"
+        "   \x1b[31m↳\x1b[0m No space left on device (os error 28)\n"
+    )
+    location = Location("s3://bucket/log", storage_options={"secret": "s3cret"})
+    says = "Generic LocalFileSystem error: No space left on device (os error 28)"
+    assert location.clean(OSError(text)) == says
+    assert location.clean(OSError("one s3cret line")) == "one *** line"
+
+
 @pytest.mark.parametrize("url", ["file:///data/my%20eos", "file://localhost/data/my%20eos"])
 def test_a_file_url_is_the_path_that_it_names(url):
     assert Location(url, "orders").folder == Path("/data/my eos/orders")

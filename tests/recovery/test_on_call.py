@@ -1,7 +1,7 @@
 """On call: a disk that is full or read-only when the decision, or its end, is to be written down.
 
-Each is a file system of its own, so nothing but the log meets it. In each state ``status`` and
-``verify`` say what is the matter, and one command ends it.
+Each is a file system of its own, so nothing but the log meets it. In each state ``status``,
+``verify`` and ``doctor`` say what is the matter, and one command ends it.
 """
 
 from __future__ import annotations
@@ -85,6 +85,11 @@ def test_a_disk_that_takes_nothing_is_named_and_one_command_ends_it(
         ended = recovery(verb, name, *where)
         assert ended.code == 1
         assert left in ended.out
+    doctor = recovery("doctor", name, *where, "--json")
+    found = [check["found"] for check in doctor.json["checks"] if check["verdict"] != "ok"]
+    assert doctor.code == 1
+    assert any(says in one for one in found), found
+    assert f"epochs are not written to their end: 1 {left}" in found
     ended = recovery("resolve", name, *where, "--apply", "--yes")
     assert ended.code != 0
     assert says in f"{ended.out} {ended.err}"

@@ -104,8 +104,15 @@ def test_an_empty_broker_at_the_old_address_is_never_clean(
     where = ("--commit-log", root, "--service-url", elsewhere.service_url)
     ended = recovery("verify", name, *where, "--admin-url", elsewhere.admin_url)
     assert (ended.code, "gone" in ended.out) == (1, True), ended
+    doctor = recovery("doctor", name, *where, "--admin-url", elsewhere.admin_url)
+    assert (doctor.code, "this is another cluster" in doctor.out) == (1, True), doctor
+    checks = recovery("doctor", name, *where, "--admin-url", elsewhere.admin_url, "--json").json
+    (topic,) = [one for one in checks["checks"] if one["name"] == f"topic {name}"]
+    assert f"{name} does not exist: it was deleted with its messages" in topic["found"]
+    assert recovery("doctor", name, *where).code == 2
     with PulsarClient(elsewhere.service_url) as there:
         there.entry_producer(f"persistent://public/default/{name}", create=True).close()
+    assert recovery("doctor", name, *where, "--admin-url", elsewhere.admin_url).code == 1
     # Made anew, and empty: what is wrong can't be told from what was trimmed, but it is not clean.
     assert recovery("verify", name, *where, "--admin-url", elsewhere.admin_url).code in (1, 2)
     assert recovery("verify", name, *where).code in (1, 2)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from eos.admin import AdminClient, Retention
 from eos.client import PulsarClient
 from eos.errors import RequestTimeout, TransactionPoisoned, Unauthorized
 from eos.ids import TopicName
-from eos.pulsar.part import PulsarPart, pulsar_part
+from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
 from recovery.checks.check import CheckStatus
@@ -105,10 +103,9 @@ def test_who_may_not_see_the_brokers_settings_is_not_told_that_all_is_well(monke
     monkeypatch.setattr(AdminClient, "policies", lambda *_: {})
     monkeypatch.setattr(AdminClient, "subscriptions", lambda *_: ["eos-receipts"])
     monkeypatch.setattr(AdminClient, "backlog_quotas", refuse)
-    part = PulsarPart(service_url="pulsar://a", receipt_topic="persistent://t/n/r")
-    record = SimpleNamespace(participants=(part,))
+    receipts = {TopicName.parse("persistent://t/n/r"): True}
     client = AdminClient("http://127.0.0.1:1", Security(), timeout_s=1)
-    told = {one.name: one.verdict for one in check_receipt_topics(client, [record])}
+    told = {one.name: one.verdict for one in check_receipt_topics(client, receipts)}
     assert told.pop("broker settings") == "unknown"
     assert told.pop("retention in t/n") == "unknown"
     assert told.pop("quotas of persistent://t/n/r") == "not checked"
@@ -191,7 +188,7 @@ def test_a_quota_on_age_is_a_warning_with_the_command_that_mends_it(
     wait_until(lambda: command in recovery("doctor", *where).raw)  # a topic's policies take a while
 
 
-def test_a_receipt_topic_that_nobody_may_create_is_a_warning_with_the_command_that_does(
+def test_a_receipt_topic_that_is_gone_fails_with_the_command_that_makes_it(
     recovery, make_driver, root, pulsar_standalone
 ):
     driver = make_driver()
@@ -205,7 +202,8 @@ def test_a_receipt_topic_that_nobody_may_create_is_a_warning_with_the_command_th
     def found() -> str:
         ended = recovery("doctor", "--commit-log", root, "--admin-url", url, "--json")
         (check,) = [c for c in ended.json["checks"] if c["name"].startswith("receipts")]
-        assert check["verdict"] == "warning"
+        assert (ended.code, check["verdict"]) == (1, "failed")
+        assert "the log holds transactions with it: this is another cluster" in check["found"]
         return check["found"] + check["hint"]
 
     assert "made at the next claim" in found()
