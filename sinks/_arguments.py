@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
 from numbers import Integral
 from typing import Any
@@ -32,11 +32,13 @@ class NamedKey:
     """A batch job's key, as the log records it.
 
     ``lookalikes``: other texts that people use for the same rows, and that are other keys: a day's
-    date and its midnight; what earlier releases made of a datetime.
+    date and its midnight; what earlier releases made of a datetime. ``midnights``: of a date the
+    moments at which that day begins somewhere, as they are recorded.
     """
 
     text: str
     lookalikes: tuple[str, ...] = ()
+    midnights: tuple[str, ...] = ()
 
 
 def batch_key(epoch: object) -> NamedKey:
@@ -59,12 +61,21 @@ def batch_key(epoch: object) -> NamedKey:
             return _moment(epoch)
         case date():
             day = epoch.isoformat()
-            return NamedKey(day, (f"{day}T00:00:00+00:00", f"{day}T00:00:00"))
+            return NamedKey(day, (f"{day}T00:00:00+00:00", f"{day}T00:00:00"), _midnights(epoch))
     raise ConfigurationError(
         f"epoch is of type {type(epoch).__name__}: a batch job's key is a str, an int, a "
         "datetime.date, or a datetime.datetime with a time zone.",
         hint=_key_hint(epoch),
     )
+
+
+def _midnights(day: date) -> tuple[str, ...]:
+    """Zones are 12 hours behind UTC to 14 ahead of it, in steps of a quarter of an hour."""
+    if not date.min < day < date.max:
+        return ()
+    utc = datetime.combine(day, time(tzinfo=UTC))
+    steps = range(-14 * 4, 12 * 4 + 1)
+    return tuple((utc + timedelta(minutes=15 * step)).isoformat() for step in steps)
 
 
 def _moment(given: datetime) -> NamedKey:

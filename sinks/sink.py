@@ -7,7 +7,7 @@ import copy
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
-from sinks._arguments import BatchKey, batch_key, check_batch
+from sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from sinks._jobs import spark_context
 from sinks._opening import open_log
 from sinks._progress import log_written, warn_of_skipped_key
@@ -121,7 +121,7 @@ class Sink(ABC):
         context = spark_context(df)
         check_batch(df)
         key = batch_key(epoch)
-        result = self._reported(df, context, BATCH, key.text, lookalikes=key.lookalikes)
+        result = self._reported(df, context, BATCH, key.text, named=key)
         if result.status == "skipped":
             with contextlib.suppress(Exception):  # a log handler that raises
                 warn_of_skipped_key(result.records, self.options.sink_id, key.text)
@@ -163,7 +163,7 @@ class Sink(ABC):
         query_id: str,
         epoch: str,
         *,
-        lookalikes: Sequence[str] = (),
+        named: NamedKey | None = None,
         **known: Any,
     ) -> EpochResult:
         def may_be_computed_again() -> bool:
@@ -172,7 +172,8 @@ class Sink(ABC):
         try:
             self._check_order(query_id, epoch)
             committer = self._opened(df, query_id, epoch, known.get("call", ""))
-            committer.check_lookalikes(epoch, lookalikes)
+            if named is not None:
+                committer.check_lookalikes(epoch, named.lookalikes, named.midnights)
             result = committer.run_epoch(
                 query_id,
                 epoch,

@@ -45,6 +45,9 @@ from eos.steps import Step
 
 logger = logging.getLogger(__name__)
 
+_DAYS_AT_MOST = 2
+"""Of daily keys, all of one zone, so many may be a midnight of one day in some zone."""
+
 PlanTime = Callable[[], datetime | None]
 """When Spark planned an epoch; None: it does not say."""
 
@@ -98,15 +101,23 @@ class Committer:
         self._catch_up()
         check_lineage(self._log.history, query_id, epoch, on_new_query)
 
-    def check_lookalikes(self, key: str, lookalikes: Iterable[str]) -> None:
+    def check_lookalikes(
+        self, key: str, lookalikes: Iterable[str], midnights: Iterable[str] = ()
+    ) -> None:
         """Refuse a new batch key, when the log holds one that people use for the same rows.
 
+        Args:
+            midnights: the moments at which the day ``key`` begins, zone by zone. Of daily keys two
+                can be among them at most; where there are more, they are hours and no days.
+
         Raises:
-            ConfigurationError: one of ``lookalikes`` is written, and ``key`` is not.
+            ConfigurationError: one of the others is written, and ``key`` is not.
         """
         self._catch_up()
         history = self._log.history
         written = [one for one in lookalikes if history.is_done(BATCH, one)]
+        days = [one for one in midnights if history.is_done(BATCH, one)]
+        written += days if len(days) <= _DAYS_AT_MOST else []
         if written and not history.is_done(BATCH, key):
             raise ConfigurationError(
                 f"epoch {key} is not written, and {written[0]} is: if both name the same rows, "

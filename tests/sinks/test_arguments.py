@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum, IntEnum, StrEnum
 from zoneinfo import ZoneInfo
 
@@ -114,6 +114,30 @@ def test_a_key_that_only_looks_different_is_refused_and_its_text_is_taken(spark,
     with pytest.raises(ConfigurationError, match="written twice"):
         sink.write(df, epoch=local)
     assert len([r for r in log() if r.state == "COMMITTED"]) == 3
+
+
+def test_a_day_is_refused_where_its_midnight_in_any_zone_is_written(spark, make_sink):
+    df = spark.sql("SELECT 'x' AS value")
+    sink = make_sink()
+    day = datetime(2026, 11, 20, tzinfo=BERLIN)
+    assert sink.write(df, epoch=day).status == "written"
+    assert sink.write(df, epoch=day - timedelta(days=1)).status == "written"
+    with pytest.raises(ConfigurationError, match=r'twice.*epoch="2026-11-19T23:00:00\+00:00"'):
+        sink.write(df, epoch=date(2026, 11, 20))
+    assert sink.write(df, epoch=date(2026, 11, 21)).status == "written"
+    with pytest.raises(ConfigurationError, match="twice"):
+        sink.write(df, epoch=datetime(2026, 11, 21, tzinfo=BERLIN))
+    # Hours are no days.
+    for hour in range(3):
+        assert sink.write(df, epoch=datetime(2026, 11, 25, hour + 1, tzinfo=UTC)).records == 1
+    assert sink.write(df, epoch=date(2026, 11, 25)).status == "written"
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Asia/Kathmandu", "Etc/GMT+12"])
+def test_a_day_knows_its_midnights_of_all_zones(zone):
+    key = batch_key(datetime(2026, 11, 20, tzinfo=ZoneInfo(zone)))
+    assert batch_key(date(2026, 11, 20)).midnights.count(key.text) == 1
+    assert batch_key(date(9999, 12, 31)).midnights == batch_key(date(1, 1, 1)).midnights == ()
 
 
 def test_a_number_and_its_digits_are_one_key(spark, make_sink, log):
