@@ -7,6 +7,7 @@ fields.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ _OF_MALFORMED: Final = ("__malformedValue", "__malformedReason")
 
 ORIGIN: Final = "pulsar"
 """Key in the metadata of a column that the source has read: Spark keeps it through selections and
-renames. Its value is ``__key``, or ``FIELD`` for a field of a record."""
+renames. Its value is the name of a message's own column, or ``FIELD`` for a field of a record."""
 FIELD: Final = "field"
 
 ALL_FIELDS: Final = "Set metadata=False, which makes all columns fields of the value"
@@ -47,13 +48,18 @@ _BESIDE_VALUE: Final = {"value": "value"} | {name: name for name in _OURS} | _IN
 
 
 def message_names(
-    columns: Sequence[StructField], *, whole_rows: bool, is_pair: bool = False
+    columns: Sequence[StructField],
+    *,
+    whole_rows: bool,
+    is_pair: bool = False,
+    otherwise: str = ALL_FIELDS,
 ) -> dict[str, str]:
     """Column of the messages -> the DataFrame's, for those that are the message's own.
 
     Args:
         whole_rows: other columns are the record's fields; else there is a column ``value``.
         is_pair: ``key`` and ``value`` are a pair's; the message's own key is ``message_key``.
+        otherwise: what to do where one of two columns of a name is a field of the value.
 
     Raises:
         InputError: one thing comes by two names, a name differs from one of these by case alone, or
@@ -89,7 +95,7 @@ def message_names(
         elif ours in found:
             raise InputError(
                 f"A message's {ours} comes twice, as {found[ours]!r} and as {name!r}.",
-                hint=f"Drop one of them. {ALL_FIELDS}.",
+                hint=f"Drop one of them. {otherwise}.",
             )
         else:
             found[ours] = name
@@ -113,6 +119,35 @@ def _check_kind_of_keys(columns: Sequence[StructField], names: dict[str, str]) -
                 hint="Add the column __keyIsBinary of the source, which says it of each row; or, "
                 "where all keys are text, CAST(__key AS STRING).",
             )
+
+
+def check_all_are_fields(columns: Sequence[StructField]) -> None:
+    """Without the message's own columns: of those that were read as such, none is a field.
+
+    Raises:
+        InputError: some are.
+    """
+    own = [field.name for field in columns if origin_of(field) == field.name]
+    if own:
+        raise InputError(
+            f"Columns {', '.join(own)} were read as the messages' own, and metadata=False would "
+            "make them fields of the value.",
+            hint="Drop them, or read without metadata. Leave metadata=False out to write them as "
+            "the new messages' own. Rename those that are to be fields.",
+        )
+
+
+def as_value(columns: Sequence[StructField]) -> str:
+    """The selection that makes a record of all fields the value, with the message's own columns
+    beside it; and, where these may be fields as well, the other way."""
+    names = [field.name for field in columns]
+    own = [field.name for field in columns if field.name in _IN_ROWS and origin_of(field) != FIELD]
+    left_out = {*own, *NOT_KEPT, *_OF_MALFORMED}
+    fields = ", ".join(json.dumps(name) for name in names if name not in left_out)
+    beside = "".join(f", {json.dumps(name)}" for name in own)
+    shown = f"df.select(struct({fields}).alias('value'){beside})"
+    were_read = any(origin_of(field) == field.name for field in columns)
+    return shown if were_read else f"{shown}. Or: {ALL_FIELDS}"
 
 
 def origin_of(field: StructField) -> Any:

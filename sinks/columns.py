@@ -38,6 +38,8 @@ from sinks._message_names import (
     FIELD,
     NOT_KEPT,
     OF_SOURCE,
+    as_value,
+    check_all_are_fields,
     message_names,
     origin_of,
     record_fields,
@@ -258,9 +260,9 @@ def layout_of(
     record: tuple[str, ...] = ()
     whole_rows = _takes_whole_rows(types, schema, metadata=metadata)
     if metadata:
-        is_pair = len(values) > 1
-        names = message_names(columns.fields, whole_rows=whole_rows, is_pair=is_pair)
+        names = _own_names(columns, whole_rows=whole_rows, is_pair=len(values) > 1)
     else:
+        check_all_are_fields(columns.fields)
         names = {} if whole_rows else {name: name for name in values if name in types}
     if whole_rows:
         record = record_fields(columns.fields, names) if metadata else tuple(columns.names)
@@ -269,11 +271,9 @@ def layout_of(
         value = StructType([columns[name] for name in record])
         kinds = {"value": value, **{ours: types[name] for ours, name in names.items()}}
     else:
-        if metadata:
-            _check_is_no_field(columns, names)
         others = [name for name in types if name not in {*names.values(), *NOT_KEPT}]
         kinds = {ours: types[name] for ours, name in names.items()}
-        _check_all_are_known(others, kinds)
+        _check_all_are_known(others, kinds, columns.fields)
     _check_names(kinds, names_topics=names_topics)
     given = [name for name in COLUMNS if name in kinds and (name != "topic" or names_topics)]
     for name in given:
@@ -296,30 +296,45 @@ def _check_no_column_comes_twice(columns: StructType) -> None:
         raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
 
 
-def _check_is_no_field(columns: StructType, names: dict[str, str]) -> None:
+def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[str, str]:
+    """``message_names``; a struct ``value`` may be meant as one field of the record."""
+    is_struct = "value" in columns.names and isinstance(columns["value"].dataType, StructType)
+    if not whole_rows and is_struct:
+        _check_is_no_field(columns)
+    otherwise = ALL_FIELDS
+    if not whole_rows and is_struct and not is_pair:
+        otherwise = f"Or make the record the value: {as_value(columns.fields)}"
+    return message_names(
+        columns.fields, whole_rows=whole_rows, is_pair=is_pair, otherwise=otherwise
+    )
+
+
+def _check_is_no_field(columns: StructType) -> None:
     """A struct that is one of a record's fields is not its whole value."""
-    if "value" not in names:
-        return
-    field = columns[names["value"]]
-    if isinstance(field.dataType, StructType) and origin_of(field) == FIELD:
+    if origin_of(columns["value"]) == FIELD:
         raise InputError(
-            f"Column {field.name!r} is one field of the records that were read, and would be "
-            "written as the whole value.",
-            hint=f"{ALL_FIELDS}. Or rename it.",
+            "Column 'value' is one field of the records that were read, and would be written as "
+            "the whole value.",
+            hint=f"Make the record the value: {as_value(columns.fields)}.",
         )
 
 
-def _check_all_are_known(others: list[str], kinds: dict[str, DataType]) -> None:
+def _check_all_are_known(
+    others: list[str], kinds: dict[str, DataType], columns: list[StructField]
+) -> None:
     if "value" not in kinds:
         raise InputError(
             f"There is no column 'value'; columns are {', '.join([*kinds, *others]) or 'none'}.",
             hint=_ENCODE,
         )
     if others:
+        hint = "Drop them, or encode them into 'value'."
+        if isinstance(kinds["value"], StructType):
+            hint = f"Drop them. Or, where 'value' is a field of the record: {as_value(columns)}."
         raise InputError(
             f"Columns {', '.join(map(repr, others))} would not be written: a sink takes "
             f"value, {', '.join(OF_SOURCE)}.",
-            hint="Drop them, or encode them into 'value'.",
+            hint=hint,
         )
 
 

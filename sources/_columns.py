@@ -241,9 +241,9 @@ def schema_of_source(
 
 
 def _metadata_field(name: str) -> StructField:
-    # Sinks ask for the kind of keys where they get this column, under whatever name.
-    origin = {ORIGIN: name} if name == "__key" else None
-    return StructField(name, METADATA[name].type, metadata=origin)
+    # Sinks ask for the kind of keys where they get that column, under whatever name; and where all
+    # columns are to be fields, they take none of these for one.
+    return StructField(name, METADATA[name].type, metadata={ORIGIN: name})
 
 
 def _value_fields(values: ValueFormat) -> StructType:

@@ -108,12 +108,34 @@ def test_without_metadata_all_columns_are_fields():
         layout_of(columns("value BINARY, __key STRING"), metadata=False)
 
 
+def test_without_metadata_no_column_that_was_read_as_the_messages_own_is_a_field():
+    read = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True)
+    for field in read.fields[1:]:
+        rows = StructType([*columns("id INT"), field])
+        with pytest.raises(InputError, match=f"{field.name} were read as the messages' own"):
+            layout_of(rows, schema=AvroSchema(), metadata=False)
+        renamed = StructField("own", field.dataType, metadata=field.metadata)
+        rows = StructType([*columns("id INT"), renamed])
+        assert layout_of(rows, schema=AvroSchema(), metadata=False).record == ("id", "own")
+
+
 def test_a_struct_that_is_one_field_of_what_was_read_is_not_the_whole_value():
     value = columns("value STRUCT<a: INT>")["value"].dataType
     field = StructField("value", value, metadata={"pulsar": "field"})
     read = StructType([*columns("key STRING"), field])
-    with pytest.raises(InputError, match="one field of the records"):
+    with pytest.raises(InputError, match=r"one field of the records.*metadata=False"):
         layout_of(read, schema=AvroSchema())
+    own = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True).fields[1:]
+    with pytest.raises(InputError) as caught:
+        layout_of(StructType([*read.fields, *own]), schema=AvroSchema())
+    works = 'df.select(struct("key", "value").alias(\'value\'), "__key", "__topic", "__eventTime"'
+    assert works in str(caught.value)
+    assert "metadata=False" not in str(caught.value)
+    both = "value STRUCT<a: INT>, key STRING, __key STRING"
+    with pytest.raises(InputError, match=r'twice.*struct\("value", "key"\)\.alias.*, "__key"\)'):
+        layout_of(columns(both), schema=AvroSchema())
+    with pytest.raises(InputError, match=r'struct\("value", "n"\)\.alias\(.value.\), "__topic"\)'):
+        layout_of(columns("value STRUCT<a: INT>, __topic STRING, n INT"), schema=AvroSchema())
     assert layout_of(read, schema=AvroSchema(), metadata=False).record == ("key", "value")
     assert layout_of(columns("key STRING, value STRUCT<a: INT>"), schema=AvroSchema()).record == ()
 
