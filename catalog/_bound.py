@@ -13,11 +13,20 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
+from eos.spelling import plain
 from sources.data_source import PulsarDataSource
 
 _OF_SPARK: Final = {
     "owner", "provider", "location", "external", "is_managed_location", "comment", "collation",
 }  # fmt: skip
+
+
+_OF_TABLE: Final = {
+    "topic": "", "topics": "", "topicspattern": "",
+    "schema": "bytes", "schemadefinition": "", "metadata": "false",
+}  # fmt: skip
+"""What makes a table what it is, with its default. A statement that gave another value would read
+another topic, or bytes, by the columns of this one; of ``metadata`` nothing would be seen."""
 
 
 def bound_source(
@@ -43,6 +52,7 @@ def bound_source(
 
         def __init__(self, options: dict[str, str]) -> None:
             self._given = {k: v for k, v in options.items() if k.lower() not in _OF_SPARK}
+            _check_are_of_a_statement(self._given, reading)
             super().__init__(_merged(reading, self._given))
 
         def schema(self) -> StructType:
@@ -76,6 +86,24 @@ def bound_source(
             return _merged(writing, self._given)
 
     return BoundSource
+
+
+def _check_are_of_a_statement(given: Mapping[str, str], bound: Mapping[str, str]) -> None:
+    """Spark has the table's columns from before the statement, whatever its options say."""
+    known = _OF_TABLE | {plain(name): value for name, value in bound.items()}
+    for name, value in given.items():
+        option = plain(name)
+        if option not in _OF_TABLE or known[option].lower() == value.lower():
+            continue
+        if option.startswith("topic"):
+            hint = "Name the table of that topic."
+        else:
+            example = "metadata=['__key']" if option == "metadata" else f"{name}={value[:40]!r}"
+            hint = f"Register it once more: catalog.register(topic, table='...', {example})."
+        raise ConfigurationError(
+            f"Option {name} is the table's, and no statement can change it.",
+            hint=f"{hint} Or use spark.read.format('pulsar').",
+        )
 
 
 def _check_are_columns(names: Sequence[str]) -> None:

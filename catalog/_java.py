@@ -24,6 +24,7 @@ import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
@@ -89,8 +90,11 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
 
   private Table load(String question, Identifier table) throws NoSuchTableException {
     int depth = table.namespace().length;
-    String[] names = (String[]) Arrays.copyOf(table.namespace(), depth + 1);
+    String[] names = (String[]) Arrays.copyOf(table.namespace(), depth + 2);
     names[depth] = table.name();
+    // The statement: Spark asks once for all its places that name the table.
+    Option text = CurrentOrigin.get().sqlText();
+    names[depth + 1] = text.isEmpty() ? "" : (String) text.get();
     String answer = ask(question, names);
     if (answer == null) throw new NoSuchTableException(table);
     int end = answer.indexOf('\n');

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from catalog._bound import bound_source
 from catalog._names import source_of
+from catalog._statement import check_options
 from eos.ids import TopicName
 
 Options: TypeAlias = tuple[dict[str, str], dict[str, str] | None]
@@ -50,17 +51,20 @@ class MountedTables:
         self._lock = threading.Lock()
         self._registered: dict[str, str] = {}
 
-    def table(self, topic: TopicName, is_target: bool) -> tuple[str, StructType]:
+    def table(self, topic: TopicName, is_target: bool, statement: str) -> tuple[str, StructType]:
         """The name of its data source, and its columns as the registry has them now.
 
         Args:
             is_target: a batch job writes to it.
+            statement: the SQL that names it; "" where none is known.
 
         Raises:
             TopicNotFound: there is no such topic.
+            ConfigurationError: the statement names it with different options.
             EosError: the broker refuses, or does not answer.
         """
         kind = self._kind(topic)
+        check_options(self._spark, statement, [self._prefix, topic.namespace_name, topic.local])
         name = f"{self._prefix}_{source_of(topic)}" + ("" if is_target else "_read")
         reading, writing = self._options(topic, kind)
         no_jobs = None if is_target or writing is None else _READ_TOO

@@ -16,13 +16,13 @@ class Questions:
     """Answers from what the cluster has now: nothing is remembered.
 
     Attributes:
-        table: the name of a topic's data source, which the session knows, and its columns; and
-            whether a job writes to it.
+        table: the name of a topic's data source, which the session knows, and its columns; given
+            whether a job writes to it, and the statement, "" where none is known.
     """
 
     namespaces: Callable[[], list[str]]
     topics: Callable[[str], list[str]]
-    table: Callable[[TopicName, bool], tuple[str, StructType]]
+    table: Callable[[TopicName, bool, str], tuple[str, StructType]]
 
     class Java:
         """What py4j makes of it."""
@@ -42,7 +42,8 @@ class Questions:
         if question == "namespaces":
             return "\n".join(self.namespaces())
         if question in ("table", "target"):
-            name, columns = self.table(_topic(names), question == "target")
+            *names, statement = names
+            name, columns = self.table(_topic(names), question == "target", statement)
             return f"{name}\n{columns.json()}"
         found = self.topics(_topic([*names, "any"]).namespace_name)
         return "\n".join(TopicName.parse(topic).local for topic in found)

@@ -158,6 +158,40 @@ def test_a_topic_that_a_statement_reads_too_has_to_have_another_name_there(
     assert values(spark, table) == ["a", "a"]
 
 
+DIFFERENT = (
+    "SELECT * FROM {w} UNION ALL SELECT * FROM {t} WITH (endingTime='1')",
+    "SELECT * FROM {t} UNION ALL SELECT * FROM {w}",
+    "WITH c AS (SELECT * FROM {w}) SELECT * FROM c JOIN {t} USING (value)",
+    "SELECT * FROM {w} WHERE value IN (SELECT value FROM {t})",
+    "SELECT (SELECT max(value) FROM {t}) FROM {w}",
+    "INSERT INTO {t} WITH (epoch='1') SELECT * FROM {w}",
+    "FROM (SELECT binary('b') AS value) INSERT INTO {t} WITH (epoch='1') SELECT * "
+    "INSERT INTO {t} WITH (epoch='2') SELECT *",
+    "CREATE TEMPORARY VIEW v AS SELECT * FROM {w} UNION SELECT * FROM {t}",
+)
+
+
+def test_a_statement_that_gives_a_table_different_options_is_refused(
+    spark: SparkSession, topic, name: str
+):
+    """Spark would take those of the first place for all."""
+    table = topic(name, "a")
+    for text in DIFFERENT:
+        statement = text.format(t=table, w=f"{table} WITH (startingTime='1')")
+        with pytest.raises(AnalysisException, match=r"^The statement names \S+ with different"):
+            spark.sql(statement).collect()
+
+
+def test_a_statement_may_name_a_table_twice_with_the_same_options(
+    spark: SparkSession, topic, name: str
+):
+    table = topic(name, "a")
+    given = f"{table} WITH (startingOffsets='earliest')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW part AS SELECT * FROM {given}")
+    for one in (given, "part"):
+        spark.sql(f"SELECT 1 FROM {one} JOIN {given} b USING (value)").explain()
+
+
 def test_streams_read_from_it_and_into_it(spark: SparkSession, topic, name: str, tmp_path: Path):
     source, target = topic(f"{name}-source", "0", "1"), topic(f"{name}-target")
 

@@ -10,7 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from catalog import PulsarCatalog
+from catalog._bound import bound_source
 from eos.client import PulsarClient
+from eos.errors import ConfigurationError
 from eos.standalone import PulsarStandalone
 from tests.support.judge import drain
 
@@ -71,6 +73,37 @@ def test_an_insert_says_how_many_rows_it_wrote_and_warns_without_a_key(
     assert said[1] == "2 rows are written by sink mine, epoch one"
     assert "written before (rows: 2): nothing is written now" in said[2]
     assert written(pulsar_standalone, name) == [b"a", b"a", b"b", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("METADATA", "true", r"register\(topic, table='...', metadata=\['__key'\]\)"),
+        ("schema", "string", r"register\(topic, table='...', schema='string'\)"),
+        ("schema.definition", "{}", r"register\(topic, table='...', schema.definition='{}'\)"),
+        ("topic", "another", "Name the table of that topic"),
+        ("topics_pattern", "public/default/.*", "Name the table of that topic"),
+    ],
+)
+def test_what_makes_a_table_what_it_is_is_no_option_of_a_statement(option, value, says):
+    source = bound_source("a_table", {"topic": "t", "schema": "auto"}, None, ())
+    with pytest.raises(ConfigurationError, match=rf"{option} is the table's.*{says}"):
+        source({option: value})
+    for same in ({"schema": "AUTO"}, {"metadata": "false"}, {"startingTime": "1"}):
+        source(same)
+
+
+def test_a_statement_that_would_change_its_table_is_refused_by_both_kinds(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    client.entry_producer(f"persistent://public/default/{name}", create=True).close()
+    for table in (mounted(name), catalog.register(name)):
+        for statement in (
+            f"SELECT * FROM {table} WITH (metadata='true')",
+            f"INSERT INTO {table} WITH (topic='another') VALUES (binary('b'))",
+        ):
+            with pytest.raises(PySparkException, match="is the table's, and no statement can"):
+                spark.sql(statement).collect()
 
 
 def test_create_table_as_select_is_refused_in_a_sentence_where_it_can_not_work(
