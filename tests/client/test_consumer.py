@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 
 import pulsar
 import pytest
@@ -20,7 +21,9 @@ from eos.ids import MessageId
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support.admin import call
 from tests.support.hostile import send_claiming, send_inflating
-from tests.support.judge import drain
+from tests.support.judge import drain, quiet_client
+
+EARLIEST = pulsar.InitialPosition.Earliest
 
 
 def send(client: PulsarClient, topic: str, count: int) -> None:
@@ -142,6 +145,29 @@ def test_messages_before_an_entry_that_cannot_be_read_are_given_before_its_error
         with pytest.raises(ProtocolError, match=f"^The entry {re.escape(str(odd))} can't be "):
             consumer.receive_batch(100, timeout_s=20)
         assert rest(consumer) == [0, 1]
+
+
+def test_delayed_messages_are_waited_for_by_those_who_share_as_with_pulsar_client(
+    client, name, pulsar_standalone
+):
+    plain = quiet_client(pulsar_standalone.service_url)
+    producer = plain.create_producer(name)
+    producer.send(b"1", deliver_after=timedelta(hours=1))
+    producer.send(b"2")
+    for kind, theirs, values in (
+        ("shared", pulsar.ConsumerType.Shared, [2]),
+        ("key_shared", pulsar.ConsumerType.KeyShared, [2]),
+        ("exclusive", pulsar.ConsumerType.Exclusive, [1, 2]),
+    ):
+        with client.consumer(name, f"ours-{kind}", type=kind) as consumer:
+            assert rest(consumer, 0.5) == values
+        judge = plain.subscribe(name, f"theirs-{kind}", theirs, initial_position=EARLIEST)
+        assert [int(judge.receive(5_000).data()) for _ in values] == values
+        judge.close()
+    with client.reader(name, columns=("value",)) as reader:
+        (batch,) = reader.read_to(reader.last_id)
+        assert batch.column("value").to_pylist() == [b"1", b"2"]
+    plain.close()
 
 
 def test_a_part_of_an_entry_is_not_committed(client, name):

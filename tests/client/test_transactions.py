@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 
+import pulsar
 import pytest
 
 from chaos.cluster.proxy import FrameAction
@@ -22,7 +24,9 @@ from eos.wire import commands
 from eos.wire.batch import Message
 from tests.support.admin import create_partitioned
 from tests.support.expiry import await_expiry
-from tests.support.judge import drain
+from tests.support.judge import drain, quiet_client
+
+EARLIEST = pulsar.InitialPosition.Earliest
 
 
 def test_what_is_sent_in_a_transaction_is_readable_once_it_is_committed(client, name, values):
@@ -50,6 +54,37 @@ def test_the_end_of_the_block_commits_without_any_receipt_asked_for(client, name
         for n in range(100):
             producer.send(b"%d" % n, txn=txn)
     assert values() == [b"%d" % n for n in range(100)]
+
+
+def test_negative_acknowledgements_and_dead_letters_of_pulsar_client_work(
+    client, name, pulsar_standalone
+):
+    plain = quiet_client(pulsar_standalone.service_url)
+    consumer = plain.subscribe(
+        f"persistent://public/default/{name}",
+        "s",
+        pulsar.ConsumerType.Shared,
+        negative_ack_redelivery_delay_ms=100,
+        batch_index_ack_enabled=True,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, f"{name}-dead", "kept"),
+    )
+    dead = plain.subscribe(f"{name}-dead", "kept", initial_position=EARLIEST)
+    with client.producer(name) as producer:
+        for end in ("abort", "commit"):
+            txn = client.transaction()
+            for value in (b"a", b"b", b"c"):
+                producer.send(b"%s %s" % (end.encode(), value), txn=txn)
+            getattr(txn, end)()
+    seen = []
+    with contextlib.suppress(pulsar.Timeout):
+        while message := consumer.receive(1_000 if len(seen) == 4 else 20_000):
+            seen.append(message.data())
+            is_bad = seen[-1] == b"commit b"
+            (consumer.negative_acknowledge if is_bad else consumer.acknowledge)(message)
+    assert sorted(seen) == [b"commit a", b"commit b", b"commit b", b"commit c"]
+    # The whole entry goes there, as of pulsar-client's own batches.
+    assert [dead.receive(20_000).data() for _ in "abc"] == [b"commit a", b"commit b", b"commit c"]
+    plain.close()
 
 
 def test_an_exception_in_the_block_aborts_and_passes(client, name, values):

@@ -6,11 +6,14 @@ import contextlib
 import json
 import logging
 import random
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from chaos.cluster.processes import kill_session
 from eos.errors import DataLost, EosError, TopicNotFound
 from sources._columns import row_format
 from sources._epochs import EpochPlanner
@@ -20,6 +23,7 @@ from sources._options import SourceOptions
 from sources._values import ValueFormat
 from sources.data_source import schema_of_source
 from tests.support.judge import drain, quiet_client
+from tests.transport.scripted import wait_until
 
 
 def values(df):
@@ -222,3 +226,23 @@ def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while
             assert not caplog.records
     finally:
         epochs.close()
+
+
+@pytest.mark.chaos  # it stands still for a minute, as users see it
+def test_a_running_query_names_the_transaction_on_the_drivers_standard_error(
+    held, pulsar_standalone, name, tmp_path
+):
+    txn, _ = held
+    log = tmp_path / "driver.log"
+    args = (pulsar_standalone.service_url, pulsar_standalone.admin_url, name, "30")
+    command = [sys.executable, "-m", "tests.sources.standing_job", *args]
+    with log.open("wb") as out:
+        job = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+    try:
+        wait_until(lambda: "read nothing of" in log.read_text() or job.poll(), timeout_s=240)
+        topic = f"persistent://public/default/{name}"
+        assert f"transaction {txn.id} is open in {topic} from" in log.read_text()
+        txn.commit()
+        assert job.wait(120) == 0
+    finally:
+        kill_session(job.pid)
