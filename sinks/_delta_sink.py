@@ -39,7 +39,8 @@ class DeltaSink(Sink):
     driver that dies in between loses nothing, and ``eos-recovery`` finishes without Spark. Columns
     are compared by name with the table's, at every level; ``merge_schema`` adds those that it
     lacks. A table that the sink makes, and what it adds to one, can be null everywhere, as by
-    Spark's Delta writer. What a table declares NOT NULL, CHAR or VARCHAR is kept; types and new
+    Spark's Delta writer; comments and other metadata of columns are kept, but for rules (defaults,
+    ``delta.*``). What a table declares NOT NULL, CHAR or VARCHAR is kept; types and new
     names that Spark's Delta writer refuses are refused. So are three that it takes: VARIANT, a void
     field of a struct, and in a new table a TIMESTAMP_NTZ inside of a map, which ``deltalake`` can't
     make (Spark can: ``CREATE TABLE``).

@@ -16,14 +16,19 @@ import pyarrow.compute as pc
 
 from eos.errors import InputError
 
-_DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
+DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _SIMPLE: Final = re.compile(r"(?:char|varchar)\((\d+)\)")
+
+
+def is_kept(declared: str) -> bool:
+    """Whether it is the length of a column of text, and not of something inside of it."""
+    return _SIMPLE.fullmatch(declared) is not None
 
 
 def objection(column: Mapping[str, Any], name: str) -> str | None:
     """A declared length that is not kept here: inside of a struct, list or map."""
-    declared = column["metadata"].get(_DECLARED)
-    if declared is None or _SIMPLE.fullmatch(declared):
+    declared = column["metadata"].get(DECLARED)
+    if declared is None or is_kept(declared):
         return None
     return f"column {name} declared as {declared}"
 
@@ -34,7 +39,7 @@ def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
     Raises:
         InputError: one is longer than was declared.
     """
-    declared = (field.metadata or {}).get(_DECLARED.encode(), b"").decode()
+    declared = (field.metadata or {}).get(DECLARED.encode(), b"").decode()
     found = _SIMPLE.fullmatch(declared)
     if found is None:
         return array

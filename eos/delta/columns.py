@@ -224,7 +224,7 @@ class _Merging:
             path, kind = f"{above}{new.name}", nullable(plain(new.type))
             self.added.append(f"{path} ({kind})")
             self.new_names += [(path, new.name), *_names(new.type, f"{path}.")]
-            merged.append(pa.field(new.name, kind, nullable=True))
+            merged.append(new.with_type(kind).with_nullable(True))
         return merged
 
     def type(self, have: pa.DataType, want: pa.DataType, path: str) -> pa.DataType:

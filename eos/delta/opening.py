@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
@@ -12,9 +14,14 @@ from deltalake.exceptions import TableNotFoundError
 from eos._credentials import clean
 from eos.commit_log.damage import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
+from eos.delta._char_columns import DECLARED, is_kept
 from eos.delta.columns import local_times_in_maps
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
+
+SPARK_METADATA: Final = "SPARK::metadata::json"
+"""Where PySpark keeps the metadata of a column in Arrow, as one text."""
+_DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
 
 
 def maybe_open(folder: Folder) -> DeltaTable | None:
@@ -145,13 +152,31 @@ def delta_schema(schema: pa.Schema) -> Schema:
         ConfigurationError: it has no such type.
     """
     try:
-        return Schema.from_arrow(schema)
+        found = Schema.from_arrow(schema)
     except Exception as error:
         wrong = [f"{field.name} ({field.type})" for field in schema if not _has_type(field)]
         raise ConfigurationError(
             f"Delta has no such columns: {', '.join(wrong) or clean(error, {})}.",
             hint="Cast them to a type of Delta's: text, bytes, signed numbers, dates, times.",
         ) from None
+    text = str(found.to_json())
+    if SPARK_METADATA not in text:
+        return found
+    return Schema.from_json(json.dumps(json.loads(text, object_hook=_as_spark_has_it)))
+
+
+def _as_spark_has_it(part: dict[str, Any]) -> dict[str, Any]:
+    """A column's metadata as Spark's Delta writer puts it into the table, comments for one; without
+    rules that nobody would keep here."""
+    hidden = part.pop(SPARK_METADATA, None)
+    given = {} if hidden is None else json.loads(hidden)
+    return part | {name: value for name, value in given.items() if not _is_rule(name, value)}
+
+
+def _is_rule(name: str, value: Any) -> bool:
+    if name == DECLARED:
+        return not is_kept(str(value))
+    return name.startswith("delta.") or name in _DEFAULTS
 
 
 def _has_type(field: pa.Field) -> bool:

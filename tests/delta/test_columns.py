@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from decimal import Decimal
 
@@ -303,3 +304,32 @@ def test_two_fields_that_differ_in_case_only_are_refused_by_their_path():
     twice = pa.list_(pa.struct([("a", pa.int32()), ("A", pa.int32())]))
     with pytest.raises(InputError, match=r"c\.element\.a is there twice"):
         check_names(pa.schema([("c", twice)]))
+
+
+RULES = {"delta.invariants": "{}", "__CHAR_VARCHAR_TYPE_STRING": "array<char(2)>"}
+SHORT = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+
+
+def described(name: str, kind: pa.DataType, **metadata: object) -> pa.Field:
+    """A column with metadata, as PySpark hands it to Arrow."""
+    return pa.field(name, kind, metadata={"SPARK::metadata::json": json.dumps(metadata)})
+
+
+def test_metadata_of_columns_is_in_the_table_as_sparks_writer_puts_it_there(tmp_path):
+    """Comments above all; but no rules, which other writers would have to keep from then on."""
+    inner = described("b", pa.int32(), comment="inside", pulsar="field")
+    first = described("a", pa.int32(), comment="c", n=1, CURRENT_DEFAULT="5", **RULES)
+    text = described("c", pa.string(), **SHORT)
+    table = made(tmp_path / "t", relaxed(pa.schema([first, ("s", pa.struct([inner])), text])))
+    more = described("more", pa.list_(pa.struct([inner])), comment="added")
+    rows = pa.RecordBatch.from_pylist([{"a": 1}], pa.schema([("a", pa.int32()), more]))
+    files, schema = staged(table, rows, merge=True)
+    commit(table, files, 1, schema, merge=True)
+    found = {one.name: one for one in DeltaTable(table.folder.uri).schema().fields}
+    assert found["a"].metadata == {"comment": "c", "n": 1}
+    assert found["c"].metadata == SHORT
+    assert found["s"].type.fields[0].metadata == {"comment": "inside", "pulsar": "field"}
+    assert found["more"].metadata == {"comment": "added"}
+    items = found["more"].type.element_type
+    assert items.fields[0].metadata == {"comment": "inside", "pulsar": "field"}
+    table.check_writable()

@@ -245,11 +245,15 @@ def has_type(kind: DataType, wanted: type[DataType]) -> bool:
     return isinstance(kind, wanted) or any(has_type(one, wanted) for one in inner)
 
 
+_METADATA: Final = st.sampled_from([None, None, {"comment": "é"}, {"n": 1, "l": [1.5, 2.5]}])
+"""Of columns; most have none."""
+
+
 def structs(
     kinds: st.SearchStrategy[DataType], names: st.SearchStrategy[str], *, most: int
 ) -> st.SearchStrategy[StructType]:
     """Structs of 1 to ``most`` fields, whose names Spark can tell apart."""
-    fields = st.builds(StructField, names, kinds, st.booleans())
+    fields = st.builds(StructField, names, kinds, st.booleans(), _METADATA)
     unique = st.lists(fields, min_size=1, max_size=most, unique_by=lambda one: one.name.lower())
     return unique.map(StructType)
 
