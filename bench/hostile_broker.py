@@ -204,6 +204,7 @@ def _by_peek(at: ReadFrom) -> Found:
 def _by_spark(at: ReadFrom) -> Found:
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
