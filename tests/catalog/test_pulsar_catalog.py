@@ -269,6 +269,7 @@ def test_a_column_that_no_message_has_is_refused(catalog: PulsarCatalog, plain: 
         catalog.register(plain, metadata=["key"])
 
 
+@pytest.mark.chaos
 def test_nothing_of_a_topics_name_is_obeyed_by_sql(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
