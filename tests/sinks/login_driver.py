@@ -1,4 +1,4 @@
-"""Writes with secrets, and is refused, with all logging at DEBUG: run by test_logins.py.
+"""Writes and reads with secrets, and is refused, with all logging at DEBUG: run by test_logins.py.
 
 python -m tests.sinks.login_driver, with a ``Plan`` as JSON in the first line of its stdin
 """
@@ -19,7 +19,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from catalog import PulsarCatalog
 from chaos.cluster.spark_env import local_cluster
+from eos.transport.security import Security
 from sinks import PulsarSink
 
 
@@ -28,6 +30,7 @@ class Plan:
     """What to write to, and who to be; ``closed_topic`` is one that the role may not write to."""
 
     service_url: str
+    admin_url: str
     folder: str
     topic: str
     closed_topic: str
@@ -46,6 +49,8 @@ def main() -> None:
         print(way, sink.write(rows, epoch="a").status, flush=True)
         _write_to_a_closed_topic(plan, way, rows, login)
         _write_by_format(plan, way, rows, login)
+    _read_by_format(spark, plan, plan.logins["token"])
+    _read_from_a_catalog(spark, plan, plan.logins["token"])
     slow = rows.selectExpr("repeat('x', 4000) AS value").mapInArrow(_slowly, "value string")
     long = _sink(plan, "long", topic=plan.topic, max_batch_bytes=4096, **plan.logins["oauth2"])
     print("long", long.write(slow, epoch="a").status, flush=True)
@@ -92,6 +97,47 @@ def _write_by_format(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any
     writers["format"].save()
     with _Shown(f"{way}-format-closed"):
         writers["format-closed"].save()
+
+
+def _read_by_format(spark: SparkSession, plan: Plan, login: dict[str, Any]) -> None:
+    """In batch and as a stream, with what Spark says of it."""
+    with _py4j_at(logging.INFO):
+        options = {"serviceUrl": plan.service_url, "topic": plan.topic, **login}
+        batch = spark.read.format("pulsar").options(**options).load()
+        stream = spark.readStream.format("pulsar").options(**options).load()
+    said = [repr(batch), batch._jdf.queryExecution().toString(), str(batch.count())]
+    writing = stream.writeStream.format("noop").trigger(availableNow=True)
+    query = writing.option("checkpointLocation", f"{plan.folder}/checkpoint/read").start()
+    query.awaitTermination()
+    said += [str(query.recentProgress), str(query.lastProgress), str(query.status)]
+    print("read", json.dumps(said), flush=True)
+    with _py4j_at(logging.INFO):
+        wrong = spark.read.format("pulsar").options(**options | plan.refused["wrong-token"])
+    with _Shown("wrong-token-read"):
+        wrong.load().count()
+
+
+def _read_from_a_catalog(spark: SparkSession, plan: Plan, login: dict[str, Any]) -> None:
+    """By SQL, with what it says of tables; the role may write no receipts there."""
+    catalog = PulsarCatalog(
+        spark,
+        plan.service_url,
+        plan.admin_url,
+        commit_log=f"{plan.folder}/log",
+        security=Security(**login),
+    )
+    catalog.mount("secured")
+    namespace, _, topic = plan.topic.removeprefix("persistent://").rpartition("/")
+    table = f"secured.`{namespace}`.`{topic}`"
+    said = [repr(vars(catalog))]
+    for statement in (
+        "SELECT count(*) FROM", "DESCRIBE TABLE EXTENDED", "SHOW CREATE TABLE",
+        "EXPLAIN EXTENDED SELECT * FROM",
+    ):  # fmt: skip
+        said.append(str(spark.sql(f"{statement} {table}").collect()))
+    print("mounted", json.dumps(said), flush=True)
+    with _Shown("mounted-insert"):
+        spark.sql(f"INSERT INTO {table} SELECT CAST('x' AS BINARY) AS value")
 
 
 @contextmanager

@@ -111,6 +111,7 @@ def test_spark_keeps_shows_and_logs_no_secret(secured, tmp_path, tmp_path_factor
         issuer.role, issuer.life_s = "writer", 3.0
         plan = {
             "service_url": secured.broker.tls_service_url,
+            "admin_url": secured.broker.tls_admin_url,
             "folder": str(scratch),
             "topic": topic,
             "closed_topic": closed_topic,
@@ -155,6 +156,10 @@ def test_spark_keeps_shows_and_logs_no_secret(secured, tmp_path, tmp_path_factor
 
 def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], topic: str) -> None:
     said = dict(line.split(" ", 1) for line in printed)
+    assert [len(json.loads(said[way])) for way in ("read", "mounted")] == [6, 5]
+    assert "DataSourceV2ScanRelation" in said["read"] or "RelationV2" in said["read"]
+    assert "code 3" in said["wrong-token-read"]
+    assert "Unauthorized" in said["mounted-insert"]
     assert [said[way] for way in ("token", "basic", "oauth2", "long")] == ["written\n"] * 4
     # Tokens were good for three seconds, and its tasks wrote for ten through one connection each.
     records = CommitLog.open_read_only(scratch / "log", "long").records()
