@@ -38,6 +38,8 @@ from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.frames import encode_send
 
 _MIB: Final = 1 << 20
+SPARK_BOUND_MIB: Final = 768
+"""Of a Spark task: its worker holds the batch before, and copies each one for its socket."""
 _SMALL: Final = "one small message"
 _CALL: Final = "a roll call"
 _IDLE_S: Final = 3.0
@@ -230,6 +232,11 @@ WAYS: Final[dict[str, Callable[[ReadFrom], Found]]] = {
 }
 
 
+def bound_mib(way: str) -> int:
+    """What ``way`` may take at most, over what was there before."""
+    return SPARK_BOUND_MIB if way == "Spark task" else BOUND_MIB
+
+
 # --- measuring ---------------------------------------------------------------------------------
 
 
@@ -324,15 +331,15 @@ def main(
         print(json.dumps(run(way, ReadFrom(*cluster))))
         return
     names = ("way", "topic", "rows", "MiB more", "s", "error")
-    table = Table(*names, title=f"Bound: {BOUND_MIB} MiB")
-    worst = 0.0
+    table = Table(*names, title=f"Bound: {BOUND_MIB} MiB, of a Spark task {SPARK_BOUND_MIB} MiB")
+    is_bounded = True
     for by, name, one in measure(TOPICS, ways.split(";")):
-        worst = max(worst, one.mib)
+        is_bounded &= one.mib <= bound_mib(by)
         figures = (f"{one.rows:,}", f"{one.mib:.0f}", f"{one.seconds:.1f}", one.error[:80])
         table.add_row(by, name, *figures)
         print(by, name, *figures, file=sys.stderr, flush=True)
     Console(width=200).print(table)
-    if worst > BOUND_MIB:
+    if not is_bounded:
         raise SystemExit(1)
 
 
