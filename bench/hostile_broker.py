@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -194,12 +195,11 @@ def _by_roll_call(at: ReadFrom) -> Found:
 def _by_peek(at: ReadFrom) -> Found:
     command = ["peek", at.topic, "-n", "1000", "--from", "earliest", "--json"]
     urls = ["--service-url", at.service_url, "--admin-url", at.admin_url]
-    shown = sys.stdout
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    try:
-        code = catalog([*command, *urls], standalone_mode=False)
-    finally:
-        sys.stdout = shown
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        try:
+            catalog([*command, *urls], standalone_mode=False)
+        except SystemExit as ending:
+            code = ending.code
     yield f"exit code {code}"
 
 

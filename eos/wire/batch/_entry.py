@@ -135,8 +135,10 @@ class Entry:
         """
         try:
             yield from self._messages()
+            return
         except ProtocolError as error:
-            raise unreadable_entry(self.id, error) from None
+            unreadable = unreadable_entry(self.id, error)
+        raise unreadable  # here: with the other error as its context it would hold the payload
 
     def uncompressed(self) -> bytes:
         """The payload as it was before it was compressed.

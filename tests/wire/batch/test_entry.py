@@ -176,6 +176,14 @@ def test_an_entry_of_more_properties_than_objects_are_made_of_is_counted_and_not
 WHOLE = body(metadata(), b"value")
 
 
+def test_an_error_holds_nothing_of_the_entry_that_can_not_be_read():
+    entry = entry_of(body(metadata(num_messages_in_batch=1), bytes(64)))
+    for read in (entry.messages, entry.figures, lambda: list(entry.iter_messages())):
+        with pytest.raises(ProtocolError, match="payload_size") as caught:
+            read()
+        assert caught.value.__context__ is None
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
