@@ -240,6 +240,7 @@ def test_a_type_or_a_name_that_sparks_writer_refuses_is_refused(ask, tmp_path):
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(1800)
 def test_ten_thousand_rows_are_the_same_in_both_tables(ask, tmp_path):
     rows = 0
     for n, frame in enumerate(frames(TABLES, 30, 400)):
@@ -249,6 +250,7 @@ def test_ten_thousand_rows_are_the_same_in_both_tables(ask, tmp_path):
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(1800)
 def test_two_hundred_odd_schemas_are_refused_by_both_or_neither(ask, tmp_path):
     for n, schema in enumerate(examples(ODD_TABLES, 200)):
         check_frame(ask, Frame(schema), tmp_path / f"frame-{n}")

@@ -304,6 +304,7 @@ def test_any_frame_comes_back_as_it_was(trip, name, way, schema):
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("schema", ["avro", "json"])
 @pytest.mark.parametrize("way", ["sink", "sql"])
 def test_ten_thousand_rows_come_back_as_they_were(trip, name, way, schema):
