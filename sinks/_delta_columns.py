@@ -68,7 +68,8 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
         schema = to_arrow_schema(df.schema, timezone="UTC")
     except Exception as error:
         raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
-    return relaxed(pa.schema(schema))
+    # Not pa.schema(schema), which cuts a name at a zero character and so hides it (pyarrow 26).
+    return relaxed(pa.schema(list(schema)))
 
 
 def _check_type(path: str, kind: DataType) -> None:

@@ -41,9 +41,9 @@ class DeltaSink(Sink):
     lacks. A table that the sink makes, and what it adds to one, can be null everywhere, as by
     Spark's Delta writer; comments and other metadata of columns are kept, but for rules (defaults,
     ``delta.*``). What a table declares NOT NULL, CHAR or VARCHAR is kept; types and new
-    names that Spark's Delta writer refuses are refused. So are three that it takes: VARIANT, a void
-    field of a struct, and in a new table a TIMESTAMP_NTZ inside of a map, which ``deltalake`` can't
-    make (Spark can: ``CREATE TABLE``).
+    names that Spark's Delta writer refuses are refused. So are some that it takes: VARIANT,
+    user-defined types, a void field of a struct, a zero character in a name, and in a new table a
+    TIMESTAMP_NTZ inside of a map, which ``deltalake`` can't make (Spark can: ``CREATE TABLE``).
 
     The options are those of ``DeltaSinkOptions``.
 

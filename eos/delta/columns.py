@@ -90,6 +90,11 @@ def check_new_names(paths: Iterable[tuple[str, str]]) -> None:
         InputError: see ``check_names``.
     """
     for path, name in paths:
+        if "\0" in name:  # Spark's writer takes it; Arrow hands names over as texts of C
+            raise InputError(
+                f"Column {path!r} has a zero character in its name, where deltalake would cut it.",
+                hint="Rename it.",
+            )
         if set(name).intersection(_REFUSED_IN_NAMES):
             raise InputError(
                 f"Column {path!r} has a name that Spark's Delta writer refuses: none of "

@@ -258,6 +258,16 @@ def test_a_new_column_has_no_name_that_sparks_delta_writer_refuses(char):
     assert check(there, there, may_add=True) == there
 
 
+def test_a_name_that_deltalake_would_cut_is_refused_before_a_table_is_made(tmp_path):
+    column = pa.field("s", pa.list_(pa.struct([("a\0b", pa.int32())])))
+    for one in (pa.field("a\0b", pa.int32()), column):
+        with pytest.raises(InputError, match="has a zero character in its name"):
+            made(tmp_path / "t", relaxed(pa.schema([one])))
+        with pytest.raises(InputError, match="has a zero character in its name"):
+            check(pa.schema([one]), pa.schema([("id", pa.int64())]), may_add=True)
+    assert not (tmp_path / "t").exists()
+
+
 def test_local_times_inside_of_maps_are_merged_and_make_no_table_that_nobody_reads(tmp_path):
     times = pa.map_(pa.string(), pa.list_(pa.timestamp("us")))
     rows = pa.RecordBatch.from_pydict(
