@@ -197,12 +197,7 @@ class Consumer:
         wanted = wanted_of(entry, delivery)
         self._permit(spent=len(wanted))
         if not is_stale:
-            try:
-                messages = messages_of(entry, delivery, wanted)
-            except ProtocolError as error:
-                # Its traceback holds what was made of the entry as long as it is referred to, which
-                # with asyncio is until the next garbage collection (120 MiB each, measured).
-                raise error.with_traceback(None) from None
+            messages = messages_of(entry, delivery, wanted)
             indexes = [message.id.batch_index for message in messages]
             self._given.add(place, indexes, entry.num_messages)
             self._ready.extend(messages)
