@@ -99,7 +99,7 @@ def _check_are_of_a_statement(given: Mapping[str, str], bound: Mapping[str, str]
             hint = "Name the table of that topic."
         else:
             example = "metadata=['__key']" if option == "metadata" else f"{name}={value[:40]!r}"
-            hint = f"Register it once more: catalog.register(topic, table='...', {example})."
+            hint = f"Register it once more: PulsarCatalog.register(topic, table='...', {example})."
         raise ConfigurationError(
             f"Option {name} is the table's, and no statement can change it.",
             hint=f"{hint} Or use spark.read.format('pulsar').",

@@ -215,7 +215,7 @@ def test_a_schema_that_needs_columns_says_so(catalog: PulsarCatalog, name: str):
         catalog.create(name, schema="string", columns="id INT")
     catalog.create(name, schema="string")
     assert catalog.describe(name).schema_type == "string"
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         catalog.create(name)
 
 

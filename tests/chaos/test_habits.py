@@ -93,7 +93,7 @@ def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch
     monkeypatch.setattr("chaos._habits._FAILS", 0)
     given: list[object] = []
     call = with_habits(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
-    with pytest.raises(RuntimeError, match=f"{said('fails-in-tasks')} behind 2 rows"):
+    with pytest.raises(RuntimeError, match=f"{said('fails-in-tasks')} after 2 rows"):
         call(Mapped([[], [1, 2], [3]]), 0)
     call(Mapped([[1, 2], [3]]), 0)
     assert given == [[[1, 2], [3]]]

@@ -242,12 +242,13 @@ def test_what_threads_send_while_another_commits_is_either_committed_or_refused(
         for thread in threads:
             thread.start()
         threading.Event().wait(0.3)
+        while len(accepted) <= 10:  # a loaded machine takes longer
+            threading.Event().wait(0.01)
         txn.commit()
         for thread in threads:
             thread.join(10)
             assert not thread.is_alive()
     assert late == []
-    assert len(accepted) > 10
     assert sorted(values()) == sorted(accepted)
 
 

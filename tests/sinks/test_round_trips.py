@@ -277,7 +277,7 @@ def objections(kind: DataType) -> Iterator[str]:
             yield from objections(kind.elementType)
         case MapType():
             if not isinstance(kind.keyType, StringType):
-                yield "is a map whose keys are"
+                yield "is a map with keys of"
             yield from objections(kind.keyType)
             yield from objections(kind.valueType)
         case _ if kind in REFUSED:

@@ -211,7 +211,7 @@ def test_a_null_where_none_is_allowed_is_an_error_that_names_the_field():
         (
             {"type": "enum", "name": "E", "symbols": ["A", "B"]},
             pa.array(["A", "C"]),
-            "none of A, B",
+            "other than A, B",
         ),
         ({"type": "fixed", "name": "F", "size": 2}, pa.array([b"ab", b"c"]), "not 2 bytes"),
         (
