@@ -48,7 +48,7 @@ chaos: setup ## Each fault alone, a hundred random schedules, the harness's own 
 	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 30000 --epochs 18 --always $(END_TO_END),windowed-counts --report build/chaos-windows
 	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 31000 --epochs 18 --always $(END_TO_END),stream-join --report build/chaos-join
 	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 32000 --epochs 18 --always $(END_TO_END),stateful-rocksdb-1 --report build/chaos-once
-	$(BIN)/python -m pytest -m chaos tests/chaos tests/client/test_random_reads.py tests/delta tests/examples tests/sinks tests/admin tests/bench tests/catalog
+	$(BIN)/python -m pytest -m chaos
 
 chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes
 	$(BIN)/eos-chaos run --soak-minutes 30 --report build/chaos-soak

@@ -214,7 +214,7 @@ def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
 
 # Python swallows an interrupt that arrives in a callback of the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize("beside", [False, True], ids=["house kept in appends", "beside them"])
 def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch, beside):
     """Two hundred appends, most of them interrupted by a real signal, compaction as well."""

@@ -36,7 +36,7 @@ class TestTopic(SinkContract):
         return TopicOutput(pulsar_standalone.service_url, topic)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_each_broken_participant_is_caught():
     """In a process of its own: what fails there is what is wanted."""
     environment = {**os.environ, "PYTHONPATH": str(BROKEN.parents[2])}
