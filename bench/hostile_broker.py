@@ -29,7 +29,7 @@ from rich.table import Table
 
 from bench.hostile import BOUND_MIB, ENTRIES, Stored, batch, block_of, kib, list_of, message
 from catalog.cli import app as catalog
-from eos.client import PulsarClient
+from eos.client import Consumer, PulsarClient, ReceivedMessage
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.pulsar.roll_call import CALL, KIND, MARK, RollCall
@@ -110,30 +110,25 @@ Found = Iterator[int | str]
 
 
 def _by_consumer(at: ReadFrom) -> Found:
-    with (
-        PulsarClient(at.service_url) as client,
-        client.consumer(at.topic, uuid.uuid4().hex) as consumer,
-    ):
-        while True:
-            try:
-                received = consumer.receive(_IDLE_S)
-            except ProtocolError as error:
-                yield str(error)
-                continue
-            if received is None:
-                return
-            consumer.acknowledge(received)
-            yield 1
+    def one(consumer: Consumer) -> list[ReceivedMessage]:
+        received = consumer.receive(_IDLE_S)
+        return [] if received is None else [received]
+
+    return _consumed(at, one)
 
 
 def _by_batches(at: ReadFrom) -> Found:
+    return _consumed(at, lambda consumer: consumer.receive_batch(1000, _IDLE_S))
+
+
+def _consumed(at: ReadFrom, receive: Callable[[Consumer], list[ReceivedMessage]]) -> Found:
     with (
         PulsarClient(at.service_url) as client,
         client.consumer(at.topic, uuid.uuid4().hex) as consumer,
     ):
         while True:
             try:
-                received = consumer.receive_batch(1000, _IDLE_S)
+                received = receive(consumer)
             except ProtocolError as error:
                 yield str(error)
                 continue

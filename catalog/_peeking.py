@@ -20,6 +20,7 @@ from eos.admin import AdminClient, Ledger
 from eos.client import Bounds, PulsarClient
 from eos.errors import ProtocolError
 from eos.ids import EntryPlace, MessageId, TopicName
+from eos.wire.batch import object_bytes
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Of the messages that are held; twice as many while two partitions are merged. As JSON a byte may
@@ -31,8 +32,6 @@ MAX_VALUE_BYTES: Final = 8 * 1024 * 1024
 _MOST_AT_FIRST: Final = 100
 """Entries to look at first: there may be thousands of messages in each."""
 
-_ROOM_BYTES: Final = 500  # what a message takes beside its own bytes, about
-_PROPERTY_BYTES: Final = 250  # and what each of its properties does
 _COLUMNS: Final = (
     "value", "key", "publish_time", "properties", "producer_name", "schema_version",
     "ledger", "entry", "batch_index",
@@ -44,8 +43,8 @@ class RawMessage:
     """A message as it is stored.
 
     ``problem``: why an entry can't be opened, which may have several messages, or a value is not
-    shown. ``clock``: by which
-    the partitions of a topic are merged: no message's is below an earlier one's of its partition.
+    shown. ``clock``: by which the partitions of a topic are merged: no message's is below an
+    earlier one's of its partition.
     """
 
     id: MessageId
@@ -61,8 +60,7 @@ class RawMessage:
     @property
     def size(self) -> int:
         """What it takes here, about."""
-        texts = sum(len(name) + len(text) + _PROPERTY_BYTES for name, text in self.properties)
-        return len(self.value or b"") + len(self.key or b"") + texts + _ROOM_BYTES
+        return object_bytes(self.value, self.key, self.properties)
 
 
 @dataclass

@@ -9,17 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from eos.errors import InputError, ProtocolError, Retriable
 from eos.ids import EntryPlace, MessageId, TxnId
-from eos.wire.batch import Entry
+from eos.wire.batch import Entry, object_bytes
 from eos.wire.commands import MessageIdData
 from eos.wire.frames import Delivery
-
-_MESSAGE_BYTES: Final = 500
-_PROPERTY_BYTES: Final = 250
-"""About what the objects take, besides their texts and bytes."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +42,7 @@ class ReceivedMessage:
     @property
     def size(self) -> int:
         """How much memory it takes, about."""
-        pairs = self.properties.items()
-        texts = sum(len(name) + len(text) + _PROPERTY_BYTES for name, text in pairs)
-        return len(self.value or b"") + len(self.key or b"") + texts + _MESSAGE_BYTES
+        return object_bytes(self.value, self.key, self.properties.items())
 
 
 @dataclass

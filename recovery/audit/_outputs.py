@@ -7,8 +7,9 @@ what became of the newest one. It also says whether it holds a commit that the l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from eos.cli import Facts
 from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.participant import Access, Audited, Kept, Participant
@@ -24,18 +25,17 @@ _TRIES = 3
 Committed = tuple[LogRecord, Part]
 
 
-@dataclass(frozen=True)
-class OutputCount:
-    """What was found of one output: the epochs that went to it, and what it has of them.
-
-    ``epochs``: those that the log says were committed to it; ``records``: their rows that are
-    there as they were committed. ``is_earlier``: the sink writes to it no more.
-    """
+class AuditedOutput(Facts):
+    """What was found of one output that is no topic."""
 
     output: str
+    """Its kind and its place."""
     epochs: int
-    records: int = 0
+    """Committed epochs that went to it; others of the sink went elsewhere."""
+    rows: int = 0
+    """Their rows that are there as they were committed; 0 where only the newest is asked for."""
     is_earlier: bool = False
+    """Whether the sink writes to it no more."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Looked:
     """What others have done since with rows that were committed, and may do."""
     newest_only: list[str] = field(default_factory=list)
     """Outputs that can't say more than what became of the newest epoch."""
-    counts: list[OutputCount] = field(default_factory=list)
+    counts: list[AuditedOutput] = field(default_factory=list)
     """Of each output that was asked, the sink's own before its earlier ones."""
     is_changed: bool = False
     """Whether some of the changes are more than other files with the same rows."""
@@ -154,7 +154,9 @@ class _Audit:
         # Outputs of earlier epochs, and tables that were moved away from where they were.
         for output in {part.key: part for _, part in left}.values():
             looked, left = self._ask(output, left)
-            looked.counts = [replace(one, is_earlier=True) for one in looked.counts if one.epochs]
+            looked.counts = [
+                one.model_copy(update={"is_earlier": True}) for one in looked.counts if one.epochs
+            ]
             found += looked
         for output in {part.key: part for _, part in left}.values():
             gone = [record for record, part in left if part.key == output.key]
@@ -180,13 +182,15 @@ class _Audit:
         if audited is None:
             left = [pair for pair in parts if pair[1].key != output.key]
             named = len(parts) - len(left)
-            return Looked(newest_only=[name], counts=[OutputCount(name, named)]), left
+            return Looked(
+                newest_only=[name], counts=[AuditedOutput(output=name, epochs=named)]
+            ), left
         pairs = list(zip(mine, audited, strict=True))
         # Found by what the output holds: a table that was moved has the epochs of its old place.
         known = [(pair, one) for pair, one in pairs if one is not None]
         looked = self._judged(known)
         there = sum(part.records or 0 for (_, part), one in known if one.kept is Kept.WHOLE)
-        looked.counts.append(OutputCount(name, len(known), there))
+        looked.counts.append(AuditedOutput(output=name, epochs=len(known), rows=there))
         looked.findings += [
             _finding(self._sink_id, part, record, f"{record.label}, which is aborted, can be read")
             for record, part in aborted

@@ -19,7 +19,7 @@ from eos.pulsar.receipts import receipt_call
 from recovery._sink_view import Decided, Owing, Unfinished, view
 from recovery._target import Target
 from recovery.audit._attempts import Attempts
-from recovery.audit._outputs import audit_outputs
+from recovery.audit._outputs import AuditedOutput, audit_outputs
 from recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
 
 _NOWHERE: EntryPlace = (-1, -1)
@@ -27,19 +27,6 @@ _NOWHERE: EntryPlace = (-1, -1)
 CLOCKS = timedelta(minutes=1)
 """How far a driver's clock may be behind the broker's: an epoch that seems older than its topic by
 less than that may be younger."""
-
-
-class AuditedOutput(Facts):
-    """What was found of one output that is no topic."""
-
-    output: str
-    """Its kind and its place."""
-    epochs: int
-    """Committed epochs that went to it; others of the sink went elsewhere."""
-    rows: int
-    """Their rows that are there as they were committed; 0 where only the newest is asked for."""
-    is_earlier: bool
-    """Whether the sink writes to it no more."""
 
 
 class AuditedSink(Facts):
@@ -154,16 +141,8 @@ class SinkAudit:
         self._count(
             newest_only=tuple(looked.newest_only),
             changes=tuple(looked.changes),
-            rows=sum(one.records for one in looked.counts),
-            by_output=tuple(
-                AuditedOutput(
-                    output=one.output,
-                    epochs=one.epochs,
-                    rows=one.records,
-                    is_earlier=one.is_earlier,
-                )
-                for one in looked.counts
-            ),
+            rows=sum(one.rows for one in looked.counts),
+            by_output=tuple(looked.counts),
             is_changed=looked.is_changed,
         )
 

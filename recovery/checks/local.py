@@ -7,7 +7,7 @@ from pathlib import Path
 from eos.cli import age_s, duration
 from eos.commit_log import probe_storage
 from eos.errors import EosError
-from eos.protocol import LogRecord
+from eos.protocol import History, LogRecord
 from recovery._target import Target
 from recovery.checks._properties import parse_properties
 from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
@@ -15,12 +15,12 @@ from recovery.checks.check import Check, failed, not_checked, of_error, ok, unkn
 MAX_AHEAD_S = 5.0
 
 
-def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[LogRecord]]:
-    """The storage and every log; also the newest record of each log, by which the rest goes on."""
+def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[History]]:
+    """The storage and every log; also the histories of logs with records, for the other checks."""
     checks: list[Check] = []
-    newest: list[LogRecord] = []
+    histories: list[History] = []
     if not target.commit_log:
-        return [unknown("commit log", "not looked at", "Pass --commit-log.")], newest
+        return [unknown("commit log", "not looked at", "Pass --commit-log.")], histories
     checks.append(_check_storage(target))
     names = target.sinks(sink)
     broken = 0
@@ -31,7 +31,6 @@ def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[LogR
             broken += 1
             checks.append(of_error(f"log of {name}", error))
             continue
-        last = history.last
         left = (*history.unfinished, *history.owing)
         if left:
             epochs = ", ".join(f"{record.epoch} {record.state.value}" for record in left[:3])
@@ -43,12 +42,12 @@ def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[LogR
                     "A running driver does it; if none runs, `status` says what ends them.",
                 )
             )
-        if last is not None:
-            newest.append(last)
+        if history.last is not None:
+            histories.append(history)
     if not broken:
         checks.append(ok("commit logs", f"{len(names)} of {len(names)} are readable and whole"))
-    checks.append(_check_clock(newest))
-    return checks, newest
+    checks.append(_check_clock([history.last for history in histories if history.last is not None]))
+    return checks, histories
 
 
 def _check_storage(target: Target) -> Check:

@@ -7,29 +7,29 @@ subscription itself and deletion by an administrator still remove them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from eos.admin import AdminClient
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
-from eos.protocol import LogRecord
-from eos.pulsar.part import pulsar_part
+from eos.protocol import History
+from eos.pulsar.part import NOTHING, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION, keeps_receipts
-from recovery._target import Target
 from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
 from recovery.checks.rates import REFUSING
 
 MESSAGE_AGE: Final = "message_age"
 
 
-def receipt_topics(target: Target, newest: list[LogRecord]) -> dict[TopicName, bool]:
+def receipt_topics(histories: Iterable[History]) -> dict[TopicName, bool]:
     """The receipt topics, and whether their logs hold a transaction that was begun with them."""
     found: dict[TopicName, bool] = {}
-    for record in newest:
-        part = pulsar_part(record)
-        last = target.log(record.sink_id).history.last_begun(part.key)
-        found[TopicName.parse(part.receipt_topic)] = last is not None
+    for history in histories:
+        part = NOTHING if history.last is None else pulsar_part(history.last)
+        if part.receipt_topic:
+            last = history.last_begun(part.key)
+            found[TopicName.parse(part.receipt_topic)] = last is not None
     return found
 
 

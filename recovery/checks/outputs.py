@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from eos.committer.participants import reached
 from eos.errors import EosError
-from eos.protocol import History, LogRecord, Part
+from eos.protocol import History, Part
 from eos.pulsar.part import parts_elsewhere
 from recovery._target import Target
 from recovery.checks.check import Check, CheckStatus, failed, of_error, ok
 
 
-def check_outputs(target: Target, newest: list[LogRecord]) -> list[Check]:
+def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:
     """One check for each output that is no topic, of the newest claims."""
     checks = []
-    for record in newest:
-        history = target.log(record.sink_id).history
+    for history in histories:
         claim = history.last_claim
         for part in () if claim is None else parts_elsewhere(claim):
             check = _check(target, history, part)
             if check.verdict is CheckStatus.FAILED:
                 # A driver that is alive may have gone on after the log was read.
-                check = _check(target, target.log(record.sink_id).history, part)
+                check = _check(target, target.log(history.sink_id).history, part)
             checks.append(check)
     return checks
 

@@ -77,12 +77,13 @@ def doctor(
     at; 64 wrong options.
     """
     admin = target.maybe_admin()
-    checks, records = check_logs(target, sink)
-    checks += check_outputs(target, records)
+    checks, histories = check_logs(target, sink)
+    checks += check_outputs(target, histories)
+    records = [history.last for history in histories if history.last is not None]
     with_topic = [record for record in records if pulsar_part(record).receipt_topic]
     if with_topic or not records or target.service_url or admin:
         checks += check_cluster(target, admin, with_topic)
-        checks += check_receipt_topics(admin, receipt_topics(target, with_topic))
+        checks += check_receipt_topics(admin, receipt_topics(histories))
         checks += check_data_topics(target, admin, with_topic)
         checks += check_rates(target, admin, with_topic)
     checks.append(check_spark(spark_conf))

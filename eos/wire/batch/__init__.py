@@ -9,7 +9,7 @@ from eos.wire.batch._compression import (
     parse_compression,
 )
 from eos.wire.batch._encoder import EncodedBatch, encode_batches
-from eos.wire.batch._entry import Entry
+from eos.wire.batch._entry import Entry, object_bytes
 from eos.wire.batch._grouping import StickyKey, longest_key_bytes
 from eos.wire.batch._keys import text_keys
 from eos.wire.batch._reader import (
@@ -55,6 +55,7 @@ __all__ = [
     "key_slices",
     "longest_key_bytes",
     "message_end",
+    "object_bytes",
     "parse_compression",
     "partitions_for_keys",
     "rows_from_messages",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,10 @@ producers is 1,000; ours put fewer than 175,000 into their 1 MiB."""
 
 MAX_PROPERTIES: Final = 500_000
 """Of the messages of an entry of which objects are made, each of which takes some 200 bytes."""
+
+_MESSAGE_BYTES: Final = 500
+_PROPERTY_BYTES: Final = 250
+"""About what the objects take, besides their texts and bytes."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,14 @@ class Entry:
         if (metadata.num_chunks_from_msg or 1) > 1:
             raise ProtocolError("it is one chunk of a message.")
         return decompress(self.payload, metadata.compression or 0, metadata.uncompressed_size or 0)
+
+
+def object_bytes(
+    value: bytes | None, key: str | bytes | None, properties: Iterable[tuple[str, str]]
+) -> int:
+    """How much memory a message takes as an object, about."""
+    texts = sum(len(name) + len(text) + _PROPERTY_BYTES for name, text in properties)
+    return len(value or b"") + len(key or b"") + texts + _MESSAGE_BYTES
 
 
 def _key_text(key: str | bytes | None) -> bytes:
