@@ -54,7 +54,7 @@ chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: i
 	$(BIN)/eos-chaos run --soak-minutes 30 --report build/chaos-soak
 
 soak: setup ## An hour, 100 million rows from a topic to a topic and a table: exact, and nothing grows
-	$(BIN)/python -m chaos.soak
+	$(BIN)/python -m eos.chaos.soak
 
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants

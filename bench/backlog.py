@@ -30,10 +30,10 @@ from bench.processor import BROKER, processor_s
 from bench.results import machine, publish
 from bench.rows import RowShape
 from bench.setting import Setting, setting
+from eos import PulsarSink
 from eos.client import PulsarClient
 from eos.wire.batch import Compression, EncodedBatch, Rows, encode_batches
 from examples.flights.data import read_aircraft, read_flights
-from sinks import PulsarSink
 
 _SINK_ID: Final = "backlog"
 _BATCH_MESSAGES: Final = 2_000

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.paths import write_by_pulsar_client
 from bench.setting import CORES, Setting
 from bench.turns import seconds_by_turns
-from sinks import PulsarSink
+from eos import PulsarSink
 
 WAYS: Final = ("eos", "pulsar_client")
 _ROWS: Final = 10

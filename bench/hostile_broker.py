@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.hostile import BOUND_MIB, ENTRIES, Stored, batch, block_of, kib, list_of, message
-from catalog.cli import app as catalog
+from eos.catalog.cli import app as catalog
 from eos.client import Consumer, PulsarClient, ReceivedMessage
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import EosError, ProtocolError

@@ -11,7 +11,7 @@ from pulsar.schema import BytesSchema
 from pyspark.sql import DataFrame, Row
 
 from bench.setting import Setting
-from sinks import PulsarSink
+from eos import PulsarSink
 
 
 class EosSink:

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 
 from eos.client.kept import ClientOptions, kept_client
 from eos.ids import TopicName
+from eos.sinks.columns import select_columns
 from eos.transport.security import Security
 from eos.wire.batch import Rows, encode_batches
 from eos.worker import receive_at_once, spare_imports
-from sinks.columns import select_columns
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from rich.table import Column, Table
 from bench.results import machine
 from bench.rows import RowShape, frame
 from bench.setting import Setting, setting
-from sinks import PulsarSink
+from eos import PulsarSink
 
 _EPOCHS: Final = 10
 

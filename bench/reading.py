@@ -23,9 +23,9 @@ from bench.setting import CORES, Setting, setting, timed_s
 from bench.spread import Spread
 from bench.turns import rates_by_turns
 from eos.client import PulsarClient
+from eos.sources import PulsarDataSource
 from eos.wire import commands
 from eos.wire.batch import EncodedBatch, Rows, encode_batches
-from sources import PulsarDataSource
 
 _VALUE_BYTES: Final = 100
 _ENTRY_BYTES: Final = 1 << 20

@@ -1,11 +1,11 @@
-"""The console script ``eos-catalog``, and ``python -m catalog``."""
+"""The console script ``eos-catalog``, and ``python -m eos.catalog``."""
 
 from eos.entry import start
 
 
 def main() -> None:
     """Run the command line. What can't be written to its output is unknown to whoever reads it."""
-    start("eos-catalog", "catalog.cli:main", lost=2)
+    start("eos-catalog", "eos.catalog.cli:main", lost=2)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
+from eos.sources.data_source import PulsarDataSource
 from eos.spelling import plain
-from sources.data_source import PulsarDataSource
 
 _OF_SPARK: Final = {
     "owner", "provider", "location", "external", "is_managed_location", "comment", "collation",

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from catalog._java import CLASS_NAME, CatalogAnswers, new_catalog
+from eos.catalog._java import CLASS_NAME, CatalogAnswers, new_catalog
 from eos.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from catalog._bound import bound_source
-from catalog._names import source_of
-from catalog._statement import check_options
+from eos.catalog._bound import bound_source
+from eos.catalog._names import source_of
+from eos.catalog._statement import check_options
 from eos.ids import TopicName
 
 Options: TypeAlias = tuple[dict[str, str], dict[str, str] | None]

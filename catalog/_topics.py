@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from catalog._describe import TopicDescription, describe, users_of
 from eos.admin import AdminClient, TopicStats
+from eos.catalog._describe import TopicDescription, describe, users_of
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, NotAllowed
 from eos.ids import TopicName

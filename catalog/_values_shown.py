@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from catalog._describe import type_name
-from catalog._peeking import RawMessage
+from eos.catalog._describe import type_name
+from eos.catalog._peeking import RawMessage
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName

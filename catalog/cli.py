@@ -7,11 +7,11 @@ from typing import Final
 
 import typer
 
-from catalog.verbs.create import create
-from catalog.verbs.describe import describe_verb
-from catalog.verbs.drop import drop
-from catalog.verbs.list import list_verb
-from catalog.verbs.peek import peek
+from eos.catalog.verbs.create import create
+from eos.catalog.verbs.describe import describe_verb
+from eos.catalog.verbs.drop import drop
+from eos.catalog.verbs.list import list_verb
+from eos.catalog.verbs.peek import peek
 from eos.cli import Report, cluster_of, reporting, run_program, with_options
 
 _HELP: Final = """The topics of a cluster: what there is, what is in them, made and dropped.

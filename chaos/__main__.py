@@ -1,4 +1,4 @@
-"""The console script ``eos-chaos``, and ``python -m chaos``."""
+"""The console script ``eos-chaos``, and ``python -m eos.chaos``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eos.entry import start
 def main() -> None:
     """Run the command line; a package that is missing is named with how to get it."""
     try:
-        start("eos-chaos", "chaos.cli:main", lost=2)
+        start("eos-chaos", "eos.chaos.cli:main", lost=2)
     except ModuleNotFoundError as error:
         print(
             f"eos-chaos: {error.name} is not installed. Try: pip install 'eos-pulsar[spark,chaos]'",

@@ -12,14 +12,14 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from chaos._run import ScheduleRun
-from chaos.cluster.driver_log import logs_in
-from chaos.cluster.target import Pulsar, start_pulsar
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS
-from chaos.planning import draw, drawn, fits, only, soak
-from chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
-from chaos.schedule import Schedule
+from eos.chaos._run import ScheduleRun
+from eos.chaos.cluster.driver_log import logs_in
+from eos.chaos.cluster.target import Pulsar, start_pulsar
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.planning import draw, drawn, fits, only, soak
+from eos.chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
+from eos.chaos.schedule import Schedule
 
 _TRIES: Final = 2
 """A schedule does not hit the same moment each time: a smaller one may pass once and still fail."""

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from chaos._inputs import Inputs
-from chaos._shapes import SHAPES
-from chaos.checker.history import Record
-from chaos.cluster.supervisor import DriverSupervisor
-from chaos.faults.nemesis import Nemesis
-from chaos.job import Job
+from eos.chaos._inputs import Inputs
+from eos.chaos._shapes import SHAPES
+from eos.chaos.checker.history import Record
+from eos.chaos.cluster.supervisor import DriverSupervisor
+from eos.chaos.faults.nemesis import Nemesis
+from eos.chaos.job import Job
 
 EPOCH_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.1

@@ -11,13 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from chaos._record_text import text_of
-from chaos._records import slot_of
-from chaos._topic_inputs import TopicInputs
-from chaos.checker.history import Record
-from chaos.cluster.target import Pulsar
-from chaos.job import SLOT, Job
-from chaos.schedule import Schedule
+from eos.chaos._record_text import text_of
+from eos.chaos._records import slot_of
+from eos.chaos._topic_inputs import TopicInputs
+from eos.chaos.checker.history import Record
+from eos.chaos.cluster.target import Pulsar
+from eos.chaos.job import SLOT, Job
+from eos.chaos.schedule import Schedule
 from eos.ids import TopicName
 from eos.wire.commands import MessageIdData
 

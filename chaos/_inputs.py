@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from chaos._checkpoint import Checkpoint
-from chaos._records import release
-from chaos._shapes import SHAPES
-from chaos.checker.history import Record
-from chaos.job import Job
-from chaos.schedule import Schedule
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._records import release
+from eos.chaos._shapes import SHAPES
+from eos.chaos.checker.history import Record
+from eos.chaos.job import Job
+from eos.chaos.schedule import Schedule
 
 
 class Inputs(Protocol):

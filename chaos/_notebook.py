@@ -11,14 +11,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chaos._checkpoint import Checkpoint
-from chaos._habits import say
-from chaos.job import INPUT_SCHEMA
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._habits import say
+from eos.chaos.job import INPUT_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from chaos.job import Job
+    from eos.chaos.job import Job
 
     class Writes(Protocol):
         """A sink, or what calls one."""

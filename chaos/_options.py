@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS
-from chaos.planning import FEWEST_EPOCHS, clash, drawn
-from chaos.workloads import OWN
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.planning import FEWEST_EPOCHS, clash, drawn
+from eos.chaos.workloads import OWN
 from eos.errors import ConfigurationError
 from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from chaos._record_text import padding, text_of
-from chaos._rows import topic_of
-from chaos.checker.history import Record
-from chaos.job import Job
-from chaos.schedule import Schedule
+from eos.chaos._record_text import padding, text_of
+from eos.chaos._rows import topic_of
+from eos.chaos.checker.history import Record
+from eos.chaos.job import Job
+from eos.chaos.schedule import Schedule
 
 _KEYS = 20
 _FIRST_MTIME_S = 1_700_000_000

@@ -11,7 +11,7 @@ import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos._record_text import id_in
+from eos.chaos._record_text import id_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

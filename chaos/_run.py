@@ -12,33 +12,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from chaos._checkpoint import Checkpoint
-from chaos._feed import EPOCH_TIMEOUT_S, Feed
-from chaos._history_inputs import HistoryInputs
-from chaos._inputs import FileInputs, Inputs
-from chaos._record_text import padding, text_of
-from chaos._records import records_of
-from chaos._rows import read, shape_in, topics_of
-from chaos._shapes import SHAPES, emits, flush, is_quiet
-from chaos._topic_inputs import TopicInputs
-from chaos.checker.anomalies import Anomaly
-from chaos.checker.check import check
-from chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
-from chaos.cluster.proxy import FaultProxy
-from chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
-from chaos.cluster.target import FaultTarget, Pulsar
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS, operators
-from chaos.faults.nemesis import Happened, Nemesis
-from chaos.job import Job, prepare
-from chaos.observers.observers import Observers
-from chaos.observers.readers import read_text
-from chaos.observers.resources import Sample, Sampler
-from chaos.observers.stuck import held_back
-from chaos.observers.table import ids_in
-from chaos.observers.timing import Timing, timing_of
-from chaos.planning import shape_of
-from chaos.schedule import Schedule
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._feed import EPOCH_TIMEOUT_S, Feed
+from eos.chaos._history_inputs import HistoryInputs
+from eos.chaos._inputs import FileInputs, Inputs
+from eos.chaos._record_text import padding, text_of
+from eos.chaos._records import records_of
+from eos.chaos._rows import read, shape_in, topics_of
+from eos.chaos._shapes import SHAPES, emits, flush, is_quiet
+from eos.chaos._topic_inputs import TopicInputs
+from eos.chaos.checker.anomalies import Anomaly
+from eos.chaos.checker.check import check
+from eos.chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
+from eos.chaos.cluster.proxy import FaultProxy
+from eos.chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
+from eos.chaos.cluster.target import FaultTarget, Pulsar
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS, operators
+from eos.chaos.faults.nemesis import Happened, Nemesis
+from eos.chaos.job import Job, prepare
+from eos.chaos.observers.observers import Observers
+from eos.chaos.observers.readers import read_text
+from eos.chaos.observers.resources import Sample, Sampler
+from eos.chaos.observers.stuck import held_back
+from eos.chaos.observers.table import ids_in
+from eos.chaos.observers.timing import Timing, timing_of
+from eos.chaos.planning import shape_of
+from eos.chaos.schedule import Schedule
 from eos.errors import CommitLogError, EosError
 from eos.protocol import LogRecord
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos._checkpoint import Checkpoint
-from chaos.checker.history import Record
-from chaos.job import INPUT_SUBSCRIPTION, Job, QueryShape
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos.checker.history import Record
+from eos.chaos.job import INPUT_SUBSCRIPTION, Job, QueryShape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from chaos._checkpoint import Checkpoint
-from chaos._record_text import id_in, padding, text_of
-from chaos._records import slot_of
-from chaos._shapes import SHAPES
-from chaos.checker.history import Record
-from chaos.cluster.target import Pulsar
-from chaos.job import SLOT, Job
-from chaos.schedule import Schedule
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._record_text import id_in, padding, text_of
+from eos.chaos._records import slot_of
+from eos.chaos._shapes import SHAPES
+from eos.chaos.checker.history import Record
+from eos.chaos.cluster.target import Pulsar
+from eos.chaos.job import SLOT, Job
+from eos.chaos.schedule import Schedule
 from eos.client import PulsarClient
 from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName

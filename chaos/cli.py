@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from chaos import _options as options
-from chaos._campaign import (
+from eos.chaos import _options as options
+from eos.chaos._campaign import (
     Campaign,
     CampaignEntry,
     of_pairs,
@@ -26,15 +26,14 @@ from chaos._campaign import (
     of_soak,
     run_all,
 )
-from chaos.checker.anomalies import AnomalyKind
-from chaos.cluster import spark_rehearsal
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS
-from chaos.job import load
-from chaos.report.machine import verdict_of, write_json, write_junit
-from chaos.report.outcome import ScheduleOutcome
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.cluster import spark_rehearsal
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.job import load
+from eos.chaos.report.machine import verdict_of, write_json, write_junit
+from eos.chaos.report.outcome import ScheduleOutcome
 from eos.errors import ConfigurationError, EosError
-from eos.hidden import check_not_hidden
 
 _FAILED: Final = 1
 _WRONG: Final = 2
@@ -68,7 +67,7 @@ def run(
     seed: options.Seed = 1,
     faults: options.Faults = "all",
     always: options.Always = "",
-    workload: options.Workload = "chaos.workloads:stream",
+    workload: options.Workload = "eos.chaos.workloads:stream",
     report: options.ReportFolder = Path("build/chaos"),
     epochs: options.Epochs = 24,
     brokers: options.Brokers = 1,
@@ -122,7 +121,7 @@ def run(
 
 
 def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
-    from chaos.report.page import write_page  # matplotlib takes a second to load
+    from eos.chaos.report.page import write_page  # matplotlib takes a second to load
 
     write_json(outcomes, report / "report.json")
     write_junit(outcomes, report / "junit.xml")
@@ -207,7 +206,6 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     sys.path.insert(0, str(Path.cwd()))  # a workload is mostly a module of the user's project
     try:
-        check_not_hidden("sinks", "recovery", "chaos")
         app()
     except EosError as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(

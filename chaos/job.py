@@ -55,10 +55,10 @@ class Job:
         table: of a second output, for the same; "" for none.
         history: a table with the first inputs, for ``input_topic``; "" for none.
         rows: how many records an input has at most.
-        whole_rows: whether it writes rows under a schema (``chaos._rows``), for the same.
+        whole_rows: whether it writes rows under a schema (``eos.chaos._rows``), for the same.
         by_format: whether it writes by ``format("pulsar")``, for the same.
         few_rows: whether the driver sends the rows of small epochs by itself, for the same.
-        habits: what its user's code does, for the same (``chaos._habits``).
+        habits: what its user's code does, for the same (``eos.chaos._habits``).
         spark_conf: more settings of Spark.
     """
 
@@ -145,7 +145,7 @@ def load(workload: str) -> Any:
         raise ConfigurationError(
             f"--workload {workload!r}: {error}.",
             hint="Name a function as MODULE:FUNCTION, importable from here, such as "
-            "chaos.workloads:stream.",
+            "eos.chaos.workloads:stream.",
         ) from error
 
 

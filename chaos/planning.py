@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.faults import FAULTS, Fault
-from chaos.faults.conditions import CONDITIONS, FROM_TOPIC
-from chaos.job import QueryShape
-from chaos.schedule import Planned, Schedule
+from eos.chaos.faults import FAULTS, Fault
+from eos.chaos.faults.conditions import CONDITIONS, FROM_TOPIC
+from eos.chaos.job import QueryShape
+from eos.chaos.schedule import Planned, Schedule
 
 FEWEST_FAULTS: Final = 3
 MOST_FAULTS: Final = 5

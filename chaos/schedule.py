@@ -30,7 +30,7 @@ class Schedule:
         tasks: Spark tasks that write an epoch.
         partitions: of the topic.
         keyed: whether records have keys.
-        conditions: what holds all the time (``chaos.faults.conditions``), by name.
+        conditions: what holds all the time (``eos.chaos.faults.conditions``), by name.
         brokers: of the cluster; 1: one broker that is all there is.
     """
 

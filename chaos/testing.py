@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos._options import for_workload, parse_faults
-from chaos._run import Result, ScheduleRun
-from chaos.cluster.target import Pulsar, start_pulsar
-from chaos.job import load
-from chaos.planning import draw
-from chaos.schedule import Schedule
+from eos.chaos._options import for_workload, parse_faults
+from eos.chaos._run import Result, ScheduleRun
+from eos.chaos.cluster.target import Pulsar, start_pulsar
+from eos.chaos.job import load
+from eos.chaos.planning import draw
+from eos.chaos.schedule import Schedule
 
 
 class ChaosCluster:
@@ -37,7 +37,7 @@ class ChaosCluster:
 
     def run(
         self,
-        workload: str = "chaos.workloads:stream",
+        workload: str = "eos.chaos.workloads:stream",
         *,
         seed: int = 1,
         faults: Sequence[str] | None = None,
@@ -46,7 +46,7 @@ class ChaosCluster:
         """Draw the schedule of ``seed``, and run it.
 
         Args:
-            workload: ``module:function``; see ``chaos.job``.
+            workload: ``module:function``; see ``eos.chaos.job``.
             faults: names to draw from (``eos-chaos faults`` lists them); all that may come together
                 when None.
 
@@ -60,7 +60,7 @@ class ChaosCluster:
     def run_schedule(
         self,
         schedule: Schedule,
-        workload: str = "chaos.workloads:stream",
+        workload: str = "eos.chaos.workloads:stream",
         *,
         project: Path | None = None,
     ) -> Result:

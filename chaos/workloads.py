@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos._habits import say, with_habits
-from chaos._notebook import Notebook
-from chaos._records import java_hash
-from chaos._rows import topics_of, whole_rows
-from chaos._shapes import rows_of
+from eos.chaos._habits import say, with_habits
+from eos.chaos._notebook import Notebook
+from eos.chaos._records import java_hash
+from eos.chaos._rows import topics_of, whole_rows
+from eos.chaos._shapes import rows_of
 from eos.ids import TopicName
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from chaos.job import Job
-    from sinks import PulsarSink
-    from sinks.sink import Sink
+    from eos import PulsarSink
+    from eos.chaos.job import Job
+    from eos.sinks.sink import Sink
 
 
 _FEW_ROWS: Final = 1000
 """More than most inputs have, and fewer than some."""
 
-OWN: Final = "chaos.workloads:stream"
+OWN: Final = "eos.chaos.workloads:stream"
 """The workload that knows all shapes and habits."""
 
 
@@ -78,7 +78,7 @@ class _WholeRows:
 
 
 def _sink(job: Job) -> Sink | _WholeRows:
-    from sinks import DeltaSink, PulsarSink, all_or_nothing
+    from eos import DeltaSink, PulsarSink, all_or_nothing
 
     shared, to_pulsar = _shared(job), _to_pulsar(job)
     if job.whole_rows:

@@ -1,3 +1,64 @@
-"""Exactly-once, all-or-nothing writes from PySpark to Apache Pulsar."""
+"""Exactly-once, all-or-nothing writes from PySpark to Apache Pulsar.
+
+What users import stands here. Beside it are ``eos.errors``, ``eos.metrics``, ``eos.tracing``,
+``eos.testing``, ``eos.chaos`` and ``eos.recovery``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from eos.catalog.pulsar_catalog import PulsarCatalog
+    from eos.client import PulsarClient
+    from eos.client.aio import AsyncPulsarClient
+    from eos.committer import EpochResult
+    from eos.events import EpochListener
+    from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema, ProtobufSchema
+    from eos.sinks.all_or_nothing import all_or_nothing
+    from eos.sinks.delta_sink import DeltaSink
+    from eos.sinks.pulsar_sink import PulsarSink
 
 __version__ = "0.2.0"
+
+__all__ = [
+    "AsyncPulsarClient",
+    "AvroSchema",
+    "DeltaSink",
+    "EpochListener",
+    "EpochResult",
+    "JsonSchema",
+    "KeyValueSchema",
+    "ProtobufSchema",
+    "PulsarCatalog",
+    "PulsarClient",
+    "PulsarSink",
+    "all_or_nothing",
+]
+
+_MODULES: Final = {
+    "AsyncPulsarClient": "eos.client.aio",
+    "AvroSchema": "eos.schemas",
+    "DeltaSink": "eos.sinks.delta_sink",
+    "EpochListener": "eos.events",
+    "EpochResult": "eos.committer",
+    "JsonSchema": "eos.schemas",
+    "KeyValueSchema": "eos.schemas",
+    "ProtobufSchema": "eos.schemas",
+    "PulsarCatalog": "eos.catalog.pulsar_catalog",
+    "PulsarClient": "eos.client",
+    "PulsarSink": "eos.sinks.pulsar_sink",
+    "all_or_nothing": "eos.sinks.all_or_nothing",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Late (PEP 562): executors import eos, and have neither pydantic nor deltalake.
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from chaos.cluster.processes import kill_session
+from eos.chaos.cluster.processes import kill_session
 
 _ROOT = Path(__file__).parent.parent
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from chaos.cluster.processes import executors, kill_all
-from chaos.cluster.spark_env import spark_env
+from eos.chaos.cluster.processes import executors, kill_all
+from eos.chaos.cluster.spark_env import spark_env
 from examples.child import Child
 
 _ROOT = Path(__file__).parent.parent

@@ -1,5 +1,5 @@
 """Makes ``format("pulsar")`` known: Spark imports all top-level modules named ``pyspark_*``."""
 
-from sources.data_source import PulsarDataSource as DefaultSource
+from eos.sources.data_source import PulsarDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,11 +1,11 @@
-"""The console script ``eos-recovery``, and ``python -m recovery``."""
+"""The console script ``eos-recovery``, and ``python -m eos.recovery``."""
 
 from eos.entry import start
 
 
 def main() -> None:
     """Run the command line. What can't be written to its output is unknown to whoever reads it."""
-    start("eos-recovery", "recovery.cli:main", lost=2)
+    start("eos-recovery", "eos.recovery.cli:main", lost=2)
 
 
 if __name__ == "__main__":

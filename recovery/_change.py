@@ -12,10 +12,10 @@ from rich.console import Console
 from eos.cli import Exit, Report, duration, exit_of
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
-from recovery._report import Outcome, Plan
-from recovery._sink_view import SinkView, query_label
-from recovery._takeover import Takeover
-from recovery._target import Target
+from eos.recovery._report import Outcome, Plan
+from eos.recovery._sink_view import SinkView, query_label
+from eos.recovery._takeover import Takeover
+from eos.recovery._target import Target
 
 Apply = Annotated[
     bool, typer.Option("--apply", help="Do it. Without this the plan is shown and nothing is done.")

@@ -20,8 +20,8 @@ from eos.pulsar.counting import count
 from eos.pulsar.part import PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.pulsar.witness import Witness
+from eos.recovery._moments import Moment, moments_of, moments_table
 from eos.summary import PartitionFigures
-from recovery._moments import Moment, moments_of, moments_table
 
 _SAME_CLOCK = timedelta(minutes=10)
 

@@ -11,7 +11,7 @@ from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._target import Target
+from eos.recovery._target import Target
 
 
 class HeldBack(Facts):

@@ -11,8 +11,8 @@ from eos.cli import Facts, duration, facts_table
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, State
 from eos.pulsar.part import PulsarPart
+from eos.recovery._sink_view import query_label
 from eos.steps import Step
-from recovery._sink_view import query_label
 
 SAYS: Final = {
     State.CLAIMED: (Step.CLAIM, "a driver, or this tool, took the sink over"),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from eos.cli import duration
 from eos.protocol import FINAL, OWING, Known, LogRecord, State
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
-from recovery._evidence import AtCoordinator, Evidence
+from eos.recovery._evidence import AtCoordinator, Evidence
 
 
 class Verdict(StrEnum):

@@ -9,8 +9,8 @@ from eos.admin import AdminClient
 from eos.cli import Exit, Facts, exit_of, worst
 from eos.errors import EosError
 from eos.ids import TxnId
-from recovery._sink_view import SinkView, view
-from recovery._target import Target
+from eos.recovery._sink_view import SinkView, view
+from eos.recovery._target import Target
 
 
 class BrokenSink(Facts):

@@ -19,8 +19,8 @@ from eos.commit_log import CommitLog, emptied, sinks
 from eos.errors import ConfigurationError, EosError
 from eos.participant import Access
 from eos.pulsar.part import pulsar_part
+from eos.recovery import _options as options
 from eos.transport.address import Address, parse_service_url
-from recovery import _options as options
 
 
 @dataclass(frozen=True, kw_only=True)

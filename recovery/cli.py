@@ -7,20 +7,20 @@ from typing import Final
 import typer
 
 from eos.cli import run_program
-from recovery._target import verb
-from recovery.verbs import log as log_verbs
-from recovery.verbs.abort import abort
-from recovery.verbs.decide import decide_verb
-from recovery.verbs.doctor import doctor
-from recovery.verbs.heal import heal
-from recovery.verbs.metrics import metrics
-from recovery.verbs.orphans import orphans
-from recovery.verbs.repair import repair
-from recovery.verbs.resolve import resolve_verb
-from recovery.verbs.show import show
-from recovery.verbs.status import status
-from recovery.verbs.subscriptions import subscriptions, unsubscribe
-from recovery.verbs.verify import verify
+from eos.recovery._target import verb
+from eos.recovery.verbs import log as log_verbs
+from eos.recovery.verbs.abort import abort
+from eos.recovery.verbs.decide import decide_verb
+from eos.recovery.verbs.doctor import doctor
+from eos.recovery.verbs.heal import heal
+from eos.recovery.verbs.metrics import metrics
+from eos.recovery.verbs.orphans import orphans
+from eos.recovery.verbs.repair import repair
+from eos.recovery.verbs.resolve import resolve_verb
+from eos.recovery.verbs.show import show
+from eos.recovery.verbs.status import status
+from eos.recovery.verbs.subscriptions import subscriptions, unsubscribe
+from eos.recovery.verbs.verify import verify
 
 _HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.
 

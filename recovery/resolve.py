@@ -7,9 +7,9 @@ from pathlib import Path
 
 from eos.errors import EosError
 from eos.protocol import LogRecord
+from eos.recovery._takeover import Takeover
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
-from recovery._takeover import Takeover
 
 
 def resolve(

@@ -1,6 +1,6 @@
 """The columns of messages out of Arrow batches, where no SQL of Spark's can make them any more.
 
-What ``sinks.columns`` has Spark do to a DataFrame, done to the batches that a Data Source gets.
+What ``eos.sinks.columns`` has Spark do to a DataFrame, done to the batches that a Data Source gets.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks._json_text import json_text
-from sinks.columns import Layout
+from eos.sinks._json_text import json_text
+from eos.sinks.columns import Layout
 
 
 def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:

@@ -15,9 +15,9 @@ from eos import failpoints
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
+from eos.sinks._text_row import text_row
 from eos.steps import TaskStep
 from eos.worker import receive_at_once, spare_imports
-from sinks._text_row import text_row
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """What a task returns to Spark: one row, JSON."""

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 from eos.errors import ConfigurationError
 from eos.retry import Patience
-from sinks._arguments import check_dataframe
-from sinks._py4j_log import hide_bytes
+from eos.sinks._arguments import check_dataframe
+from eos.sinks._py4j_log import hide_bytes
 
 _FLUSH_MS: Final = 10_000
 _END_OF_TASKS_S: Final = 30.0

@@ -19,8 +19,8 @@ from eos.protocol import (
     lost_log,
 )
 from eos.retry import attempts
-from sinks.options import SinkOptions
-from sinks.output import Output
+from eos.sinks.options import SinkOptions
+from eos.sinks.output import Output
 
 
 def open_log(

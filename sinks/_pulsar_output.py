@@ -16,16 +16,16 @@ from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.schemas import Schema, changed_fields
+from eos.sinks._changed_columns import ChangedColumns
+from eos.sinks._few_rows import FewRows
+from eos.sinks._jobs import tagged_jobs
+from eos.sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
+from eos.sinks._task import SUMMARY_SCHEMA, WriteTask
+from eos.sinks.columns import Layout, layout_of, select_columns
+from eos.sinks.options import PulsarSinkOptions
+from eos.sinks.output import Begun, Output, Write
 from eos.summary import TaskSummary
 from eos.wire.batch import Hashing, parse_compression
-from sinks._changed_columns import ChangedColumns
-from sinks._few_rows import FewRows
-from sinks._jobs import tagged_jobs
-from sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
-from sinks._task import SUMMARY_SCHEMA, WriteTask
-from sinks.columns import Layout, layout_of, select_columns
-from sinks.options import PulsarSinkOptions
-from sinks.output import Begun, Output, Write
 
 
 class PulsarOutput(Output):

@@ -11,8 +11,8 @@ from eos.at_once import at_once
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema, InputError
 from eos.ids import TopicName, TxnId
+from eos.sinks._message_rows import without_tombstones
 from eos.wire.commands import SchemaInfo
-from sinks._message_rows import without_tombstones
 
 if TYPE_CHECKING:
     from eos.schemas import Schema, SchemaWriter
@@ -69,7 +69,7 @@ class TaskSchemas:
         """
         if self._schema is None:
             return
-        from eos.schemas import check_plain  # not at the top: see ``sinks._task``
+        from eos.schemas import check_plain  # not at the top: see ``eos.sinks._task``
 
         bases = {_base(topic): None for topic in topics}
         new = [base for base in bases if base not in self._writers]
@@ -110,7 +110,7 @@ class TaskSchemas:
         suspects = [name for name in self._own if name.encode() in registered.data]
         if not suspects:
             return
-        from eos.schemas import field_names  # not at the top: see ``sinks._task``
+        from eos.schemas import field_names  # not at the top: see ``eos.sinks._task``
 
         fields = field_names(registered)
         for name in suspects:
@@ -200,7 +200,7 @@ class TaskSchemas:
     def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
         if info is None:
             return _NO_SCHEMA
-        from eos.schemas import side_by_side  # not at the top: see ``sinks._task``
+        from eos.schemas import side_by_side  # not at the top: see ``eos.sinks._task``
 
         both = side_by_side(self._registered[_base(topic)], info)
         if _NO_UPDATES_SIGN not in refusal:  # no code of its own

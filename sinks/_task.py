@@ -27,6 +27,11 @@ from eos.client.kept import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
+from eos.sinks._creation import TopicCreation
+from eos.sinks._message_rows import message_rows
+from eos.sinks._schemas import TaskSchemas
+from eos.sinks._text_row import text_row
+from eos.sinks._topics import TaskTopics
 from eos.steps import TaskStep
 from eos.summary import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
@@ -44,11 +49,6 @@ from eos.wire.batch import (
     with_chosen,
 )
 from eos.worker import receive_at_once, spare_imports
-from sinks._creation import TopicCreation
-from sinks._message_rows import message_rows
-from sinks._schemas import TaskSchemas
-from sinks._text_row import text_row
-from sinks._topics import TaskTopics
 
 if TYPE_CHECKING:
     from eos.schemas import Schema  # 36 ms of a new worker, which few need

@@ -13,8 +13,8 @@ from eos.client import PulsarClient
 from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
+from eos.sinks._creation import TopicCreation
 from eos.wire.columns import array_of, numbers_of
-from sinks._creation import TopicCreation
 
 _OURS = "__"
 """How the names of receipt topics, and of the broker's own ones, begin."""

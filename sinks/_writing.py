@@ -27,15 +27,15 @@ from eos.errors import (
 )
 from eos.protocol import Part, Skip, State, is_streaming
 from eos.pulsar.part import PulsarPart, pulsar_part
+from eos.sinks._arrow_columns import message_columns
+from eos.sinks._opening import log_is_there, open_log
+from eos.sinks._pulsar_output import PulsarOutput
+from eos.sinks._task import WriteTask, spark_partition
+from eos.sinks.columns import Layout
+from eos.sinks.options import WriterOptions
 from eos.steps import TaskStep
 from eos.summary import TaskError, TaskSummary, raise_task_error
 from eos.worker import receive_at_once, spare_imports
-from sinks._arrow_columns import message_columns
-from sinks._opening import log_is_there, open_log
-from sinks._pulsar_output import PulsarOutput
-from sinks._task import WriteTask, spark_partition
-from sinks.columns import Layout
-from sinks.options import WriterOptions
 
 
 @dataclass(frozen=True)

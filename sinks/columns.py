@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from eos.errors import InputError
 from eos.schemas import PrimitiveSchema, Schema
-from sinks._message_names import (
+from eos.sinks._message_names import (
     ALL_FIELDS,
     DELAYED,
     FIELD,

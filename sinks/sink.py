@@ -20,11 +20,11 @@ from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
-from sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
-from sinks._jobs import spark_context
-from sinks._opening import open_log
-from sinks._progress import log_written, warn_of_skipped_key
-from sinks._streaming import (
+from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
+from eos.sinks._jobs import spark_context
+from eos.sinks._opening import open_log
+from eos.sinks._progress import log_written, warn_of_skipped_key
+from eos.sinks._streaming import (
     is_in_query,
     is_stateful,
     may_rerun,
@@ -32,9 +32,9 @@ from sinks._streaming import (
     run_without_writing,
     running_query,
 )
-from sinks.failures import shortened
-from sinks.options import SinkOptions
-from sinks.output import Output
+from eos.sinks.failures import shortened
+from eos.sinks.options import SinkOptions
+from eos.sinks.output import Output
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 
 from eos.errors import EosError, Fatal, InDoubt
 from eos.protocol import BATCH, Skip
-from sinks._checkpoint import planned_at, query_id_of
-from sinks._progress import tell_of_job, warn_of_other_rows, warn_of_skipped_key
-from sinks._writing import EpochName, TaskReport, Writing, running_epoch
-from sinks.columns import layout_of
-from sinks.options import WriterOptions
+from eos.sinks._checkpoint import planned_at, query_id_of
+from eos.sinks._progress import tell_of_job, warn_of_other_rows, warn_of_skipped_key
+from eos.sinks._writing import EpochName, TaskReport, Writing, running_epoch
+from eos.sinks.columns import layout_of
+from eos.sinks.options import WriterOptions
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """Reading Pulsar topics into Spark: ``spark.read.format("pulsar")``, ``spark.readStream``."""
 
-from sources.data_source import PulsarDataSource
+from eos.sources.data_source import PulsarDataSource
 
 __all__ = ["PulsarDataSource"]

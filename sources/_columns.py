@@ -32,10 +32,10 @@ from pyspark.sql.types import (
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
+from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
 from eos.wire.byte_rows import ByteRows
-from sources._values import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
 
-logger = logging.getLogger("sources.values")
+logger = logging.getLogger(__name__)
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MIN_TIME_MS: Final = -62_135_596_800_000
@@ -117,7 +117,7 @@ _VERSION_BYTES: Final = 8
 
 ORIGIN: Final = "pulsar"
 FIELD: Final = "field"
-"""In the metadata of Spark's columns, which selections keep: see ``sinks._message_names``."""
+"""In the metadata of Spark's columns, which selections keep: see ``eos.sinks._message_names``."""
 
 METADATA: Final = {
     "__key": _same("key"),

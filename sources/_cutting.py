@@ -14,7 +14,7 @@ from typing import Self
 
 from eos.admin import Ledger
 from eos.ids import EntryPlace
-from sources._offsets import Span
+from eos.sources._offsets import Span
 
 
 @dataclass(frozen=True)

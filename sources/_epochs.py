@@ -11,24 +11,24 @@ from eos.client import Bounds
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, DataLost
 from eos.ids import EntryPlace, TopicName
-from sources._columns import RowFormat
-from sources._cutting import Contents, limited, shares
-from sources._history_reading import HistoryRange
-from sources._left_topics import check_named, known_places
-from sources._loss import LossGuard
-from sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
-from sources._open_transactions import StandstillWatch, wait_until_decided
-from sources._options import SourceOptions
-from sources._places import LATEST
-from sources._planning import Planner
-from sources._reading import EntryRange, KeySlice, RangeGroup, grouped
-from sources._subscription import QuerySubscription, new_subscription_name
-from sources._values import BYTES, ValueFormat
+from eos.sources._columns import RowFormat
+from eos.sources._cutting import Contents, limited, shares
+from eos.sources._history_reading import HistoryRange
+from eos.sources._left_topics import check_named, known_places
+from eos.sources._loss import LossGuard
+from eos.sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
+from eos.sources._open_transactions import StandstillWatch, wait_until_decided
+from eos.sources._options import SourceOptions
+from eos.sources._places import LATEST
+from eos.sources._planning import Planner
+from eos.sources._reading import EntryRange, KeySlice, RangeGroup, grouped
+from eos.sources._subscription import QuerySubscription, new_subscription_name
+from eos.sources._values import BYTES, ValueFormat
 
-logger = logging.getLogger("sources.loss")
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from sources._history import HistoryTable
+    from eos.sources._history import HistoryTable
 
 Ends = dict[str, EntryPlace | None]
 
@@ -60,7 +60,7 @@ class EpochPlanner:
 
     def _seam(self, subscription: str | None) -> Offset:
         """Before the first file of the history, and in the topics where it ends."""
-        from sources._history import HistoryTable  # deltalake, which executors lack
+        from eos.sources._history import HistoryTable  # deltalake, which executors lack
 
         # Not kept: Spark asks again when the first epoch is replayed, and the newest version is
         # another one by then.
@@ -139,7 +139,7 @@ class EpochPlanner:
             return replace(span, first=span.count, last=span.count)
 
     def _table_of(self, span: HistorySpan) -> HistoryTable:
-        from sources._history import HistoryTable  # deltalake, which executors lack
+        from eos.sources._history import HistoryTable  # deltalake, which executors lack
 
         if self._history is None:
             self._history = HistoryTable.again(self._options, span)

@@ -19,11 +19,11 @@ from eos.delta.folder import Folder
 from eos.delta.opening import maybe_open_version
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
-from sources._columns import METADATA, RowFormat
-from sources._history_reading import HistoryFile, HistoryRange, batches_of
-from sources._offsets import HistorySpan
-from sources._options import SourceOptions
-from sources._seam import ID_COLUMN, TOPIC_COLUMN, last_messages
+from eos.sources._columns import METADATA, RowFormat
+from eos.sources._history_reading import HistoryFile, HistoryRange, batches_of
+from eos.sources._offsets import HistorySpan
+from eos.sources._options import SourceOptions
+from eos.sources._seam import ID_COLUMN, TOPIC_COLUMN, last_messages
 
 _ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
 """A path that is not one in the table's folder."""

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import InputPartition
 
 from eos.delta.folder import Folder
 from eos.errors import InputError
-from sources._columns import RowFormat
-from sources._loss import LossGuard
-from sources._options import SourceOptions
-from sources._seam import TOPIC_COLUMN, maybe_topic
+from eos.sources._columns import RowFormat
+from eos.sources._loss import LossGuard
+from eos.sources._options import SourceOptions
+from eos.sources._seam import TOPIC_COLUMN, maybe_topic
 
 
 class HistoryFile(NamedTuple):

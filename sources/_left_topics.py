@@ -16,11 +16,11 @@ from collections.abc import Collection
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, TopicName
-from sources._loss import LossGuard
-from sources._offsets import Offset
-from sources._options import SourceOptions
+from eos.sources._loss import LossGuard
+from eos.sources._offsets import Offset
+from eos.sources._options import SourceOptions
 
-logger = logging.getLogger("sources.topics")
+logger = logging.getLogger(__name__)
 
 
 def known_places(

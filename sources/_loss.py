@@ -13,9 +13,9 @@ from typing import Protocol
 from eos.client import Bounds
 from eos.errors import DataLost
 from eos.ids import EntryPlace
-from sources._offsets import behind, place_text
+from eos.sources._offsets import behind, place_text
 
-logger = logging.getLogger("sources.loss")
+logger = logging.getLogger(__name__)
 
 _HINT = (
     "Deleted by retention, time to live, a backlog quota or by hand, or the topic was recreated. "

@@ -17,9 +17,9 @@ from eos.admin import OpenTransaction
 from eos.errors import ConfigurationError, EosError, TransactionStillOpen
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.retry import Patience
-from sources._offsets import place_text
+from eos.sources._offsets import place_text
 
-logger = logging.getLogger("sources.transactions")
+logger = logging.getLogger(__name__)
 
 _AFTER_S: Final = 60.0
 _AGAIN_S: Final = 300.0

@@ -21,12 +21,12 @@ from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
+from eos.sources._values import BYTES, Mode, own_schema
 from eos.spelling import no_option, plain
 from eos.transport.address import parse_service_url
 from eos.transport.rules import ClusterRules
 from eos.transport.secret_text import check_no_secrets
 from eos.transport.security import Security
-from sources._values import BYTES, Mode, own_schema
 
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 

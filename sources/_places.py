@@ -8,8 +8,8 @@ from typing import Final
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, TopicName
+from eos.sources._offsets import EARLIEST, parse_place
 from eos.times import parse_time_ms
-from sources._offsets import EARLIEST, parse_place
 
 LATEST: Final = "latest"
 

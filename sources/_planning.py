@@ -12,18 +12,18 @@ from eos.at_once import at_once
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
+from eos.sources._entries import RowsPerEntry, next_entry
+from eos.sources._offsets import behind
+from eos.sources._open_transactions import wait_for_time
+from eos.sources._options import SourceOptions
+from eos.sources._places import LATEST, Asked, asked_places, asked_times, starting_place
+from eos.sources._values import ValueFormat, value_format
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
-from sources._entries import RowsPerEntry, next_entry
-from sources._offsets import behind
-from sources._open_transactions import wait_for_time
-from sources._options import SourceOptions
-from sources._places import LATEST, Asked, asked_places, asked_times, starting_place
-from sources._values import ValueFormat, value_format
 
 T = TypeVar("T")
 
-logger = logging.getLogger("sources.topics")
+logger = logging.getLogger(__name__)
 
 
 class Planner:

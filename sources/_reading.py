@@ -17,14 +17,14 @@ from eos.client.kept import kept_client
 from eos.errors import DataLost, ProtocolError
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
+from eos.sources._columns import RowFormat
+from eos.sources._loss import LossGuard
+from eos.sources._offsets import Span, place_text
+from eos.sources._options import SourceOptions
+from eos.sources._values import Mode, version_of
 from eos.wire.batch import key_slices
-from sources._columns import RowFormat
-from sources._loss import LossGuard
-from sources._offsets import Span, place_text
-from sources._options import SourceOptions
-from sources._values import Mode, version_of
 
-logger = logging.getLogger("sources.values")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from eos.client import SubscriptionCursor
 from eos.errors import EosError
 from eos.ids import EntryPlace, MessageId
 from eos.retry import attempts
-from sources._offsets import place_text
+from eos.sources._offsets import place_text
 
-logger = logging.getLogger("sources.subscription")
+logger = logging.getLogger(__name__)
 
 PREFIX: Final = "eos-source-"
 """Of names that are not given by the user."""

@@ -26,7 +26,7 @@ from eos.schemas.reading import (
 )
 from eos.wire.commands import SchemaInfo
 
-logger = logging.getLogger("sources.values")
+logger = logging.getLogger(__name__)
 
 BYTES: Final = "bytes"
 AUTO: Final = "auto"

@@ -17,14 +17,14 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
+from eos.sources._columns import METADATA, RowFormat, row_format, schema_of_source
+from eos.sources._epochs import EpochPlanner, values_of
+from eos.sources._history_reading import HistoryRange, read_history
+from eos.sources._offsets import Offset, Span
+from eos.sources._options import SourceOptions
+from eos.sources._reading import EntryRange, RangeGroup, read_range
+from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE
 from eos.worker import receive_at_once, spare_imports
-from sources._columns import METADATA, RowFormat, row_format, schema_of_source
-from sources._epochs import EpochPlanner, values_of
-from sources._history_reading import HistoryRange, read_history
-from sources._offsets import Offset, Span
-from sources._options import SourceOptions
-from sources._reading import EntryRange, RangeGroup, read_range
-from sources._values import MALFORMED_REASON, MALFORMED_VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,14 +86,14 @@ class PulsarDataSource(DataSource):
         return row_format(values_of(options), schema, metadata=metadata)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Batch jobs that write; see ``sinks.writer``."""
-        from sinks.writer import PulsarBatchWriter  # deltalake, which executors that read lack
+        """Batch jobs that write; see ``eos.sinks.writer``."""
+        from eos.sinks.writer import PulsarBatchWriter  # deltalake, which executors that read lack
 
         return PulsarBatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Streams that are written."""
-        from sinks.writer import PulsarStreamWriter
+        from eos.sinks.writer import PulsarStreamWriter
 
         return PulsarStreamWriter(self.options, schema, overwrite=overwrite)
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from chaos.cluster import spark_rehearsal
-from chaos.cluster.spark_env import jvm_options
+from eos.chaos.cluster import spark_rehearsal
+from eos.chaos.cluster.spark_env import jvm_options
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
 

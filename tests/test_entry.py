@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LOST = {"recovery": 2, "catalog": 2, "chaos": 2, "eos.standalone": 1}
+LOST = {"eos.recovery": 2, "eos.catalog": 2, "eos.chaos": 2, "eos.standalone": 1}
 
 
 def run(module: str, redirection: str) -> tuple[int, str]:
@@ -32,11 +32,11 @@ def test_a_full_disk_is_one_line_and_no_good_news(module):
 
 
 def test_a_reader_that_has_gone_is_no_news_at_all():
-    assert run("recovery", "| sleep 0") == (LOST["recovery"], "")
+    assert run("eos.recovery", "| sleep 0") == (LOST["eos.recovery"], "")
 
 
 def test_closed_streams_change_nothing():
-    assert run("recovery", ">&- 2>&-") == (0, "")
+    assert run("eos.recovery", ">&- 2>&-") == (0, "")
 
 
 SLOW = """

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
+from eos import DeltaSink, PulsarSink
 from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 from eos.commit_log import CommitLog
-from sinks import DeltaSink, PulsarSink
 from tests.protocol.epochs import claim
 from tests.support.judge import drain
 

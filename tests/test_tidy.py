@@ -11,29 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker.anomalies import AnomalyKind
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS
 from eos.protocol import diagram
 from eos.steps import Step
+from tests.support.checkout import LINKED, PRODUCT, ROOT, SHIPPED, files, module_name
 
-ROOT = Path(__file__).parent.parent
-PRODUCT = (
-    "eos",
-    "sinks",
-    "sources",
-    "catalog",
-    "pyspark_pulsar",
-    "recovery",
-    "chaos",
-    "examples",
-    "bench",
-)
-SHIPPED = ("eos", "sinks", "sources", "catalog", "pyspark_pulsar", "recovery", "chaos")
 # Modules of users' own chaos runs, which nothing of ours imports.
-FOR_USERS = {"chaos.job", "chaos.planning", "chaos.schedule"}
+FOR_USERS = {"eos.chaos.job", "eos.chaos.planning", "eos.chaos.schedule"}
 # Imported by their names, as late as possible (`eos.entry`).
-STARTED = {"chaos.cli", "recovery.cli", "catalog.cli", "eos.standalone.cli"}
+STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.standalone.cli"}
 # Tests of no single folder.
 OF_THE_WHOLE = {"model", "scenarios"}
 MAX_FILE_LINES = 400
@@ -46,7 +34,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "at_once": {"_waiting"},
     "entry": set(),
     "worker": set(),
-    "hidden": {"errors"},
     "ids": {"errors"},
     "summary": {"errors", "ids"},
     "spelling": set(),
@@ -87,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "steps", "summary", "transport", "_waiting", "wire",
     },
     "testing": {"commit_log", "committer", "failpoints", "participant", "protocol", "steps"},
-    "standalone": {"admin", "entry", "errors", "hidden", "transport"},
+    "standalone": {"admin", "entry", "errors", "transport"},
     "cli": {"admin", "client", "errors", "transport"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.
@@ -98,10 +85,6 @@ IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subpro
 # Longer than a screen for a reason; a name that no longer needs to be here fails the test.
 LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
-
-
-def files(*tops: str) -> list[Path]:
-    return [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
 
 
 def name_of(path: Path) -> str:
@@ -131,17 +114,28 @@ def test_imports_in_eos_go_one_way(path):
     room = room_of(path)
     allowed = MAY_IMPORT[room] | {room}
     parts = {name.split(".")[1] for name in imports(path) if name.startswith("eos.")}
-    rooms = {part for part in parts if part in MAY_IMPORT}
+    rooms = {part for part in parts if part in MAY_IMPORT or part in LINKED}
     assert rooms <= allowed
 
 
 def test_only_sinks_import_pyspark_and_only_tests_and_the_demo_import_chaos():
     for path in files(*PRODUCT, "tests"):
-        tops = {name.split(".")[0] for name in imports(path)}
+        names = imports(path)
+        tops = {name.split(".")[0] for name in names}
+        linked = {top for top in LINKED for name in names if name.startswith(f"eos.{top}")}
         top = path.relative_to(ROOT).parts[0]
         assert top in MAY_IMPORT_PYSPARK or "pyspark" not in tops, path
-        assert top in MAY_IMPORT_CHAOS or "chaos" not in tops, path
-        assert top not in ("eos", "sinks") or not tops & {"tests", "examples", "recovery"}, path
+        assert top in MAY_IMPORT_CHAOS or "chaos" not in linked, path
+        assert top not in ("eos", "sinks") or not tops & {"tests", "examples"}, path
+        assert top != "sinks" or "recovery" not in linked, path
+
+
+def test_the_linked_folders_are_imported_as_parts_of_eos():
+    """`import sinks` would work in a checkout, and make a second copy of each of its classes."""
+    for path in files(*PRODUCT, "tests"):
+        assert not {name.split(".")[0] for name in imports(path)} & set(LINKED), path
+    for top in LINKED:
+        assert (ROOT / "eos" / top).readlink() == Path("..") / top
 
 
 def test_the_core_knows_no_system_that_looks_on():
@@ -157,8 +151,7 @@ def test_the_core_knows_no_system_that_looks_on():
 
 def test_no_module_imports_itself_by_way_of_others():
     """Also not for types only, and not inside a function: a circle is one room in several files."""
-    paths = {name_of(path).removesuffix(".py").replace("/", "."): path for path in files(*PRODUCT)}
-    modules = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    modules = {module_name(path): path for path in files(*PRODUCT)}
     imported = {name: imports(path) & modules.keys() - {name} for name, path in modules.items()}
     # A package that re-exports is imported with everything in it: count what lies below it.
     sorter = graphlib.TopologicalSorter(
@@ -170,21 +163,20 @@ def test_no_module_imports_itself_by_way_of_others():
     sorter.prepare()
 
 
-def importers() -> dict[str, set[Path]]:
+def importers() -> dict[Path, set[Path]]:
     """The modules that are shipped, and which files outside the tests import each of them."""
-    modules = {name_of(path).removesuffix(".py").replace("/", ".") for path in files(*SHIPPED)}
-    found: dict[str, set[Path]] = {name: set() for name in modules}
+    modules = {module_name(path): path for path in files(*SHIPPED) if path.name != "__init__.py"}
+    found: dict[Path, set[Path]] = {path: set() for path in modules.values()}
     for path in files(*PRODUCT):
-        for name in imports(path) & modules:
-            found[name].add(path)
+        for name in imports(path) & modules.keys():
+            found[modules[name]].add(path)
     return found
 
 
 def test_what_begins_with_an_underscore_is_its_own_folders_business():
     for module, paths in importers().items():
-        if module.rpartition(".")[2].startswith("_") and not module.endswith("__"):
-            folder = ROOT.joinpath(*module.split(".")[:-1])
-            assert not [path for path in paths if not path.is_relative_to(folder)], module
+        if module.name.startswith("_") and module.name != "__main__.py":
+            assert not [path for path in paths if not path.is_relative_to(module.parent)], module
 
 
 def test_what_nobody_outside_its_folder_imports_begins_with_an_underscore():
@@ -193,10 +185,12 @@ def test_what_nobody_outside_its_folder_imports_begins_with_an_underscore():
         for path in (ROOT / "README.md", ROOT / "pyproject.toml", *(ROOT / "docs").rglob("*.md"))
     )
     for module, paths in importers().items():
-        folder, last = ROOT.joinpath(*module.split(".")[:-1]), module.rpartition(".")[2]
-        is_used = any(not path.is_relative_to(folder) for path in paths)
-        is_named = re.search(rf"{re.escape(module)}\b", named) is not None
-        assert last.startswith("_") or is_used or is_named or module in FOR_USERS | STARTED, module
+        name = module_name(module)
+        is_used = any(not path.is_relative_to(module.parent) for path in paths)
+        is_named = re.search(rf"{re.escape(name)}\b", named) is not None
+        assert module.name.startswith("_") or is_used or is_named or name in FOR_USERS | STARTED, (
+            name
+        )
 
 
 def test_tests_lie_where_the_code_lies():
@@ -212,7 +206,7 @@ def is_test(path: Path) -> bool:
 
 def test_no_verb_imports_a_verb_and_nothing_but_the_command_line_does():
     for path in files("recovery"):
-        verbs = {name for name in imports(path) if name.startswith("recovery.verbs")}
+        verbs = {name for name in imports(path) if name.startswith("eos.recovery.verbs")}
         assert not verbs or path.name == "cli.py", path
 
 

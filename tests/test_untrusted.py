@@ -18,11 +18,10 @@ import pytest
 
 from eos.delta.folder import Folder
 from eos.errors import EosError
-from sources._history_reading import HistoryFile, batches_of
-from sources._offsets import Offset
+from eos.sources._history_reading import HistoryFile, batches_of
+from eos.sources._offsets import Offset
+from tests.support.checkout import ROOT, SHIPPED
 
-ROOT = Path(__file__).parent.parent
-SHIPPED = ("eos", "sinks", "sources", "catalog", "pyspark_pulsar", "recovery", "chaos")
 MODULES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
 CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
 NAMED = {"allow_pickle", "CloudPickleSerializer", "CPickleSerializer", "PickleSerializer"}

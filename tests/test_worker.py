@@ -20,14 +20,14 @@ from pyspark.sql.types import StringType, StructType
 
 from eos import worker
 from eos.delta.staging import StagingTarget
+from eos.sinks._delta_task import StageTask
+from eos.sinks._writing import Writing
+from eos.sinks.columns import layout_of
+from eos.sinks.options import WriterOptions
+from eos.sources._columns import row_format, schema_of_source
+from eos.sources._options import SourceOptions
+from eos.sources.data_source import PulsarBatchReader, PulsarStreamReader, values_of
 from eos.worker import receive_at_once
-from sinks._delta_task import StageTask
-from sinks._writing import Writing
-from sinks.columns import layout_of
-from sinks.options import WriterOptions
-from sources._columns import row_format, schema_of_source
-from sources._options import SourceOptions
-from sources.data_source import PulsarBatchReader, PulsarStreamReader, values_of
 from tests.sinks.test_task import write_task
 
 CODE = """

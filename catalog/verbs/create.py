@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from catalog._names_given import TopicGiven, must_exist
-from catalog._new_schema import new_schema
-from catalog._topics import ClusterTopics
+from eos.catalog._names_given import TopicGiven, must_exist
+from eos.catalog._new_schema import new_schema
+from eos.catalog._topics import ClusterTopics
 from eos.cli import Cluster, Exit, Report, escape
 from eos.errors import ConfigurationError
 from eos.ids import MAX_PARTITIONS, TopicName

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from catalog._describe import TopicDescription
-from catalog._names_given import TopicGiven, must_exist
-from catalog._topics import ClusterTopics
 from eos.admin import Retention
+from eos.catalog._describe import TopicDescription
+from eos.catalog._names_given import TopicGiven, must_exist
+from eos.catalog._topics import ClusterTopics
 from eos.cli import Cluster, Exit, Facts, Report, age_s, duration, escape, facts_table
 from eos.ids import TopicName
 

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.filesize import decimal
 
-from catalog._describe import TopicDescription
-from catalog._names_given import TopicGiven, must_exist
-from catalog._topics import ClusterTopics, check_droppable
+from eos.catalog._describe import TopicDescription
+from eos.catalog._names_given import TopicGiven, must_exist
+from eos.catalog._topics import ClusterTopics, check_droppable
 from eos.cli import Cluster, Exit, Report, escape, facts_table
 from eos.errors import ConfigurationError
 from eos.ids import TopicName

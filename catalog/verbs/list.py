@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from catalog._describe import type_name
-from catalog._names_given import must_exist, namespace_of
-from catalog._topics import ClusterTopics
 from eos.admin import AdminClient
+from eos.catalog._describe import type_name
+from eos.catalog._names_given import must_exist, namespace_of
+from eos.catalog._topics import ClusterTopics
 from eos.cli import Cluster, Exit, Facts, Report, escape
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound, Unauthorized

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from catalog._names_given import TopicGiven, must_exist
-from catalog._peeking import Peeking, RawMessage
-from catalog._values_shown import ShownValue, ValueDecoder, text_of
+from eos.catalog._names_given import TopicGiven, must_exist
+from eos.catalog._peeking import Peeking, RawMessage
+from eos.catalog._values_shown import ShownValue, ValueDecoder, text_of
 from eos.cli import Cluster, Exit, Facts, Report, ascii_json
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound, printable

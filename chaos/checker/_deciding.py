@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
-from chaos.checker.history import Decision, ReaderSights
-from chaos.checker.view import TopicPosition, View, place_of
+from eos.chaos.checker.history import Decision, ReaderSights
+from eos.chaos.checker.view import TopicPosition, View, place_of
 from eos.protocol import BATCH, FINAL, UNFINISHED, State, is_allowed
 
 

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from chaos.checker.history import Position, ReaderSights
-from chaos.checker.view import TopicPosition, View, place_of
+from eos.chaos.checker.history import Position, ReaderSights
+from eos.chaos.checker.view import TopicPosition, View, place_of
 
 
 def duplicates(view: View) -> Iterator[str]:

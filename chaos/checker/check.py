@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from chaos.checker import _deciding as deciding
-from chaos.checker import _reading as reading
-from chaos.checker.anomalies import Anomaly, AnomalyKind
-from chaos.checker.history import RunHistory
-from chaos.checker.view import View
+from eos.chaos.checker import _deciding as deciding
+from eos.chaos.checker import _reading as reading
+from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
+from eos.chaos.checker.history import RunHistory
+from eos.chaos.checker.view import View
 
 EXAMPLES: Final = 5
 """So many cases of each kind are kept as text; all are counted."""

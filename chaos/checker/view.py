@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
+from eos.chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
 from eos.protocol import BATCH, FINAL, State
 
 

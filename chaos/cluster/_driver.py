@@ -1,6 +1,6 @@
 """The driver program: runs a workload until its stdin closes. Gets killed a lot.
 
-python -m chaos.cluster._driver JOB_AS_JSON
+python -m eos.chaos.cluster._driver JOB_AS_JSON
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from chaos.cluster.spark_env import local_cluster
-from chaos.job import Job, load
+from eos.chaos.cluster.spark_env import local_cluster
+from eos.chaos.job import Job, load
 
 _STOP_GRACE_S = 20.0
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from chaos.cluster.processes import descendants, executors, kill_session, workers
-from chaos.cluster.spark_env import spark_env
-from chaos.job import Job, prepare
+from eos.chaos.cluster.processes import descendants, executors, kill_session, workers
+from eos.chaos.cluster.spark_env import spark_env
+from eos.chaos.job import Job, prepare
 
 _TAIL_BYTES = 64 * 1024
 _SHOWN = 800
@@ -51,7 +51,7 @@ class Life:
         prepare(mine)
         with log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.cluster._driver", mine.to_json()],
+                [sys.executable, "-m", "eos.chaos.cluster._driver", mine.to_json()],
                 cwd=project,
                 env={**os.environ, **spark_env(scratch, path=(project,)), **(env or {})},
                 stdin=subprocess.PIPE,

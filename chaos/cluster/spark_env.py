@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos.cluster import _spark_archive as spark_archive
+from eos.chaos.cluster import _spark_archive as spark_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

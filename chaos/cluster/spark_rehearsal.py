@@ -1,6 +1,6 @@
 """Makes the JVM's archive of Spark's classes, by a rehearsal: a small stream that comes to its end.
 
-python -m chaos.cluster.spark_rehearsal ARCHIVE
+python -m eos.chaos.cluster.spark_rehearsal ARCHIVE
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chaos.cluster._spark_archive import ARCHIVE, folder_of_archive
-from chaos.cluster.spark_env import local_cluster, spark_env
+from eos.chaos.cluster._spark_archive import ARCHIVE, folder_of_archive
+from eos.chaos.cluster.spark_env import local_cluster, spark_env
 from eos.standalone.maven import locked
 from eos.standalone.progress import Progress
 
@@ -64,7 +64,7 @@ def _rehearse_apart(folder: Path, archive: Path) -> None:
     # Too slow a machine goes without, as after any failure.
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            [sys.executable, "-m", "chaos.cluster.spark_rehearsal", str(archive)],
+            [sys.executable, "-m", "eos.chaos.cluster.spark_rehearsal", str(archive)],
             env={
                 **os.environ,
                 **spark_env(folder, path=(Path(__file__).parents[2],)),

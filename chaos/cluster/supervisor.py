@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chaos.checker.history import Operation
-from chaos.cluster.driver_log import log_of
-from chaos.cluster.life import Life
-from chaos.job import Job
+from eos.chaos.checker.history import Operation
+from eos.chaos.cluster.driver_log import log_of
+from eos.chaos.cluster.life import Life
+from eos.chaos.job import Job
 
 _POLL_S = 0.05
 _RESTART_S = 0.5

@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 import psutil
 
-from chaos.cluster.driver_log import DriverLog
-from chaos.cluster.life import Life
-from chaos.cluster.proxy import FaultProxy
-from chaos.cluster.supervisor import DriverSupervisor
-from chaos.job import Job
 from eos.admin import AdminClient
+from eos.chaos.cluster.driver_log import DriverLog
+from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.proxy import FaultProxy
+from eos.chaos.cluster.supervisor import DriverSupervisor
+from eos.chaos.job import Job
 from eos.commit_log import CommitLog, has_log
 from eos.errors import EosError
 from eos.ids import TxnId
@@ -225,7 +225,7 @@ class FaultTarget:
 
     def _recovery_command(self, *args: str) -> list[str]:
         return [
-            *(sys.executable, "-m", "recovery", *args),
+            *(sys.executable, "-m", "eos.recovery", *args),
             *("--commit-log", self.job.commit_log),
             *("--service-url", self.broker.service_url),
             *("--admin-url", self.broker.admin_url),

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.faults import _broker as broker
-from chaos.faults import _cluster as cluster
-from chaos.faults import _executor as executor
-from chaos.faults import _log as log
-from chaos.faults import _moments as moments
-from chaos.faults import _network as network
-from chaos.faults import _receipts as receipts
-from chaos.faults import _rival as rival
-from chaos.faults import _rows as rows
-from chaos.faults import _source as source
-from chaos.faults import _spark as spark
-from chaos.faults import _steps as steps
-from chaos.faults import _strangers as strangers
-from chaos.faults import _topic as topic
-from chaos.faults import _transactions as transactions
-from chaos.faults import _user as user
-from chaos.faults._fault import Fault, HitPart, Proof
+from eos.chaos.faults import _broker as broker
+from eos.chaos.faults import _cluster as cluster
+from eos.chaos.faults import _executor as executor
+from eos.chaos.faults import _log as log
+from eos.chaos.faults import _moments as moments
+from eos.chaos.faults import _network as network
+from eos.chaos.faults import _receipts as receipts
+from eos.chaos.faults import _rival as rival
+from eos.chaos.faults import _rows as rows
+from eos.chaos.faults import _source as source
+from eos.chaos.faults import _spark as spark
+from eos.chaos.faults import _steps as steps
+from eos.chaos.faults import _strangers as strangers
+from eos.chaos.faults import _topic as topic
+from eos.chaos.faults import _transactions as transactions
+from eos.chaos.faults import _user as user
+from eos.chaos.faults._fault import Fault, HitPart, Proof
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault

@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import psutil
 
-from chaos.cluster.life import Life
-from chaos.cluster.target import FaultTarget
+from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.target import FaultTarget
 from eos.steps import AnyStep
 
 ArmedAction = Literal["kill", "stop", "error"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.target import FaultTarget, path_of
-from chaos.faults._fault import Fault, Proof
-from chaos.faults._kills import kill_broker
+from eos.chaos.cluster.target import FaultTarget, path_of
+from eos.chaos.faults._fault import Fault, Proof
+from eos.chaos.faults._kills import kill_broker
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from chaos.cluster.proxy import FrameAction
-from chaos.cluster.target import FaultTarget, path_of
-from chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.target import FaultTarget, path_of
+from eos.chaos.faults._fault import Act, Fault, Proof
 from eos.ids import TopicName
 from eos.standalone import BrokerNode, ClusterNode
 from eos.wire import commands

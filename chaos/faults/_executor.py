@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.processes import kill_all, stopped
-from chaos.cluster.target import FaultTarget
-from chaos.faults._fault import Fault, Proof, pids
+from eos.chaos.cluster.processes import kill_all, stopped
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._fault import Fault, Proof, pids
 
 
 @contextmanager

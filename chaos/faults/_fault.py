@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 import psutil
 
-from chaos.checker.anomalies import AnomalyKind
-from chaos.cluster.target import FaultTarget
-from chaos.job import QueryShape
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.job import QueryShape
 
 HitPart = Literal[
     "driver",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chaos.cluster.processes import kill_all
-from chaos.cluster.target import FaultTarget
-from chaos.faults._fault import pids
+from eos.chaos.cluster.processes import kill_all
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._fault import pids
 
 
 def kill_executor(target: FaultTarget) -> str:

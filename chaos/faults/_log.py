@@ -13,12 +13,12 @@ from typing import Final
 
 import psutil
 
-from chaos.cluster.life import Life
-from chaos.cluster.processes import stopped
-from chaos.cluster.target import FaultTarget
-from chaos.faults._armed import Armed
-from chaos.faults._fault import Act, Fault, Proof
-from chaos.faults._refusal import refused
+from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.processes import stopped
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._refusal import refused
 from eos.cli import Exit
 from eos.steps import Step
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import psutil
 
-from chaos.cluster.proxy import FrameAction
-from chaos.cluster.target import FaultTarget
-from chaos.faults._fault import Fault, HitPart, Proof, pids
-from chaos.faults._kills import kill_broker, kill_coordinator, kill_executor, kill_workers
+from eos.chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._fault import Fault, HitPart, Proof, pids
+from eos.chaos.faults._kills import kill_broker, kill_coordinator, kill_executor, kill_workers
 from eos.wire import commands
 from eos.wire.messages import WireMessage
 

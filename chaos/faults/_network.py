@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.proxy import FrameAction, Hold, Judgement, Towards
-from chaos.cluster.target import FaultTarget
-from chaos.faults._fault import Fault, Proof
+from eos.chaos.cluster.proxy import FrameAction, Hold, Judgement, Towards
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._fault import Fault, Proof
 from eos.wire import commands
 from eos.wire.messages import WireMessage
 

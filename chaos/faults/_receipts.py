@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 
 import pulsar
 
-from chaos.checker.anomalies import AnomalyKind
-from chaos.cluster.target import FaultTarget, path_of
-from chaos.faults._armed import Armed
-from chaos.faults._fault import Act, Fault, Proof
-from chaos.faults._refusal import error_of_life
-from chaos.observers.readers import open_client
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.cluster.target import FaultTarget, path_of
+from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._refusal import error_of_life
+from eos.chaos.observers.readers import open_client
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
 from eos.steps import Step

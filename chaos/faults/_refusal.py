@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from chaos.cluster.target import FaultTarget
+from eos.chaos.cluster.target import FaultTarget
 
 _ENDS_WITHIN_S: Final = 240.0
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos._records import release_row
-from chaos.cluster.target import FaultTarget
-from chaos.faults._fault import Act, Fault, Proof
+from eos.chaos._records import release_row
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._fault import Act, Fault, Proof
 
 _LARGER_THAN_THE_BROKER_TAKES: Final = 6 << 20
 

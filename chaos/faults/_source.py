@@ -9,12 +9,12 @@ from typing import Final
 
 import psutil
 
-from chaos.cluster.processes import stopped
-from chaos.cluster.proxy import FrameAction
-from chaos.cluster.target import FaultTarget, path_of
-from chaos.faults._fault import Act, Fault, Proof
-from chaos.faults._kills import kill_broker, kill_executor, kill_workers
-from chaos.job import INPUT_SUBSCRIPTION
+from eos.chaos.cluster.processes import stopped
+from eos.chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.target import FaultTarget, path_of
+from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._kills import kill_broker, kill_executor, kill_workers
+from eos.chaos.job import INPUT_SUBSCRIPTION
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TopicName

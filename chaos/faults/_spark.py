@@ -12,12 +12,12 @@ from typing import Final
 
 import psutil
 
-from chaos._habits import HABITS_ENV
-from chaos.cluster.processes import stopped
-from chaos.cluster.target import FaultTarget
-from chaos.faults._armed import Armed
-from chaos.faults._fault import QUERIES, Fault, Proof, pids
-from chaos.faults._refusal import error_of_life, refused
+from eos.chaos._habits import HABITS_ENV
+from eos.chaos.cluster.processes import stopped
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._fault import QUERIES, Fault, Proof, pids
+from eos.chaos.faults._refusal import error_of_life, refused
 from eos.protocol import State
 from eos.steps import TaskStep
 

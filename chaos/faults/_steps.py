@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.cluster.target import FaultTarget
-from chaos.faults._armed import Armed, ArmedAction
-from chaos.faults._fault import Act, Fault, Proof
-from chaos.faults._rival import FENCED_WITHIN_S
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._armed import Armed, ArmedAction
+from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._rival import FENCED_WITHIN_S
 from eos.steps import AnyStep, EndingStep, LogStep, Step, TaskStep
 
 _LEFT_BEHIND: Final[dict[AnyStep, Step]] = {

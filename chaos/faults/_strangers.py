@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos.cluster.target import FaultTarget
-from chaos.faults._armed import Armed
-from chaos.faults._fault import Fault, Proof
-from chaos.faults._receipts import delete
-from chaos.faults._transactions import is_over
-from chaos.observers.readers import open_client
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._fault import Fault, Proof
+from eos.chaos.faults._receipts import delete
+from eos.chaos.faults._transactions import is_over
+from eos.chaos.observers.readers import open_client
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import NOTHING, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION

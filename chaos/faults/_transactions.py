@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from chaos._record_text import text_of
-from chaos.cluster.target import FaultTarget
-from chaos.faults._armed import Armed
-from chaos.faults._fault import Act, Fault, Proof
+from eos.chaos._record_text import text_of
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._fault import Act, Fault, Proof
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TxnId

@@ -16,12 +16,12 @@ from typing import Final
 
 import psutil
 
-from chaos._habits import HABITS_ENV, said
-from chaos.cluster.target import FaultTarget
-from chaos.faults._armed import Armed
-from chaos.faults._fault import QUERIES, Fault, Proof
-from chaos.faults._refusal import error_of_life
-from chaos.job import QueryShape
+from eos.chaos._habits import HABITS_ENV, said
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._fault import QUERIES, Fault, Proof
+from eos.chaos.faults._refusal import error_of_life
+from eos.chaos.job import QueryShape
 from eos.steps import Step
 
 _WITHIN_S: Final = 240.0

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from chaos._habits import HABITS, said
-from chaos.cluster.driver_log import DriverLog
-from chaos.cluster.target import FaultTarget
-from chaos.job import READS_HISTORY, READS_TOPIC, QueryShape
+from eos.chaos._habits import HABITS, said
+from eos.chaos.cluster.driver_log import DriverLog
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.job import READS_HISTORY, READS_TOPIC, QueryShape
 from eos.errors import EosError
 from eos.ids import TopicName
 
@@ -46,7 +46,7 @@ class Condition:
         has_table: each epoch goes to a Delta table as well, all or nothing.
         has_input_topic: the inputs come by a topic, and the source of eos reads it.
         has_history: the first of them are in a table, which the source reads first.
-        has_whole_rows: the workload writes rows under a schema (``chaos._rows``).
+        has_whole_rows: the workload writes rows under a schema (``eos.chaos._rows``).
         has_format: it writes by ``format("pulsar")``.
         has_few_rows: the driver sends the rows of small epochs by itself.
         leaves_out: groups that have nothing to say then.

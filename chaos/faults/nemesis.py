@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.checker.history import Operation
-from chaos.cluster.target import FaultTarget
-from chaos.faults import FAULTS
-from chaos.faults._fault import Proof
-from chaos.schedule import Planned, Schedule
+from eos.chaos.checker.history import Operation
+from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults._fault import Proof
+from eos.chaos.schedule import Planned, Schedule
 
 _FIRES_WITHIN_S: Final = 30.0
 

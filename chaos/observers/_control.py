@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos._record_text import text_of
-from chaos.checker.history import Control
-from chaos.observers.readers import drain, open_client
+from eos.chaos._record_text import text_of
+from eos.chaos.checker.history import Control
+from eos.chaos.observers.readers import drain, open_client
 
 _EVERY_S: Final = 0.1
 

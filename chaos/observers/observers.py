@@ -9,9 +9,9 @@ from typing import Final
 
 import pulsar
 
-from chaos.checker.history import Control, Position, ReaderSights
-from chaos.observers._control import ControlWriter
-from chaos.observers.readers import Read, Watcher, drain, keep, open_client, read_text
+from eos.chaos.checker.history import Control, Position, ReaderSights
+from eos.chaos.observers._control import ControlWriter
+from eos.chaos.observers.readers import Read, Watcher, drain, keep, open_client, read_text
 
 WATCHERS: Final = 2
 _CATCH_UP_S: Final = 30.0

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pulsar
 
-from chaos._record_text import id_in
-from chaos.checker.history import Position, ReaderSights, Sight
+from eos.chaos._record_text import id_in
+from eos.chaos.checker.history import Position, ReaderSights, Sight
 
 Read = Callable[[Any], tuple[str | None, str]]
 """The id of the record that a message carries, None for none; and what it was written as."""

@@ -11,8 +11,8 @@ from typing import Final
 
 import psutil
 
-from chaos.cluster.supervisor import DriverSupervisor
-from chaos.observers.ticker import Ticker
+from eos.chaos.cluster.supervisor import DriverSupervisor
+from eos.chaos.observers.ticker import Ticker
 
 EVERY_S: Final = 5.0
 MOST_GROWTH: Final = 1.10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from chaos.cluster.target import FaultTarget
+from eos.chaos.cluster.target import FaultTarget
 
 GRACE_S: Final = 60.0
 """So long after its time to live a transaction may still be there."""

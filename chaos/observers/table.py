@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from chaos._record_text import id_in
+from eos.chaos._record_text import id_in
 
 
 def ids_in(table: str) -> tuple[str | None, ...]:

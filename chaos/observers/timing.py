@@ -6,11 +6,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chaos.checker.history import RunHistory
-from chaos.checker.view import View
+from eos.chaos.checker.history import RunHistory
+from eos.chaos.checker.view import View
 
 if TYPE_CHECKING:
-    from chaos.cluster.target import FaultTarget
+    from eos.chaos.cluster.target import FaultTarget
 
 
 @dataclass

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from chaos.faults.conditions import CONDITIONS
-from chaos.report.machine import DURATIONS, Percentiles
-from chaos.report.outcome import ScheduleOutcome
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.report.machine import DURATIONS, Percentiles
+from eos.chaos.report.outcome import ScheduleOutcome
 
 # Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
 _ATTEMPT: Final[dict[str, dict[str, Any]]] = {

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from chaos.checker.anomalies import AnomalyKind
-from chaos.report.outcome import ScheduleOutcome
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.report.outcome import ScheduleOutcome
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from chaos._run import Result
-from chaos.checker.anomalies import Anomaly, AnomalyKind
-from chaos.checker.history import RunHistory
-from chaos.checker.view import View
-from chaos.observers.resources import Sample, grown
-from chaos.schedule import Schedule
+from eos.chaos._run import Result
+from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
+from eos.chaos.checker.history import RunHistory
+from eos.chaos.checker.view import View
+from eos.chaos.observers.resources import Sample, grown
+from eos.chaos.schedule import Schedule
 from eos.errors import ConfigurationError
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS
-from chaos.observers.resources import are_long
-from chaos.report._plots import recovery_times, resources, timeline
-from chaos.report.machine import DURATIONS, Percentiles, durations_of, verdict_of
-from chaos.report.outcome import ScheduleOutcome
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.observers.resources import are_long
+from eos.chaos.report._plots import recovery_times, resources, timeline
+from eos.chaos.report.machine import DURATIONS, Percentiles, durations_of, verdict_of
+from eos.chaos.report.outcome import ScheduleOutcome
 
 _PAGE: Final = Template("""<!doctype html>
 <html lang="en">

@@ -1,4 +1,4 @@
-"""``python -m chaos.soak``: the command, its table, its picture."""
+"""``python -m eos.chaos.soak``: the command, its table, its picture."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from chaos.observers import resources
-from chaos.soak import _gauges as gauges
-from chaos.soak import _verdict as verdict
-from chaos.soak._picture import draw
-from chaos.soak._plan import SoakPlan
-from chaos.soak._run import SoakFailed, SoakResult, soak
+from eos.chaos.observers import resources
+from eos.chaos.soak import _gauges as gauges
+from eos.chaos.soak import _verdict as verdict
+from eos.chaos.soak._picture import draw
+from eos.chaos.soak._plan import SoakPlan
+from eos.chaos.soak._run import SoakFailed, SoakResult, soak
 from eos.errors import EosError
 
 _EXIT_WRONG: Final = 1

@@ -1,6 +1,6 @@
 """The producer program: steady rows into the input topic, a transaction for each block.
 
-python -m chaos.soak._feed SERVICE_URL TOPIC PLAN_AS_JSON; says on stdout how many rows are sent.
+python -m eos.chaos.soak._feed SERVICE_URL TOPIC PLAN_AS_JSON; prints how many rows are sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future
 from typing import Final
 
-from chaos.soak._plan import PARTITIONS, SoakPlan
+from eos.chaos.soak._plan import PARTITIONS, SoakPlan
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import EosError, Indeterminate, Retriable
 from eos.ids import EntryPlace, MessageId, TopicName

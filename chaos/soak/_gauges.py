@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chaos.observers.resources import growth_of, ratio
-from chaos.observers.ticker import Ticker
+from eos.chaos.observers.resources import growth_of, ratio
+from eos.chaos.observers.ticker import Ticker
 from eos.errors import EosError
 
 EVERY_S: Final = 15.0

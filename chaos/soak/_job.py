@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos.job import INPUT_SUBSCRIPTION, Job
-from chaos.soak._plan import DELAY_S, WINDOW_MS
+from eos.chaos.job import INPUT_SUBSCRIPTION, Job
+from eos.chaos.soak._plan import DELAY_S, WINDOW_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-WORKLOAD: Final = "chaos.soak._job:counts"
+WORKLOAD: Final = "eos.chaos.soak._job:counts"
 
 SPARK_CONF: Final = {
     # The harness's driver is made for short lives, small steps, and a checkpoint that tells all.
@@ -25,7 +25,7 @@ SPARK_CONF: Final = {
 
 def counts(spark: SparkSession, job: Job) -> StreamingQuery:
     """Start it."""
-    from sinks import DeltaSink, PulsarSink, all_or_nothing
+    from eos import DeltaSink, PulsarSink, all_or_nothing
 
     shared: dict[str, Any] = {"sink_id": job.sink_id, "commit_log": job.commit_log}
     writer = all_or_nothing(

@@ -10,10 +10,10 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-from chaos.soak._gauges import recent_epochs
+from eos.chaos.soak._gauges import recent_epochs
 
 if TYPE_CHECKING:
-    from chaos.soak._run import SoakResult
+    from eos.chaos.soak._run import SoakResult
 
 # Okabe and Ito's palette: told apart with any colour vision.
 _COLORS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

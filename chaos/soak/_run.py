@@ -14,21 +14,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from chaos._checkpoint import Checkpoint
-from chaos.cluster.processes import kill_session
-from chaos.cluster.proxy import FaultProxy
-from chaos.cluster.supervisor import DriverSupervisor
-from chaos.cluster.target import FaultTarget, path_of
-from chaos.faults import FAULTS
-from chaos.faults.nemesis import Happened, Nemesis
-from chaos.job import INPUT_SUBSCRIPTION, Job, prepare
-from chaos.observers.readers import drain, keep, open_client
-from chaos.observers.resources import Sample, Sampler
-from chaos.observers.table import columns_of
-from chaos.schedule import Planned, Schedule
-from chaos.soak._gauges import Gauges, Reading, folder_size
-from chaos.soak._job import SPARK_CONF, WORKLOAD
-from chaos.soak._plan import (
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos.cluster.processes import kill_session
+from eos.chaos.cluster.proxy import FaultProxy
+from eos.chaos.cluster.supervisor import DriverSupervisor
+from eos.chaos.cluster.target import FaultTarget, path_of
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.nemesis import Happened, Nemesis
+from eos.chaos.job import INPUT_SUBSCRIPTION, Job, prepare
+from eos.chaos.observers.readers import drain, keep, open_client
+from eos.chaos.observers.resources import Sample, Sampler
+from eos.chaos.observers.table import columns_of
+from eos.chaos.schedule import Planned, Schedule
+from eos.chaos.soak._gauges import Gauges, Reading, folder_size
+from eos.chaos.soak._job import SPARK_CONF, WORKLOAD
+from eos.chaos.soak._plan import (
     DELAY_S,
     PARTITIONS,
     SoakPlan,
@@ -231,7 +231,7 @@ class _Run:
         words = (self._cluster.service_url, self._job.input_topic, self._plan.to_json())
         with (self._folder / "feed.log").open("wb") as log, (self._sent_file).open("wb") as sent:
             process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.soak._feed", *words],
+                [sys.executable, "-m", "eos.chaos.soak._feed", *words],
                 stdout=sent,
                 stderr=log,
                 start_new_session=True,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from chaos.observers import resources
-from chaos.observers.resources import Sample
-from chaos.soak import _gauges as gauges
-from chaos.soak._gauges import Reading
-from chaos.soak._run import SoakResult
+from eos.chaos.observers import resources
+from eos.chaos.observers.resources import Sample
+from eos.chaos.soak import _gauges as gauges
+from eos.chaos.soak._gauges import Reading
+from eos.chaos.soak._run import SoakResult
 
 _LONGEST_GAP_S: Final = 300.0
 """For so long a fault may keep a broker from saying how much there is."""

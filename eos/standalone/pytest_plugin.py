@@ -35,7 +35,7 @@ def pulsar_standalone() -> Iterator[PulsarStandalone]:
 
 @pytest.fixture(scope="session")
 def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A ``chaos.testing.ChaosCluster``: a broker, and what is needed to run jobs against it and
+    """A ``eos.chaos.testing.ChaosCluster``: a broker, and what is needed to run jobs against it and
     break them; one for the session."""
     with _harness().ChaosCluster(tmp_path_factory.mktemp("chaos")) as cluster:
         yield cluster
@@ -49,8 +49,5 @@ def assert_exactly_once() -> Callable[[Any], None]:
 
 
 def _harness() -> Any:
-    """``chaos.testing``, by name: this room is below it."""
-    from eos.hidden import check_not_hidden
-
-    check_not_hidden("chaos", "sinks", "recovery")
-    return importlib.import_module("chaos.testing")
+    """``eos.chaos.testing``, by name: this room is below it."""
+    return importlib.import_module("eos.chaos.testing")

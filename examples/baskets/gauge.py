@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from chaos.observers.ticker import Ticker
+from eos.chaos.observers.ticker import Ticker
 from eos.errors import EosError
 from examples.baskets.job import SUBSCRIPTION
 from examples.flights.topic import Topic

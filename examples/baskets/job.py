@@ -26,13 +26,13 @@ from pyspark.sql.functions import col, count, timestamp_millis, window
 from pyspark.sql.functions import sum as total
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chaos.cluster.spark_env import local_cluster
+from eos import DeltaSink, PulsarSink, all_or_nothing
+from eos.chaos.cluster.spark_env import local_cluster
 from eos.events import EpochListener, StateChanged
 from eos.failpoints import armed
 from eos.protocol import State
 from eos.steps import Step
 from examples.baskets.orders import obey
-from sinks import DeltaSink, PulsarSink, all_or_nothing
 
 TellEvent = Callable[..., None]
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from chaos.cluster.spark_env import local_cluster
+from eos.chaos.cluster.spark_env import local_cluster
 from examples.flights.data import FILES_PER_EPOCH
 from examples.flights.run import Way
 
@@ -115,7 +115,7 @@ def _writer(job: FlightsJob) -> WriteBatch:
         from examples.flights.today import write_with_pulsar_client
 
         return write_with_pulsar_client(job.service_url, job.topic)
-    from sinks import PulsarSink
+    from eos import PulsarSink
 
     return PulsarSink(
         sink_id=SINK_ID,

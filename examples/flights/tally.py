@@ -1,6 +1,7 @@
 """Pure: what was written, what a reader saw, counted: what is there twice, missing, or half.
 
-Counts alone, for any way of writing; ``chaos.checker.check`` is for what has a log and positions.
+Counts alone, for any way of writing; ``eos.chaos.checker.check`` is for what has a log and
+positions.
 """
 
 from __future__ import annotations

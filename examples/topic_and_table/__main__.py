@@ -16,9 +16,9 @@ from deltalake import DeltaTable, QueryBuilder
 from rich.console import Console
 from rich.table import Table
 
+from eos.recovery.resolve import resolve
 from eos.standalone import PulsarStandalone
 from examples.flights.data import Flights, prepare
-from recovery.resolve import resolve
 
 ROWS: Final = 60_000
 EPOCHS: Final = 6

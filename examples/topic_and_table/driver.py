@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct, to_json
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from eos import DeltaSink, PulsarSink, all_or_nothing
 from examples.flights.data import FILES_PER_EPOCH
-from sinks import DeltaSink, PulsarSink, all_or_nothing
 
 
 def main(service_url: str, topic: str, folder: str) -> None:

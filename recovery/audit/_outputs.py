@@ -15,9 +15,9 @@ from eos.errors import EosError
 from eos.participant import Access, Audited, Kept, Participant
 from eos.protocol import History, Known, LogRecord, Part, State
 from eos.pulsar.part import parts_elsewhere
-from recovery._sink_view import is_decided
-from recovery.audit._attempts import NEVER_READABLE
-from recovery.audit.partition import Finding
+from eos.recovery._sink_view import is_decided
+from eos.recovery.audit._attempts import NEVER_READABLE
+from eos.recovery.audit.partition import Finding
 
 _TRIES = 3
 """A driver that is alive goes on while we look: then the log is read again."""

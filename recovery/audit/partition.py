@@ -16,9 +16,9 @@ from eos.ids import EntryPlace, MessageId
 from eos.protocol import LogRecord, State
 from eos.pulsar.counting import Counted, is_counted
 from eos.pulsar.part import pulsar_part
+from eos.recovery._sink_view import is_decided
+from eos.recovery.audit._attempts import NEVER_READABLE, Attempts
 from eos.summary import PartitionFigures
-from recovery._sink_view import is_decided
-from recovery.audit._attempts import NEVER_READABLE, Attempts
 
 
 class Finding(Facts):

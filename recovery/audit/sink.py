@@ -16,11 +16,11 @@ from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
 from eos.pulsar.part import NOTHING, PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import receipt_call
-from recovery._sink_view import Decided, Owing, Unfinished, view
-from recovery._target import Target
-from recovery.audit._attempts import Attempts
-from recovery.audit._outputs import AuditedOutput, audit_outputs
-from recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
+from eos.recovery._sink_view import Decided, Owing, Unfinished, view
+from eos.recovery._target import Target
+from eos.recovery.audit._attempts import Attempts
+from eos.recovery.audit._outputs import AuditedOutput, audit_outputs
+from eos.recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
 
 _NOWHERE: EntryPlace = (-1, -1)
 

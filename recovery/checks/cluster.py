@@ -7,8 +7,8 @@ from eos.cli import age_s, duration
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._target import Target
-from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from eos.recovery._target import Target
+from eos.recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 
 MAX_SKEW_S = 5.0
 OLD_TRANSACTION_S = 3600.0

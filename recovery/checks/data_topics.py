@@ -14,8 +14,8 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._target import Target
-from recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from eos.recovery._target import Target
+from eos.recovery.checks.check import Check, failed, of_error, ok, unknown, warning
 
 _MOST: Final = 50
 

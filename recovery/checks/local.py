@@ -8,9 +8,9 @@ from eos.cli import age_s, duration
 from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.protocol import History, LogRecord
-from recovery._target import Target
-from recovery.checks._properties import parse_properties
-from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
+from eos.recovery._target import Target
+from eos.recovery.checks._properties import parse_properties
+from eos.recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
 
 MAX_AHEAD_S = 5.0
 

@@ -16,8 +16,8 @@ from eos.ids import TopicName
 from eos.protocol import History
 from eos.pulsar.part import NOTHING, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION, keeps_receipts
-from recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
-from recovery.checks.rates import REFUSING
+from eos.recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
+from eos.recovery.checks.rates import REFUSING
 
 MESSAGE_AGE: Final = "message_age"
 

@@ -8,8 +8,8 @@ from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.protocol import History, Part
 from eos.pulsar.part import parts_elsewhere
-from recovery._target import Target
-from recovery.checks.check import Check, CheckStatus, failed, of_error, ok
+from eos.recovery._target import Target
+from eos.recovery.checks.check import Check, CheckStatus, failed, of_error, ok
 
 
 def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:

@@ -14,8 +14,8 @@ from eos.errors import EosError
 from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._target import Target
-from recovery.checks.check import Check, not_checked, of_error, ok, unknown, warning
+from eos.recovery._target import Target
+from eos.recovery.checks.check import Check, not_checked, of_error, ok, unknown, warning
 
 REFUSING: Final = ("producer_request_hold", "producer_exception")
 """The policies of a backlog quota that turn producers away."""

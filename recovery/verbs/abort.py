@@ -11,8 +11,7 @@ from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, T
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
-from eos.wire.commands import TxnAction
-from recovery._change import (
+from eos.recovery._change import (
     ABORT,
     Apply,
     ChangeProgress,
@@ -25,9 +24,10 @@ from recovery._change import (
     label,
     open_takeover,
 )
-from recovery._report import Plan, PlanStep
-from recovery._sink_view import view
-from recovery._target import Target
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._sink_view import view
+from eos.recovery._target import Target
+from eos.wire.commands import TxnAction
 
 
 def abort(

@@ -9,13 +9,21 @@ from rich.console import Console
 
 from eos.cli import Exit, Report
 from eos.errors import EosError
-from recovery._change import Apply, ChangeProgress, GiveUp, Yes, carry_out, fencing_warning, label
-from recovery._evidence import Evidence
-from recovery._objections import Verdict
-from recovery._report import Plan, PlanStep
-from recovery._sink_view import view
-from recovery._target import Target
-from recovery.decide import STATE, Case, reason_of
+from eos.recovery._change import (
+    Apply,
+    ChangeProgress,
+    GiveUp,
+    Yes,
+    carry_out,
+    fencing_warning,
+    label,
+)
+from eos.recovery._evidence import Evidence
+from eos.recovery._objections import Verdict
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._sink_view import view
+from eos.recovery._target import Target
+from eos.recovery.decide import STATE, Case, reason_of
 
 _MEANS: Final = {
     Verdict.COMMITTED: "The epoch is never written again. If the broker did not commit it after "

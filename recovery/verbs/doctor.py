@@ -10,14 +10,14 @@ from rich.table import Table
 
 from eos.cli import Exit, Report, escape, worst
 from eos.pulsar.part import pulsar_part
-from recovery._target import Target
-from recovery.checks.check import Check, CheckStatus
-from recovery.checks.cluster import check_cluster
-from recovery.checks.data_topics import check_data_topics
-from recovery.checks.local import check_logs, check_spark
-from recovery.checks.namespace import check_receipt_topics, receipt_topics
-from recovery.checks.outputs import check_outputs
-from recovery.checks.rates import check_rates
+from eos.recovery._target import Target
+from eos.recovery.checks.check import Check, CheckStatus
+from eos.recovery.checks.cluster import check_cluster
+from eos.recovery.checks.data_topics import check_data_topics
+from eos.recovery.checks.local import check_logs, check_spark
+from eos.recovery.checks.namespace import check_receipt_topics, receipt_topics
+from eos.recovery.checks.outputs import check_outputs
+from eos.recovery.checks.rates import check_rates
 
 _COLOURS = {
     CheckStatus.OK: "green",

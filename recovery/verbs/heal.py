@@ -12,11 +12,11 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName
 from eos.pulsar.pins import commit_empty
+from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
+from eos.recovery._held_back import connect_coordinators, held_back
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._target import Target
 from eos.retry import Patience
-from recovery._change import Apply, ChangeProgress, Yes, carry_out
-from recovery._held_back import connect_coordinators, held_back
-from recovery._report import Plan, PlanStep
-from recovery._target import Target
 
 
 def heal(

@@ -17,9 +17,9 @@ from eos.cli import Exit, Report, escape
 from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
-from recovery._change import Apply, ChangeProgress, Yes, carry_out
-from recovery._report import Plan, PlanStep
-from recovery._target import Target
+from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._target import Target
 
 log_app = typer.Typer(
     no_args_is_help=True,

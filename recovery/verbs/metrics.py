@@ -13,9 +13,9 @@ from rich.console import Console
 from eos.cli import Exit, Report, escape
 from eos.errors import ConfigurationError
 from eos.events import UnfinishedAttempt
-from recovery._sink_view import SinkView
-from recovery._survey import Survey, survey
-from recovery._target import Target
+from eos.recovery._sink_view import SinkView
+from eos.recovery._survey import Survey, survey
+from eos.recovery._target import Target
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

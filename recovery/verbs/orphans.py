@@ -16,8 +16,8 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from recovery._held_back import HeldBack, connect_coordinators, held_back
-from recovery._target import Target
+from eos.recovery._held_back import HeldBack, connect_coordinators, held_back
+from eos.recovery._target import Target
 
 
 class Orphan(Facts):

@@ -9,9 +9,9 @@ import typer
 from eos.cli import Report
 from eos.commit_log import Mendable, examine, mend
 from eos.errors import CommitLogError, EosError
-from recovery._change import Apply, ChangeProgress, Yes, carry_out
-from recovery._report import Plan, PlanStep
-from recovery._target import Target
+from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._target import Target
 
 
 def repair(

@@ -9,7 +9,7 @@ import typer
 
 from eos.cli import Report
 from eos.protocol import State
-from recovery._change import (
+from eos.recovery._change import (
     ABORT,
     Apply,
     ChangeProgress,
@@ -22,9 +22,9 @@ from recovery._change import (
     label,
     open_takeover,
 )
-from recovery._report import Plan, PlanStep
-from recovery._sink_view import SinkView, Unfinished, view
-from recovery._target import Target
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._sink_view import SinkView, Unfinished, view
+from eos.recovery._target import Target
 
 _WILL: Final = {
     State.OPEN: (

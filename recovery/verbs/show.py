@@ -9,14 +9,14 @@ from rich.console import Console
 
 from eos.cli import Exit, Report, escape
 from eos.protocol import UNFINISHED, LogRecord
-from recovery._moments import SAYS, Moment, is_of, life_of, moments_of, moments_table
-from recovery._sink_view import (
+from eos.recovery._moments import SAYS, Moment, is_of, life_of, moments_of, moments_table
+from eos.recovery._sink_view import (
     Owing,
     is_decided,
     meaning_of,
     owing_of,
 )
-from recovery._target import Target
+from eos.recovery._target import Target
 
 
 class ShowReport(Report):

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from eos.cli import Exit, Report, duration, escape, facts_table, worst
 from eos.protocol import BATCH
-from recovery._sink_view import (
+from eos.recovery._sink_view import (
     QueryProgress,
     SinkView,
     Unfinished,
@@ -18,9 +18,9 @@ from recovery._sink_view import (
     query_label,
     render_owing,
 )
-from recovery._survey import Survey, survey
-from recovery._target import Target
-from recovery._watching import Watching
+from eos.recovery._survey import Survey, survey
+from eos.recovery._target import Target
+from eos.recovery._watching import Watching
 
 
 class StatusReport(Survey, Report):

@@ -17,9 +17,9 @@ from eos.admin import AdminClient, Subscription
 from eos.cli import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
-from recovery._change import Apply, ChangeProgress, Yes, carry_out
-from recovery._report import Plan, PlanStep
-from recovery._target import Target
+from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
+from eos.recovery._report import Plan, PlanStep
+from eos.recovery._target import Target
 
 TopicArgument = Annotated[str, typer.Argument(help="A topic, or one ...-partition-n of it.")]
 

@@ -11,10 +11,10 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from eos.cli import Exit, Report, escape, worst
-from recovery._sink_view import query_label, render_owing
-from recovery._target import Target
-from recovery.audit.partition import Finding
-from recovery.audit.sink import AuditedSink, SinkAudit
+from eos.recovery._sink_view import query_label, render_owing
+from eos.recovery._target import Target
+from eos.recovery.audit.partition import Finding
+from eos.recovery.audit.sink import AuditedSink, SinkAudit
 
 
 class VerifyReport(Report):

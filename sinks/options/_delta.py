@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from eos.commit_log.location import Location
 from eos.delta.folder import Folder
-from sinks.options._base import SinkArguments, SinkOptions, Text, allowed
+from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 
 
 class DeltaSinkArguments(SinkArguments, total=False):

@@ -13,12 +13,12 @@ from eos.client.coordinators import MAX_TTL_MS
 from eos.client.kept import ClientOptions
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
+from eos.sinks._creation import TopicCreation
+from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 from eos.transport.address import parse_service_url
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.batch import parse_compression
-from sinks._creation import TopicCreation
-from sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 
 
 class PulsarSinkArguments(SinkArguments, total=False):

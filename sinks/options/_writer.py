@@ -10,9 +10,9 @@ from pydantic import StringConstraints, model_validator
 
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
+from eos.sinks.options._base import Text, left_out
+from eos.sinks.options._pulsar import PulsarSinkOptions
 from eos.spelling import no_option, plain
-from sinks.options._base import Text, left_out
-from sinks.options._pulsar import PulsarSinkOptions
 
 _STORAGE: Final = re.compile(r"storage_?options\.(.+)", re.IGNORECASE)
 _WITH_DEFINITION: Final = {"avro": AvroSchema, "json": JsonSchema}

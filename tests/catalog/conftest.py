@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
-from catalog.cli import main
+from eos import PulsarCatalog
+from eos.catalog.cli import main
 from eos.standalone import PulsarStandalone
 from tests.support.command_line import Ended, command_line
 

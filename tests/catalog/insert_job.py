@@ -9,7 +9,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
+from eos import PulsarCatalog
 
 
 def main(service_url: str, admin_url: str, commit_log: str, topic: str) -> None:

@@ -11,7 +11,7 @@ import threading
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
+from eos import PulsarCatalog
 from eos.errors import ConfigurationError
 
 

@@ -126,7 +126,7 @@ import subprocess
 def refuse(*args, **kwargs): raise AssertionError("a process was started")
 subprocess.Popen = refuse
 sys.argv = ["eos-catalog", *sys.argv[1:]]
-from catalog.cli import main
+from eos.catalog.cli import main
 main()
 """
     for verb, args in VERBS.items():

@@ -15,10 +15,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
+from eos import PulsarCatalog, PulsarSink
 from eos.errors import InputError
 from eos.standalone import PulsarStandalone
-from sinks import PulsarSink
 from tests.support.judge import quiet_client
 
 COLUMNS = "id BIGINT, __op STRING, __key STRING, key STRING, value STRUCT<a: BIGINT>"

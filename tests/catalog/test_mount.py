@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
 from pyspark.sql import DataFrame, SparkSession
 
-from catalog import PulsarCatalog
+from eos import PulsarCatalog
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
 from eos.standalone import PulsarStandalone

@@ -12,10 +12,10 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
-from catalog import _peeking
-from catalog._peeking import RawMessage, _backwards
-from catalog._values_shown import ValueDecoder
 from eos.admin import AdminClient, Ledger
+from eos.catalog import _peeking
+from eos.catalog._peeking import RawMessage, _backwards
+from eos.catalog._values_shown import ValueDecoder
 from eos.client import Bounds, PulsarClient
 from eos.ids import MessageId, TopicName
 from eos.standalone import PulsarStandalone

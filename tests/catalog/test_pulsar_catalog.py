@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
+from eos import PulsarCatalog
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
 from eos.schemas import AvroSchema

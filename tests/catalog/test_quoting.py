@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog._pulsar_catalog import _quoted
+from eos.catalog.pulsar_catalog import _quoted
 
 
 def test_no_variable_and_no_quote_of_a_topics_name_is_left_for_sql():

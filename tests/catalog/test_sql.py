@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
-from catalog._bound import bound_source
+from eos import PulsarCatalog
+from eos.catalog._bound import bound_source
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
 from eos.standalone import PulsarStandalone

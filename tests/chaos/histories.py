@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from zlib import crc32
 
-from chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
+from eos.chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
 from eos.protocol import State
 
 QUERY = "q"

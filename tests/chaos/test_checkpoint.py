@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chaos._checkpoint import Checkpoint
+from eos.chaos._checkpoint import Checkpoint
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1763714400000,"conf":{}}'
 

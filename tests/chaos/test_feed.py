@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from chaos._feed import Feed
-from chaos._inputs import FileInputs
-from chaos.job import Job
-from chaos.planning import only
+from eos.chaos._feed import Feed
+from eos.chaos._inputs import FileInputs
+from eos.chaos.job import Job
+from eos.chaos.planning import only
 
 
 class Script:

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos._habits import HABITS_ENV, said, with_habits
-from chaos._notebook import Notebook
-from chaos.faults._user import _take_back
-from chaos.job import Job
+from eos.chaos._habits import HABITS_ENV, said, with_habits
+from eos.chaos._notebook import Notebook
+from eos.chaos.faults._user import _take_back
+from eos.chaos.job import Job
 from eos.errors import DuplicateEpochCall
 
 SPARK = SimpleNamespace(sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None))
@@ -90,7 +90,7 @@ class Mapped:
 
 
 def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch):
-    monkeypatch.setattr("chaos._habits._FAILS", 0)
+    monkeypatch.setattr("eos.chaos._habits._FAILS", 0)
     given: list[object] = []
     call = with_habits(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
     with pytest.raises(RuntimeError, match=f"{said('fails-in-tasks')} after 2 rows"):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from chaos._run import Result
-from chaos.checker.anomalies import AnomalyKind
-from chaos.planning import only
+from eos.chaos._run import Result
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.planning import only
 from eos.errors import ConfigurationError
+from tests.support.checkout import ROOT, SHIPPED, copy_checkout
 
-ROOT = Path(__file__).parent.parent.parent
 BUILDS = Path(__file__).parent / "builds"
-NAIVE = "chaos.workloads:naive"
+NAIVE = "eos.chaos.workloads:naive"
 
 long = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -33,8 +32,7 @@ def broken_build(tmp_path):
 
     def build(name: str) -> Path:
         project = tmp_path / name
-        for folder in ("eos", "sinks", "recovery", "chaos"):
-            shutil.copytree(ROOT / folder, project / folder)
+        copy_checkout(project, SHIPPED)
         patch = BUILDS / f"{name}.patch"
         subprocess.run(["git", "init", "-q", project], check=True)
         subprocess.run(["git", "apply", str(patch)], cwd=project, check=True)

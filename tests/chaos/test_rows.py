@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import fastavro
 import pytest
 
-from chaos._record_text import text_of
-from chaos._rows import (
+from eos.chaos._record_text import text_of
+from eos.chaos._rows import (
     _GROWN,
     _OLD,
     GROWN,

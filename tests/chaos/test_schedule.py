@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from chaos._record_text import id_in, text_of
-from chaos._records import java_hash, records_of, release
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS
-from chaos.job import Job
-from chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw, drawn
+from eos.chaos._record_text import id_in, text_of
+from eos.chaos._records import java_hash, records_of, release
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.job import Job
+from eos.chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw, drawn
 from eos.wire.batch import partitions_for_keys
 
 NAMES = drawn()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos._checkpoint import Checkpoint
-from chaos._inputs import FileInputs
-from chaos._shapes import BASE_S, DELAY_S, WINDOW_S, emits, flush, is_quiet, number_of
-from chaos.checker.history import Record
-from chaos.job import Job
-from chaos.planning import only
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._inputs import FileInputs
+from eos.chaos._shapes import BASE_S, DELAY_S, WINDOW_S, emits, flush, is_quiet, number_of
+from eos.chaos.checker.history import Record
+from eos.chaos.job import Job
+from eos.chaos.planning import only
 
 
 def plan(folder: Path, epoch: int, *ends: int, input_s: float = 0, done: bool = True) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from chaos._record_text import id_in
-from chaos._records import records_of
-from chaos._topic_inputs import TopicInputs
-from chaos.job import Job
-from chaos.planning import only
+from eos.chaos._record_text import id_in
+from eos.chaos._records import records_of
+from eos.chaos._topic_inputs import TopicInputs
+from eos.chaos.job import Job
+from eos.chaos.planning import only
 from eos.client import Transaction
 from eos.errors import RequestTimeout
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chaos.cluster.proxy import FaultProxy
+from eos.chaos.cluster.proxy import FaultProxy
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
 from tests.support.judge import drain

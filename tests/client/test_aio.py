@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from chaos.cluster.proxy import FrameAction, Hold
+from eos.chaos.cluster.proxy import FrameAction, Hold
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import EosError, TopicNotFound, TransactionPoisoned
 from eos.wire import commands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import (
     BROKER_ERRORS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import google_crc32c
 import pytest
 
-from chaos.cluster.proxy import FrameAction, Replace
+from eos.chaos.cluster.proxy import FrameAction, Replace
 from eos.errors import (
     BrokerNotReady,
     EosError,

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 import trustme
 
-from chaos.cluster.proxy import FrameAction, Replace
+from eos.chaos.cluster.proxy import FrameAction, Replace
 from eos.client import PulsarClient
 from eos.errors import (
     BrokerNotReady,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.proxy import FrameAction
 from eos.client import EntryProducer, PulsarClient, Transaction, _crowd, _shelf
 from eos.errors import ConnectionLost, EosError, Fatal, ProducerBusy
 from eos.wire import commands

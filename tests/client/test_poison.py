@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.cluster.proxy import FrameAction, Hold, Replace
+from eos.chaos.cluster.proxy import FrameAction, Hold, Replace
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.wire import commands

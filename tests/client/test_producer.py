@@ -8,7 +8,7 @@ from collections import defaultdict
 import pyarrow as pa
 import pytest
 
-from chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import (
     ConfigurationError,

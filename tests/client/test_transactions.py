@@ -9,7 +9,7 @@ import threading
 import pulsar
 import pytest
 
-from chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import (
     ConfigurationError,

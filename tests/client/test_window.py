@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from chaos.cluster.proxy import FrameAction
+from eos.chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.client._window import ENTRY_OVERHEAD_BYTES, Budget, PendingEntry, Window
 from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout

@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos import failpoints
+from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError, Fenced
 from eos.participant import Attempt

@@ -14,10 +14,10 @@ from eos.committer import OpenEpoch
 from eos.errors import ConfigurationError, InDoubt, NewCluster, TransactionPoisoned
 from eos.protocol import State, UnknownPart, unknown
 from eos.pulsar.part import pulsar_part
+from eos.recovery.decide import decide
+from eos.recovery.resolve import resolve
 from eos.steps import AnyStep, EndingStep, Step
 from examples.folder.participant import KIND, FolderParticipant
-from recovery.decide import decide
-from recovery.resolve import resolve
 from tests.support.expiry import await_expiry
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of

@@ -22,10 +22,10 @@ from eos.commit_log import CommitLog
 from eos.errors import Fenced, InvalidTransactionStatus, TransactionNotFound
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
+from eos.recovery.resolve import resolve
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from eos.wire.commands import TxnAction
-from recovery.resolve import resolve
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from eos import DeltaSink
 from eos.errors import EosError
-from sinks import DeltaSink
 from tests.support.frames import frame_of
 
 Answer = dict[str, str | None]

@@ -13,9 +13,9 @@ from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.errors import ConfigurationError, InDoubt, NewCluster
 from eos.protocol import BATCH, State
+from eos.recovery.decide import decide
+from eos.recovery.resolve import resolve
 from eos.steps import Step
-from recovery.decide import decide
-from recovery.resolve import resolve
 from tests.testing.outputs import TableOutput
 
 MAPPED = (

@@ -17,9 +17,9 @@ from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
 from eos.errors import CommitUnconfirmed, ConfigurationError, InDoubt, NewCluster
 from eos.protocol import BATCH, Known, LogRecord, Reason, ReasonKind, Stage, State
+from eos.recovery.decide import decide
+from eos.recovery.resolve import resolve
 from eos.steps import Step
-from recovery.decide import decide
-from recovery.resolve import resolve
 from tests.testing.outputs import TableOutput
 
 

@@ -11,7 +11,7 @@ README = Path(__file__).parent.parent.parent / "README.md"
 def test_a_plain_consumer_decodes_what_the_quick_start_wrote(
     spark, pulsar_standalone, tmp_path, capsys, name
 ):
-    from sinks import PulsarSink
+    from eos import PulsarSink
 
     mark = "test_first_steps.py runs this block -->\n```python\n"
     (block,) = re.findall(f"{re.escape(mark)}(.*?)```", README.read_text(), re.DOTALL)

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-import catalog.verbs
-import recovery.verbs
+import eos.catalog.verbs
+import eos.recovery.verbs
 from eos.cli import Facts, Report
 
 MANUAL = Path(__file__).parent.parent.parent / "docs" / "json.md"
-for package in (recovery.verbs, catalog.verbs):
+for package in (eos.recovery.verbs, eos.catalog.verbs):
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 def kinds(of: type[Facts]) -> Iterator[type[Facts]]:
     for kind in of.__subclasses__():
-        if kind.__module__.split(".")[0] in ("recovery", "catalog"):
+        if kind.__module__.split(".")[1] in ("recovery", "catalog"):
             yield kind
         yield from kinds(kind)
 

@@ -156,15 +156,14 @@ def test_the_formatter_of_the_manual_makes_json_with_the_fields(tmp_path, capfd)
     blocks = re.findall(r"```python\n(.*?)```", (HERE / "monitoring.md").read_text(), re.S)
     (block,) = [one for one in blocks if "class Json" in one]
     scope: dict = {}
-    loggers = [logging.getLogger(name) for name in ("eos", "sinks")]
+    logger = logging.getLogger("eos")
     try:
         exec(block, scope)
         FolderDriver(tmp_path).run("7", ["a"])
-        loggers[0].error("it failed", exc_info=ValueError("why"))
+        logger.error("it failed", exc_info=ValueError("why"))
     finally:
-        for logger in loggers:
-            logger.removeHandler(scope["handler"])
-            logger.setLevel(logging.NOTSET)
+        logger.removeHandler(scope["handler"])
+        logger.setLevel(logging.NOTSET)
     *lines, failure = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert failure["error"] == "ValueError: why"
     assert [line["state"] for line in lines] == ["CLAIMED", "OPEN", "PREPARED", "COMMITTED"]

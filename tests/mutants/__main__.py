@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,13 +22,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from eos.steps import Step
+from tests.support.checkout import ROOT, SHIPPED, copy_checkout
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-COPIED = (
-    *("eos", "sinks", "sources", "catalog", "pyspark_pulsar", "recovery", "chaos"),
-    *("examples", "tests", "pyproject.toml"),
-)
+COPIED = (*SHIPPED, "examples", "tests", "pyproject.toml")
 TEST_TIMEOUT_S = 240
 TESTS_FAILED = 1  # pytest's exit code for "ran, and failed"; 2 to 5 mean that it could not run
 
@@ -68,17 +64,6 @@ def read_mutants() -> list[Mutant]:
     return mutants
 
 
-def copy_tree(target: Path) -> None:
-    """Copy what the tests need, without what is built."""
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=ignore)
-        else:
-            shutil.copy(source, target / name)
-
-
 def run_tests(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     """Run ``tests`` in ``tree``; its own modules come before any installed ones."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
@@ -98,7 +83,7 @@ def try_mutant(mutant: Mutant) -> str:
     """``killed``, or what went wrong."""
     with tempfile.TemporaryDirectory(prefix="eos-mutant-") as folder:
         tree = Path(folder)
-        copy_tree(tree)
+        copy_checkout(tree, COPIED)
         applied = subprocess.run(
             ["git", "apply", "--unidiff-zero", str(mutant.path)],
             cwd=tree,

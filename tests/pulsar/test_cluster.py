@@ -10,8 +10,8 @@ from dataclasses import replace
 import pulsar
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, FrameAction
 from eos import failpoints
+from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
 from eos.committer import OpenEpoch
 from eos.errors import InDoubt, NewCluster, TopicNotFound

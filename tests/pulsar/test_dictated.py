@@ -9,17 +9,16 @@ from functools import partial
 
 import pytest
 
-from catalog import PulsarCatalog
-from catalog.cli import main as catalog_main
+from eos import PulsarCatalog, PulsarSink
+from eos.catalog.cli import main as catalog_main
 from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import ConfigurationError, Unauthorized
+from eos.recovery.cli import main as recovery_main
+from eos.recovery.resolve import resolve
 from eos.standalone import PulsarStandalone
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
-from recovery.cli import main as recovery_main
-from recovery.resolve import resolve
-from sinks import PulsarSink
 from tests.support import admin
 from tests.support.command_line import Ended, command_line
 from tests.support.plain_driver import PlainDriver

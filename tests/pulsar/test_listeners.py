@@ -9,14 +9,14 @@ from contextlib import closing
 
 import pytest
 
-from catalog.cli import main as catalog_main
+from eos import PulsarSink
+from eos.catalog.cli import main as catalog_main
 from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import ConnectionLost
+from eos.recovery.cli import main as recovery_main
 from eos.standalone import PulsarCluster
 from eos.transport.rules import ClusterRules
-from recovery.cli import main as recovery_main
-from sinks import PulsarSink
 from tests.support.command_line import command_line
 from tests.support.gate import gate
 from tests.support.plain_driver import PlainDriver

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from chaos.cluster.proxy import FrameAction
 from eos import failpoints
+from eos.chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import InDoubt
 from eos.pulsar.asking import WitnessAnswer

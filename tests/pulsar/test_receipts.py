@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, FrameAction
+from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, Fatal
 from eos.failpoints import armed

@@ -10,8 +10,8 @@ import pytest
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.committer import OpenEpoch
+from eos.recovery.cli import main
 from eos.steps import Step
-from recovery.cli import main
 from tests.support.command_line import Ended, command_line
 from tests.support.plain_driver import PlainDriver
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from eos.admin import AdminClient
 from eos.errors import EosError
 from eos.protocol import State
+from eos.recovery.checks.namespace import check_policies, check_retention
 from eos.transport.security import Security
-from recovery.checks.namespace import check_policies, check_retention
 from tests.admin.test_client import POLICIES
 from tests.protocol.epochs import changed
 from tests.support.http_server import ScriptedServer, scripted_server

@@ -182,7 +182,7 @@ import subprocess
 def refuse(*args, **kwargs): raise AssertionError("a process was started")
 subprocess.Popen = refuse
 sys.argv = ["eos-recovery", "status", "--commit-log", sys.argv[1]]
-from recovery.cli import main
+from eos.recovery.cli import main
 main()
 """
     done = subprocess.run(

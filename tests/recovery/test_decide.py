@@ -9,9 +9,9 @@ import pytest
 from eos.errors import ConfigurationError
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
+from eos.recovery.decide import Refused, decide
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
-from recovery.decide import Refused, decide
 from tests.support import admin
 from tests.support.expiry import await_expiry
 from tests.support.judge import drain
@@ -219,7 +219,7 @@ def test_an_epoch_that_is_not_written_can_be_given_up(
 
 
 def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
-    from recovery import decide as module
+    from eos.recovery import decide as module
 
     driver = in_doubt()
     looked = []

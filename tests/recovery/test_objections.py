@@ -6,8 +6,8 @@ import pytest
 
 from eos.protocol import Known, LogRecord, State
 from eos.pulsar.asking import MarkAnswer, WitnessAnswer
-from recovery._evidence import AtCoordinator, Evidence, OutputEvidence, PartitionEvidence
-from recovery._objections import Verdict, objections
+from eos.recovery._evidence import AtCoordinator, Evidence, OutputEvidence, PartitionEvidence
+from eos.recovery._objections import Verdict, objections
 from tests.protocol.epochs import FAILED, claim, opened, step
 from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch
 

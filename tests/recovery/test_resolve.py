@@ -7,8 +7,8 @@ import pytest
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, Fenced
+from eos.recovery.resolve import resolve
 from eos.steps import Step
-from recovery.resolve import resolve
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
 

@@ -19,10 +19,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from catalog import PulsarCatalog
-from chaos.cluster.spark_env import local_cluster
+from eos import PulsarCatalog, PulsarSink
+from eos.chaos.cluster.spark_env import local_cluster
 from eos.transport.security import Security
-from sinks import PulsarSink
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from chaos.cluster.processes import executors, kill_all
-from sinks import PulsarSink
+from eos import PulsarSink
+from eos.chaos.cluster.processes import executors, kill_all
 
 ROWS = 160_000
 FIRST_SENT_BY_THEN = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sinks import PulsarSink
+from eos import PulsarSink
 
 
 def main() -> None:

@@ -10,15 +10,14 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import struct, to_json
 
-from eos import failpoints
+from eos import DeltaSink, all_or_nothing, failpoints
 from eos.commit_log import CommitLog
 from eos.committer import OpenEpoch
 from eos.errors import ConfigurationError, TransactionPoisoned
 from eos.protocol import State
+from eos.recovery.resolve import resolve
+from eos.sinks.delta_sink import DeltaOutput
 from eos.steps import AnyStep, EndingStep, Step
-from recovery.resolve import resolve
-from sinks import DeltaSink, all_or_nothing
-from sinks._delta_sink import DeltaOutput
 from tests.support.judge import drain
 
 PLACES = [

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.dataframe import DataFrame
 
 from eos.errors import ConfigurationError
-from sinks._arguments import batch_key, check_dataframe
+from eos.sinks._arguments import batch_key, check_dataframe
 
 
 class ConnectDataFrame(DataFrame):

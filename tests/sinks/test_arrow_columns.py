@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema
-from sinks._arrow_columns import message_columns
-from sinks.columns import layout_of, select_columns
+from eos.sinks._arrow_columns import message_columns
+from eos.sinks.columns import layout_of, select_columns
 
 ROWS = """
 SELECT * FROM VALUES

@@ -40,10 +40,10 @@ def test_a_committed_key_is_a_skip_whoever_asks(spark, make_sink, seen, caplog):
     df = spark.range(50).selectExpr("cast(id as string) AS value")
     sink, other = make_sink(), make_sink()
     sink.write(df, epoch="a")
-    caplog.set_level(logging.WARNING, "sinks._progress")
+    caplog.set_level(logging.WARNING, "eos.sinks._progress")
     again = sink.write(df.limit(1), epoch="a")
     assert (again.status, again.records, again.attempts) == ("skipped", 50, 0)
-    (warning,) = [one.message for one in caplog.records if one.name == "sinks._progress"]
+    (warning,) = [one.message for one in caplog.records if one.name == "eos.sinks._progress"]
     assert "written before (rows: 50): nothing is written now" in warning
     other.write(df, epoch="b")
     # It has lost its claim: what is committed is a skip all the same, anything else is refused.

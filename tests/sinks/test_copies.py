@@ -18,10 +18,9 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from catalog import PulsarCatalog
+from eos import AvroSchema, JsonSchema, KeyValueSchema, PulsarCatalog
 from eos.standalone import PulsarStandalone
 from eos.standalone.jvm import find_java
-from sinks import AvroSchema, JsonSchema, KeyValueSchema
 from tests.sinks.copies import (
     ADDED,
     Copy,

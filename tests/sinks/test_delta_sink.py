@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.errors import PySparkException
 
-from eos import failpoints
+from eos import DeltaSink, all_or_nothing, failpoints
 from eos.commit_log import CommitLog
 from eos.committer import OpenEpoch
 from eos.delta.folder import Folder
@@ -25,12 +25,11 @@ from eos.errors import (
     NewLineage,
     Retriable,
 )
+from eos.recovery.decide import Refused, decide
+from eos.recovery.resolve import resolve
+from eos.sinks import delta_sink as delta_sink_module
+from eos.sinks._delta_task import StageTask
 from eos.steps import AnyStep, EndingStep, Step
-from recovery.decide import Refused, decide
-from recovery.resolve import resolve
-from sinks import DeltaSink, all_or_nothing
-from sinks import _delta_sink as delta_sink_module
-from sinks._delta_task import StageTask
 
 
 class Died(BaseException):
@@ -209,7 +208,7 @@ def test_renamed_columns_are_said_or_refused(spark, make_sink, table, caplog):
         with pytest.raises(InputError, match=f"not those of table {table}: {what}.*continue"):
             strict.write(df, epoch="b")
     strict.write(old.select("a", "id"), epoch="b")
-    caplog.set_level("INFO", "sinks")
+    caplog.set_level("INFO", "eos.sinks")
     sink = make_sink(merge_schema=True)
     sink.write(new, epoch="c")
     sink.write(new, epoch="d")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from chaos.cluster.processes import kill_session
+from eos.chaos.cluster.processes import kill_session
 from tests.support.judge import drain
 from tests.support.spark_cluster import HOME, standalone_cluster
 from tests.support.wheel import (
@@ -31,7 +31,7 @@ SPARK = ("pyspark", "py4j")
 JOB = """
 import sys
 from pyspark.sql import SparkSession
-from sinks import PulsarSink
+from eos import PulsarSink
 
 service_url, commit_log, name = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()

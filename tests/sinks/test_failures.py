@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 
 from eos.commit_log import CommitLog
 from eos.errors import NewLineage
-from sinks.failures import shortened
+from eos.sinks.failures import shortened
 from tests.support.processes import driver
 
 SPARKS_WORDS = "An exception was raised by the Python Proxy. Return Message: "
@@ -38,7 +38,7 @@ def test_the_sentence_stands_first_and_the_rest_is_short(
     assert "on_new_query" in text.splitlines()[0]
     assert len(text.splitlines()) < 22
     assert text.count("Traceback") == 1
-    (record,) = [r for r in caplog.records if r.name == "sinks.failures"]
+    (record,) = [r for r in caplog.records if r.name == "eos.sinks.failures"]
     assert "epoch 0 of sink t-" in record.getMessage()
     assert isinstance(record.exc_info[1], NewLineage)
 

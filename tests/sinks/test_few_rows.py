@@ -14,14 +14,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame
 
-from eos import failpoints
+from eos import DeltaSink, all_or_nothing, failpoints
 from eos.errors import ConnectionLost, InputError
 from eos.pulsar.part import pulsar_part
+from eos.sinks._few_rows import FewRows
+from eos.sinks._task import WriteTask
+from eos.sinks.sink import Sink
 from eos.steps import TaskStep
-from sinks import DeltaSink, all_or_nothing
-from sinks._few_rows import FewRows
-from sinks._task import WriteTask
-from sinks.sink import Sink
 from tests.sinks.source import Source
 from tests.support import admin
 from tests.support.judge import drain, quiet_client

@@ -9,17 +9,25 @@ import pytest
 
 BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
 ON_EXECUTORS = """
-import sinks._task, sinks._creation, eos.schemas, sinks._delta_task, eos.summary, pyarrow as pa
+import eos.schemas, eos.sinks._creation, eos.sinks._delta_task, eos.sinks._task, eos.summary
+import pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]
 from eos.client import PulsarClient
 """
 EVERYTHING_BUT_SINKS = """
-import importlib, pkgutil, eos, recovery, chaos
-for package in (eos, recovery, chaos):
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if module.name not in ("eos.standalone._container", "chaos.cluster._driver"):
-            importlib.import_module(module.name)
+import importlib, pkgutil, eos
+
+WITH_SPARK = ("eos.sinks", "eos.sources", "eos.catalog", "eos.chaos.cluster._driver")
+
+def load(package):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        if module.name not in (*WITH_SPARK, "eos.standalone._container"):
+            found = importlib.import_module(module.name)
+            if module.ispkg:
+                load(found)
+
+load(eos)
 """
 
 
@@ -33,7 +41,7 @@ for package in (eos, recovery, chaos):
                 *("prometheus_client", "opentelemetry"),
             ],
         ),
-        ("from sinks import *\nimport recovery.cli", ["prometheus_client", "opentelemetry"]),
+        ("from eos import *\nimport eos.recovery.cli", ["prometheus_client", "opentelemetry"]),
         (EVERYTHING_BUT_SINKS, ["pyspark", "py4j", "delta", "testcontainers"]),
     ],
     ids=["executor code", "without metrics and traces", "all but sinks"],
@@ -52,7 +60,7 @@ def test_imports_work_without_what_is_not_needed(code, blocked):
 NEW_WORKER = """
 import sys
 from types import SimpleNamespace
-import sinks._task
+import eos.sinks._task
 for name in ("eos.schemas", "eos.admin", "http.client"):
     assert name not in sys.modules, name
 import pyarrow as pa
@@ -60,14 +68,14 @@ from eos.wire.batch import (
     Hashing, Message, by_partition, check_rows, encode_batches, partitions_for_keys,
     rows_from_messages,
 )
-from sinks._text_row import text_row
+from eos.sinks._text_row import text_row
 message = Message(b"value", key="key", event_time_ms=5, properties={"name": "text"})
 rows = rows_from_messages([message, message])
 check_rows(rows, 1000)
 by_key = partitions_for_keys(rows.key, 4, keyless_partition=0, hashing=Hashing.JAVA)
 rows, _ = by_partition(rows, by_key)
 assert [batch.num_messages for batch in encode_batches(rows)] == [2]
-from sinks._topics import TaskTopics
+from eos.sinks._topics import TaskTopics
 names = rows_from_messages([Message(b"", key=name) for name in ("one", "two", "one")]).key
 client = SimpleNamespace(partition_count=lambda topic: 0)
 topics = TaskTopics(client, (), creation=None, options=None)

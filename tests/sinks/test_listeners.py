@@ -9,10 +9,10 @@ from pyspark.sql import Observation
 from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming import StreamingQueryListener
 
+from eos import DeltaSink, PulsarSink, all_or_nothing
 from eos.errors import ConfigurationError, InputError, NewLineage
 from eos.events import StateChanged
 from eos.metrics import PrometheusListener
-from sinks import DeltaSink, PulsarSink, all_or_nothing
 from tests.support.watched import Notes
 
 

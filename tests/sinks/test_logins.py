@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster.spark_env import spark_env
+from eos.chaos.cluster.spark_env import spark_env
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
 from eos.transport.security import Security

@@ -7,9 +7,9 @@ from pathlib import Path
 import mypy.api
 import pytest
 
+from eos import PulsarSink
 from eos.errors import ConfigurationError
-from sinks import PulsarSink
-from sinks.options import DeltaSinkOptions, PulsarSinkArguments, PulsarSinkOptions
+from eos.sinks.options import DeltaSinkOptions, PulsarSinkArguments, PulsarSinkOptions
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,7 +83,7 @@ def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):
     program = tmp_path / "job.py"
     good = ", ".join(f"{name}={value!r}" for name, value in GOOD.items())
     program.write_text(
-        "from sinks import PulsarSink\n"
+        "from eos import PulsarSink\n"
         f"PulsarSink({good})\n"
         f"PulsarSink({good}, sink_idd='x')\n"
         f"PulsarSink({good}, max_attempts='x')\n"

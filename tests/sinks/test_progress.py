@@ -11,8 +11,8 @@ from tests.support.admin import create_partitioned
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level(logging.INFO, logger="sinks._progress")
-    return lambda: [r.getMessage() for r in caplog.records if r.name == "sinks._progress"]
+    caplog.set_level(logging.INFO, logger="eos.sinks._progress")
+    return lambda: [r.getMessage() for r in caplog.records if r.name == "eos.sinks._progress"]
 
 
 def test_each_epoch_is_a_line_with_its_rows_bytes_and_time(spark, make_sink, lines, name):
@@ -35,7 +35,7 @@ def test_another_topic_under_a_known_sink_is_warned_of_with_both_names(
     make_sink().write(df, epoch="b")
     assert not caplog.records
     make_sink(topic=f"{name}-new").write(df, epoch="c")
-    (record,) = [one for one in caplog.records if one.name == "sinks._progress"]
+    (record,) = [one for one in caplog.records if one.name == "eos.sinks._progress"]
     assert record.levelname == "WARNING"
     old = f"persistent://public/default/{name}"
     assert f"sink {name} wrote to {old} until now, and goes on with {old}-new" in (

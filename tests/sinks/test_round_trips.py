@@ -48,11 +48,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from catalog import PulsarCatalog
+from eos import PulsarCatalog
 from eos.errors import InputError
 from eos.schemas import schema_of
+from eos.sinks.columns import layout_of
 from eos.standalone import PulsarStandalone
-from sinks.columns import layout_of
 from tests.support.admin import call
 from tests.support.frames import (
     ATOMS,

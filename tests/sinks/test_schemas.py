@@ -19,11 +19,11 @@ from pulsar.schema import AvroSchema as PlainAvro
 from pulsar.schema import Integer, Record, String
 from pulsar.schema import JsonSchema as PlainJson
 
+from eos import AvroSchema, JsonSchema, KeyValueSchema, ProtobufSchema
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.protocol import State
 from eos.standalone import maven
 from eos.standalone.jvm import find_java
-from sinks import AvroSchema, JsonSchema, KeyValueSchema, ProtobufSchema
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 
@@ -305,7 +305,7 @@ def test_renamed_columns_are_said_or_refused(spark, make_sink, registered, log, 
             strict.write(df, epoch="b")
     assert {record.state for record in log() if record.epoch == "b"} <= {State.FAILED}
     strict.write(old.select("a", "id"), epoch="b")
-    caplog.set_level("INFO", "sinks")
+    caplog.set_level("INFO", "eos.sinks")
     sink = make_sink(schema="avro")
     sink.write(new, epoch="c")
     sink.write(new, epoch="d")

@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sinks._streaming import is_stateful, may_rerun, run_without_writing
+from eos.sinks._streaming import is_stateful, may_rerun, run_without_writing
 from tests.sinks.conftest import STORES
 
 KEYS = [f"key {n}" for n in range(6)]  # some in each of the two state stores

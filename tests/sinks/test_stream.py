@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from eos.errors import DuplicateEpochCall
-from recovery.decide import decide
+from eos.recovery.decide import decide
 from tests.support.judge import drain
 
 

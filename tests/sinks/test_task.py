@@ -16,9 +16,9 @@ from eos.client.kept import ClientOptions, kept_client
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
+from eos.sinks._task import WriteTask, _PartitionWriter, _Run, gathered
 from eos.transport.security import Security
 from eos.wire.batch import Compression, Hashing
-from sinks._task import WriteTask, _PartitionWriter, _Run, gathered
 
 
 def batch(*values: int) -> pa.RecordBatch:

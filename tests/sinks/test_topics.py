@@ -13,10 +13,10 @@ from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
+from eos.recovery.resolve import resolve
+from eos.sinks import _creation
 from eos.steps import Step
 from eos.transport.security import Security
-from recovery.resolve import resolve
-from sinks import _creation
 from tests.support.admin import create_partitioned, delete_topic
 from tests.support.judge import drain
 from tests.transport.scripted import wait_until
@@ -186,7 +186,7 @@ def test_a_topic_that_is_made_says_what_keeps_its_messages(
     monkeypatch.setattr(_creation, "_made", itertools.count())  # this process has made many
     df = spark.sql("SELECT 'x' AS value")
     make_sink().write(df, epoch="a")
-    (said,) = [one.message for one in caplog.records if one.name == "sinks._creation"]
+    (said,) = [one.message for one in caplog.records if one.name == "eos.sinks._creation"]
     assert f"{name} was made (create_topics)" in said
     assert "set retention_minutes" in said
     caplog.clear()
@@ -196,7 +196,7 @@ def test_a_topic_that_is_made_says_what_keeps_its_messages(
         make_sink(sink_id=topic, topic=topic, create_topics=how, **kept).write(df, epoch="a")
         admin = AdminClient(url, Security(), timeout_s=20)
         wait_until(lambda admin=admin, topic=topic: kept_min(admin, topic) == 10_080)
-    assert [one for one in caplog.records if one.name == "sinks._creation"] == []
+    assert [one for one in caplog.records if one.name == "eos.sinks._creation"] == []
 
 
 def kept_min(admin: AdminClient, topic: str) -> int:

@@ -13,9 +13,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from eos.sinks._writing import TaskReport
+from eos.sinks.writer import PulsarBatchWriter
 from eos.summary import TaskSummary
-from sinks._writing import TaskReport
-from sinks.writer import PulsarBatchWriter
 from tests.support.judge import drain
 
 Save = Callable[..., None]

@@ -6,7 +6,7 @@ import pytest
 
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema
-from sinks.options import WriterOptions
+from eos.sinks.options import WriterOptions
 
 NEEDED = {
     "service_url": "pulsar://localhost:6650",

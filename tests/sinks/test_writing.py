@@ -13,12 +13,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eos.errors import ConfigurationError, TransactionPoisoned
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
+from eos.sinks._checkpoint import planned_at, query_id_of
+from eos.sinks._writing import EpochName, Process, TaskReport, Writing
+from eos.sinks.columns import layout_of
+from eos.sinks.options import WriterOptions
+from eos.sinks.writer import PulsarBatchWriter
 from eos.summary import TaskSummary
-from sinks._checkpoint import planned_at, query_id_of
-from sinks._writing import EpochName, Process, TaskReport, Writing
-from sinks.columns import layout_of
-from sinks.options import WriterOptions
-from sinks.writer import PulsarBatchWriter
 
 QUERY, OTHER_QUERY = str(uuid.uuid4()), str(uuid.uuid4())
 
@@ -118,7 +118,7 @@ def test_a_job_that_writes_nothing_more_says_so(writer_options, log, caplog):
     columns = StructType([StructField("value", StringType())])
     make = partial(PulsarBatchWriter, writer_options | {"epoch": "1"}, columns, overwrite=False)
     make().commit([])
-    assert "sinks._progress" not in {record.name for record in caplog.records}
+    assert "eos.sinks._progress" not in {record.name for record in caplog.records}
     make().commit([])
     assert "epoch 1 of sink" in caplog.text
     assert "nothing is written now" in caplog.text

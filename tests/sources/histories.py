@@ -11,12 +11,12 @@ import pulsar
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from sources._columns import RowFormat, row_format, schema_of_source
-from sources._history import HistoryTable
-from sources._history_reading import read_history
-from sources._offsets import HistorySpan
-from sources._options import SourceOptions
-from sources._values import ValueFormat
+from eos.sources._columns import RowFormat, row_format, schema_of_source
+from eos.sources._history import HistoryTable
+from eos.sources._history_reading import read_history
+from eos.sources._offsets import HistorySpan
+from eos.sources._options import SourceOptions
+from eos.sources._values import ValueFormat
 
 TOPIC = "persistent://public/default/t"
 TIME = pa.timestamp("us", tz="UTC")

@@ -12,9 +12,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
+from eos.sources._columns import RowFormat, row_format, schema_of_source
+from eos.sources._values import Mode, ValueFormat
 from eos.wire.commands import SchemaInfo, SchemaType
-from sources._columns import RowFormat, row_format, schema_of_source
-from sources._values import Mode, ValueFormat
 
 TOPIC = TopicName.parse("persistent://public/default/t-partition-3")
 END_OF_9999 = 253_402_300_799_999

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from eos.admin import Ledger
 from eos.ids import EntryPlace
-from sources._cutting import Contents, limited, shares
-from sources._offsets import Span
+from eos.sources._cutting import Contents, limited, shares
+from eos.sources._offsets import Span
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from eos.errors import BrokerNotReady
-from sources._entries import LOOKED_AT_AGAIN, RowsPerEntry, next_entry
+from eos.sources._entries import LOOKED_AT_AGAIN, RowsPerEntry, next_entry
 
 
 def test_a_topic_that_moves_meanwhile_is_asked_again():

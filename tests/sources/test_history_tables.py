@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema, InputError
-from sources._history import HistoryTable
+from eos.sources._history import HistoryTable
 from tests.sources.histories import NOW, TOPIC, begun, options, read, read_again, rows
 
 

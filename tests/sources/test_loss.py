@@ -9,7 +9,7 @@ import pytest
 from eos.client import Bounds
 from eos.errors import DataLost
 from eos.ids import EntryPlace, MessageId
-from sources._loss import LossGuard
+from eos.sources._loss import LossGuard
 
 
 class Seen:
@@ -81,7 +81,7 @@ def test_a_topic_that_is_gone_is_named_and_forgotten(caplog):
     with pytest.raises(DataLost, match=r"t was deleted, or .* from 7:5 on"):
         LossGuard(fail=True).starts({"t": (7, 5)}, {}, Seen())
     guard = LossGuard(fail=False)
-    with caplog.at_level(logging.WARNING, "sources.loss"):
+    with caplog.at_level(logging.WARNING, "eos.sources"):
         assert guard.starts({"t": (7, 5)}, {}, Seen()) == {}
     assert guard.losses == 1
     (record,) = caplog.records

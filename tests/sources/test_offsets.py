@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
-from sources._left_topics import check_named
-from sources._offsets import HistorySpan, Offset, Span, behind, parse_place, place_text
-from sources._options import SourceOptions
+from eos.sources._left_topics import check_named
+from eos.sources._offsets import HistorySpan, Offset, Span, behind, parse_place, place_text
+from eos.sources._options import SourceOptions
 
 places = st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 5)))
 by_name = st.dictionaries(st.sampled_from("abcdef"), places, max_size=6)

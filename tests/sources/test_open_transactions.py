@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from sources import _open_transactions
-from sources._open_transactions import StandstillWatch
+from eos.sources import _open_transactions
+from eos.sources._open_transactions import StandstillWatch
 
 
 class Topics:
@@ -38,7 +38,7 @@ def test_only_what_stands_still_is_asked_about_and_in_turn(clock, caplog):
     watch, topics = StandstillWatch(), Topics("t-100")
     moving = {f"m-{n}": (0, 0) for n in range(100)}
     standing = {f"t-{n}": (7, 3) for n in range(200)}
-    caplog.set_level(logging.WARNING, "sources.transactions")
+    caplog.set_level(logging.WARNING, "eos.sources")
     for second in range(400):
         clock.now = float(second)
         watch.look({**dict.fromkeys(moving, (0, second)), **standing}, topics)

@@ -6,7 +6,7 @@ import pytest
 
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
-from sources._options import SourceOptions
+from eos.sources._options import SourceOptions
 
 GOOD = {"service_url": "pulsar://h:1", "topic": "t"}
 

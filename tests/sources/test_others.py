@@ -20,21 +20,21 @@ from typing import Any
 import pytest
 from pulsar import schema as plain
 
-from catalog._peeking import Peeking
-from catalog._values_shown import ValueDecoder
+from eos import AvroSchema as SinkAvro
+from eos import KeyValueSchema, PulsarSink
+from eos.catalog._peeking import Peeking
+from eos.catalog._values_shown import ValueDecoder
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas import PrimitiveSchema
+from eos.sources._columns import METADATA, row_format, schema_of_source
+from eos.sources._epochs import values_of
+from eos.sources._options import SourceOptions
+from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE
+from eos.sources.data_source import PulsarBatchReader
 from eos.standalone import PulsarStandalone, maven
 from eos.standalone.jvm import find_java
-from sinks import AvroSchema as SinkAvro
-from sinks import KeyValueSchema, PulsarSink
-from sources._columns import METADATA, row_format, schema_of_source
-from sources._epochs import values_of
-from sources._options import SourceOptions
-from sources._values import MALFORMED_REASON, MALFORMED_VALUE
-from sources.data_source import PulsarBatchReader
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eos.errors import ConfigurationError
-from sources._places import asked_places, asked_times
+from eos.sources._places import asked_places, asked_times
 
 A0, A1, B = (
     f"persistent://public/default/{name}" for name in ("a-partition-0", "a-partition-1", "b")

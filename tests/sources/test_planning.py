@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from eos.admin import Ledger
-from sources._cutting import Contents
-from sources._offsets import Span
-from sources._options import SourceOptions
-from sources._planning import Planner
+from eos.sources._cutting import Contents
+from eos.sources._offsets import Span
+from eos.sources._options import SourceOptions
+from eos.sources._planning import Planner
 
 TOPIC = "persistent://public/default/t"
 OPTIONS = {"serviceUrl": "pulsar://localhost:1", "adminUrl": "http://localhost:1", "topic": TOPIC}

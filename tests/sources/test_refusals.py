@@ -9,16 +9,16 @@ import pulsar
 import pyarrow as pa
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, FrameAction
+from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
 from eos.errors import ProtocolError, TopicNotFound, Unauthorized
+from eos.sources._columns import row_format, schema_of_source
+from eos.sources._epochs import EpochPlanner, values_of
+from eos.sources._options import SourceOptions
+from eos.sources._reading import read_range
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
 from eos.wire import commands
-from sources._columns import row_format, schema_of_source
-from sources._epochs import EpochPlanner, values_of
-from sources._options import SourceOptions
-from sources._reading import read_range
 from tests.support import admin
 from tests.support.encrypted import send_encrypted
 from tests.support.hostile import send_claiming
@@ -146,7 +146,7 @@ def test_an_odd_answer_of_the_registry_leaves_no_entry_out(
     def odd(*_: object) -> None:
         raise ProtocolError("an odd answer")
 
-    monkeypatch.setattr("sources._reading.version_of", odd)
+    monkeypatch.setattr("eos.sources._reading.version_of", odd)
     with pytest.raises(ProtocolError, match="an odd answer"):
         read(url, name, schema="auto", mode="dropmalformed")
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
-from sinks import PulsarSink
+from eos import PulsarSink
 
 
 class Order(Record):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from eos.errors import InputError
 from eos.ids import MessageId, TopicName
+from eos.sources._seam import last_messages
 from eos.wire.commands import MessageIdData
-from sources._seam import last_messages
 
 ORDERS, OTHERS = TopicName.parse("orders"), TopicName.parse("others")
 

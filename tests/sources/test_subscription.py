@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from eos.errors import BrokerNotReady
-from sources._subscription import QuerySubscription
+from eos.sources._subscription import QuerySubscription
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog)
     ids = send(b"0", b"1", b"2", b"3")
     client.cursor(name, "mine").acknowledge(ids[3])
     topic = f"persistent://public/default/{name}"
-    with caplog.at_level(logging.WARNING, "sources.subscription"):
+    with caplog.at_level(logging.WARNING, "eos.sources"):
         QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 2)})
     (record,) = caplog.records
     assert "moved by another query of the same subscription, by time to live" in record.message
@@ -91,7 +91,7 @@ def test_a_topic_of_which_the_checkpoint_knows_nothing_goes_on_at_the_querys_own
         client.cursor(name, subscription).acknowledge(ids[2])
         kept = QuerySubscription(subscription, client, timeout_s=20)
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "sources.subscription"):
+        with caplog.at_level(logging.WARNING, "eos.sources"):
             for _ in range(2):
                 places = kept.keep({topic: first}, unknown=[topic])
                 assert places == {topic: ids[3].place if is_own else first}

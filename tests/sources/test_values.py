@@ -10,8 +10,8 @@ import pytest
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
+from eos.sources._values import Mode, ValueFormat, own_schema
 from eos.wire.commands import SchemaInfo, SchemaType
-from sources._values import Mode, ValueFormat, own_schema
 
 TOPIC = TopicName.parse("t")
 TEXT = SchemaVersion(SchemaInfo(type=SchemaType.STRING), 0)

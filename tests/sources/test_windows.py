@@ -13,15 +13,15 @@ import time
 
 import pytest
 
-from chaos.cluster.processes import kill_session
+from eos.chaos.cluster.processes import kill_session
 from eos.errors import DataLost, EosError, TopicNotFound
-from sources._columns import row_format
-from sources._epochs import EpochPlanner
-from sources._offsets import Offset, Span
-from sources._open_transactions import StandstillWatch
-from sources._options import SourceOptions
-from sources._values import ValueFormat
-from sources.data_source import schema_of_source
+from eos.sources._columns import row_format
+from eos.sources._epochs import EpochPlanner
+from eos.sources._offsets import Offset, Span
+from eos.sources._open_transactions import StandstillWatch
+from eos.sources._options import SourceOptions
+from eos.sources._values import ValueFormat
+from eos.sources.data_source import schema_of_source
 from tests.support.judge import drain, quiet_client
 from tests.transport.scripted import wait_until
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_of_an_older_release_goes_on_with_the_querys_own_subscripti
     for checkpoint, start in ((old, ids[2]), (old | {"keepsLeft": True}, ids[0])):
         epochs = planner(options)
         try:
-            with caplog.at_level(logging.WARNING, "sources.subscription"):
+            with caplog.at_level(logging.WARNING, "eos.sources"):
                 offset = epochs.behind(Offset.from_json(checkpoint))
         finally:
             epochs.close()
@@ -206,7 +206,7 @@ def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while
     epochs = planner({**options, **admin})
     epochs._standstill = StandstillWatch(after_s=0.5, again_s=1000)
     try:
-        with caplog.at_level(logging.WARNING, "sources.transactions"):
+        with caplog.at_level(logging.WARNING, "eos.sources"):
             offset = epochs.behind(epochs.initial())
             for _ in range(3):
                 offset = epochs.behind(offset)

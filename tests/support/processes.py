@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from chaos.cluster.processes import kill_session
+from eos.chaos.cluster.processes import kill_session
 
 ROOT = Path(__file__).parent.parent.parent
 

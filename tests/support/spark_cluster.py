@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from chaos.cluster.processes import kill_session
+from eos.chaos.cluster.processes import kill_session
 
 HOME = Path(pyspark.__file__).parent
 

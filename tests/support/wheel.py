@@ -7,7 +7,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.checkout import ROOT
+
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Unauthorized
+from eos.sinks.options import PulsarSinkOptions
+from eos.sources._options import SourceOptions
 from eos.transport.security import Security
-from sinks.options import PulsarSinkOptions
-from sources._options import SourceOptions
 
 TOKEN = ".".join(("eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJzcGFyayJ9", "c2lnbmF0dXJl"))
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg"

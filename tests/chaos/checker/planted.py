@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from chaos.checker.anomalies import AnomalyKind
-from chaos.checker.history import Decision, Position, ReaderSights, RunHistory, Sight
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import Decision, Position, ReaderSights, RunHistory, Sight
 from eos.protocol import BATCH, State
 from tests.chaos.histories import QUERY, TOPIC, numbered
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chaos._record_text import text_of
-from chaos.checker.anomalies import AnomalyKind
-from chaos.checker.check import check
-from chaos.checker.history import Decision, ReaderSights, Record, RunHistory
-from chaos.observers.readers import Watcher, drain
+from eos.chaos._record_text import text_of
+from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.check import check
+from eos.chaos.checker.history import Decision, ReaderSights, Record, RunHistory
+from eos.chaos.observers.readers import Watcher, drain
 from eos.client import PulsarClient
 from eos.protocol import State
 from eos.standalone import PulsarStandalone

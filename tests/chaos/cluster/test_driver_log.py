@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.cluster.driver_log import DriverLog, log_of, logs_in
+from eos.chaos.cluster.driver_log import DriverLog, log_of, logs_in
 
 
 def test_only_what_is_said_from_now_on_counts_whoever_says_it(tmp_path):

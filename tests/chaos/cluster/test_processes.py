@@ -8,7 +8,7 @@ import sys
 
 import psutil
 
-from chaos.cluster.processes import kill_session
+from eos.chaos.cluster.processes import kill_session
 
 _PARENT = """
 import subprocess, sys, time

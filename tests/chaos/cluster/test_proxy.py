@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.cluster.proxy import FaultProxy, FrameAction, Hold, Replace, _Socket
+from eos.chaos.cluster.proxy import FaultProxy, FrameAction, Hold, Replace, _Socket
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
 from eos.transport.address import parse_service_url

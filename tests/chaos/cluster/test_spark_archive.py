@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import _spark_archive as spark_archive
-from chaos.cluster import spark_rehearsal
-from chaos.cluster.spark_env import spark_env
+from eos.chaos.cluster import _spark_archive as spark_archive
+from eos.chaos.cluster import spark_rehearsal
+from eos.chaos.cluster.spark_env import spark_env
 
 _SESSION = """
 import sys
-from chaos.cluster.spark_env import local_cluster
+from eos.chaos.cluster.spark_env import local_cluster
 builder = local_cluster("archive", sys.argv[1], rows_per_step=100)
 known = builder._options["spark.driver.extraJavaOptions"]
 log = f"-Xlog:class+load:file={sys.argv[1]}/classes.log"

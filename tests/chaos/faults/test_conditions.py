@@ -9,19 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos._campaign import of_pairs, of_seeds, of_singles
-from chaos._feed import Feed
-from chaos._inputs import FileInputs
-from chaos._options import for_workload, parse_faults
-from chaos._run import Result, ScheduleRun
-from chaos.checker.history import Record
-from chaos.cluster.driver_log import DriverLog
-from chaos.faults import FAULTS
-from chaos.faults.conditions import CONDITIONS, operators
-from chaos.job import Job
-from chaos.planning import clash, draw, drawn, fits, only, shape_of
-from chaos.report.outcome import outcome_of
-from chaos.workloads import OWN
+from eos.chaos._campaign import of_pairs, of_seeds, of_singles
+from eos.chaos._feed import Feed
+from eos.chaos._inputs import FileInputs
+from eos.chaos._options import for_workload, parse_faults
+from eos.chaos._run import Result, ScheduleRun
+from eos.chaos.checker.history import Record
+from eos.chaos.cluster.driver_log import DriverLog
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults.conditions import CONDITIONS, operators
+from eos.chaos.job import Job
+from eos.chaos.planning import clash, draw, drawn, fits, only, shape_of
+from eos.chaos.report.outcome import outcome_of
+from eos.chaos.workloads import OWN
 from eos.ids import TopicName
 from tests.transport.scripted import wait_until
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.faults import FAULTS
-from chaos.faults._fault import Fault, Proof
-from chaos.faults.nemesis import Nemesis
-from chaos.schedule import Planned, Schedule
+from eos.chaos.faults import FAULTS
+from eos.chaos.faults._fault import Fault, Proof
+from eos.chaos.faults.nemesis import Nemesis
+from eos.chaos.schedule import Planned, Schedule
 
 
 @contextmanager

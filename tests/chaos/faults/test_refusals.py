@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos._run import ScheduleRun
-from chaos.checker.history import Control, ReaderSights, RunHistory
-from chaos.cluster.supervisor import JobFailed
-from chaos.faults import FAULTS
-from chaos.planning import drawn, only
 from eos import errors
+from eos.chaos._run import ScheduleRun
+from eos.chaos.checker.history import Control, ReaderSights, RunHistory
+from eos.chaos.cluster.supervisor import JobFailed
+from eos.chaos.faults import FAULTS
+from eos.chaos.planning import drawn, only
 
 REFUSED = [fault for fault in FAULTS.values() if fault.ends_with]
 
@@ -75,7 +75,7 @@ def test_an_error_that_nobody_expected_breaks_off_one_run_and_shows_its_place(
     assert result.failure == "ValueError: nobody expected this"
     assert not result.is_good
     # Not its text: once Spark has logged an error, handlers of this process write JSON.
-    (logged,) = [one for one in caplog.records if one.name == "chaos._run"]
+    (logged,) = [one for one in caplog.records if one.name == "eos.chaos._run"]
     assert traceback.extract_tb(logged.exc_info[2])[-1].name == "bug"
 
 

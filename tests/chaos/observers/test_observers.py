@@ -6,9 +6,9 @@ import time
 
 import pulsar
 
-from chaos._record_text import text_of
-from chaos.observers.observers import Observers
-from chaos.observers.readers import open_client
+from eos.chaos._record_text import text_of
+from eos.chaos.observers.observers import Observers
+from eos.chaos.observers.readers import open_client
 from tests.support import admin
 
 

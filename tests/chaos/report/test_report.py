@@ -7,23 +7,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
-from chaos._run import Result
-from chaos.checker.anomalies import Anomaly, AnomalyKind
-from chaos.checker.history import Operation
-from chaos.faults.conditions import CONDITIONS
-from chaos.faults.nemesis import Happened
-from chaos.observers.resources import Sample, grown, growth
-from chaos.observers.timing import Timing
-from chaos.planning import draw, drawn
-from chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
-from chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
-from chaos.report.page import write_page
+from eos.chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
+from eos.chaos._run import Result
+from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
+from eos.chaos.checker.history import Operation
+from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.faults.nemesis import Happened
+from eos.chaos.observers.resources import Sample, grown, growth
+from eos.chaos.observers.timing import Timing
+from eos.chaos.planning import draw, drawn
+from eos.chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
+from eos.chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
+from eos.chaos.report.page import write_page
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small
 
 DEFAULT = [*drawn(), *CONDITIONS]
-WORKLOAD = "chaos.workloads:stream"
+WORKLOAD = "eos.chaos.workloads:stream"
 
 
 def kept(made: Result) -> ScheduleOutcome:

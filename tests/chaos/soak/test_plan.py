@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.soak._plan import (
+from eos.chaos.soak._plan import (
     BASE_MS,
     DELAY_S,
     KEYS,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.faults import FAULTS
-from chaos.soak._gauges import (
+from eos.chaos.faults import FAULTS
+from eos.chaos.soak._gauges import (
     BOUNDED,
     EVERY_S,
     RECENTLY_S,
@@ -17,7 +17,7 @@ from chaos.soak._gauges import (
     growth,
     recent_epochs,
 )
-from chaos.soak._run import FAULT_EVERY_MIN, schedule_of
+from eos.chaos.soak._run import FAULT_EVERY_MIN, schedule_of
 
 FLAT = Reading(0.0, 0, 1_000, 100, 300, 5_000, 9_000, backlog=3)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from chaos.faults.nemesis import Happened
-from chaos.observers.resources import Sample
-from chaos.schedule import Planned
-from chaos.soak.__main__ import _conclude
-from chaos.soak._gauges import Reading
-from chaos.soak._plan import SoakPlan, WindowsVerdict
-from chaos.soak._run import SoakResult
-from chaos.soak._verdict import doubts, grown
+from eos.chaos.faults.nemesis import Happened
+from eos.chaos.observers.resources import Sample
+from eos.chaos.schedule import Planned
+from eos.chaos.soak.__main__ import _conclude
+from eos.chaos.soak._gauges import Reading
+from eos.chaos.soak._plan import SoakPlan, WindowsVerdict
+from eos.chaos.soak._run import SoakResult
+from eos.chaos.soak._verdict import doubts, grown
 
 SECONDS = 3_600.0
 

@@ -9,12 +9,12 @@ import pytest
 from eos.ids import MessageId, TxnId
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
+from eos.recovery.audit._attempts import Attempts
+from eos.recovery.audit.partition import PartitionAudit
 from eos.summary import PartitionFigures
 from eos.wire.batch import Entry, Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
-from recovery.audit._attempts import Attempts
-from recovery.audit.partition import PartitionAudit
 from tests.protocol.epochs import EMPTY, FAILED, changed, claim, opened, step
 
 TOPIC = "persistent://public/default/t"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.checks._properties import parse_properties
+from eos.recovery.checks._properties import parse_properties
 
 JAVA = """
 import java.io.*; import java.nio.charset.StandardCharsets; import java.util.*;

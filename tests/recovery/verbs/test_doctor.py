@@ -9,12 +9,12 @@ from eos.client import PulsarClient
 from eos.errors import RequestTimeout, TransactionPoisoned, Unauthorized
 from eos.ids import TopicName
 from eos.pulsar.part import pulsar_part
+from eos.recovery.checks.check import CheckStatus
+from eos.recovery.checks.data_topics import judge
+from eos.recovery.checks.local import check_spark
+from eos.recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
 from eos.standalone import PulsarStandalone
 from eos.transport.security import Security
-from recovery.checks.check import CheckStatus
-from recovery.checks.data_topics import judge
-from recovery.checks.local import check_spark
-from recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
 from tests.support import admin
 from tests.transport.scripted import wait_until
 

@@ -91,7 +91,7 @@ def test_a_file_is_written_whole_even_by_many_at_once(recovery, root, in_doubt, 
         recovery("metrics", "--commit-log", root, "--out", out)
         assert samples(opened_before.read()).keys() == expected, "the old one, whole"
         assert os.fstat(opened_before.fileno()).st_ino != out.stat().st_ino
-    command = [sys.executable, "-m", "recovery", "metrics", "--commit-log", root, "--out", out]
+    command = [sys.executable, "-m", "eos.recovery", "metrics", "--commit-log", root, "--out", out]
     writers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(3)]
     is_done, torn = threading.Event(), []
 
@@ -142,13 +142,13 @@ def test_json_holds_the_text(recovery, root, in_doubt):
 def test_hostile_names_are_escaped(recovery, root, monkeypatch):
     small_log(root)
     name = 'orders"} 1\nup{x="\\'
-    monkeypatch.setattr("recovery._survey.view", lambda *_: hostile(name, root))
+    monkeypatch.setattr("eos.recovery._survey.view", lambda *_: hostile(name, root))
     found = samples(recovery("metrics", "--commit-log", root).raw)
     assert found["eos_log_readable", name] == 1
 
 
 def hostile(name: str, root: Path) -> object:
-    from recovery._sink_view import view
+    from eos.recovery._sink_view import view
 
     log = CommitLog.open_read_only(root, "orders")
     return view(log.history, log.records()).model_copy(update={"sink_id": name})
@@ -156,7 +156,7 @@ def hostile(name: str, root: Path) -> object:
 
 def test_without_the_library_it_says_what_to_install_and_the_other_verbs_work(root, in_doubt):
     block = "import sys; sys.modules['prometheus_client'] = None; sys.argv = sys.argv[1:]; "
-    run = "from recovery.cli import main; main()"
+    run = "from eos.recovery.cli import main; main()"
     ends = {}
     for verb in ("metrics", "status"):
         ends[verb] = subprocess.run(

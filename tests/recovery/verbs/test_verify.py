@@ -14,10 +14,10 @@ from eos.delta.participant import DeltaParticipant
 from eos.errors import CommitLogError
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
+from eos.recovery.audit import sink as audit_module
+from eos.recovery.audit.sink import SinkAudit
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
-from recovery.audit import sink as audit_module
-from recovery.audit.sink import SinkAudit
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of

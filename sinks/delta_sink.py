@@ -17,13 +17,13 @@ from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
 from eos.errors import crossed
 from eos.protocol import History, Part
-from sinks._changed_columns import ChangedColumns
-from sinks._delta_columns import arrow_schema
-from sinks._delta_task import REPORT_SCHEMA, StageTask
-from sinks._jobs import tagged_jobs
-from sinks.options import DeltaSinkArguments, DeltaSinkOptions
-from sinks.output import Begun, Output, Write
-from sinks.sink import Sink
+from eos.sinks._changed_columns import ChangedColumns
+from eos.sinks._delta_columns import arrow_schema
+from eos.sinks._delta_task import REPORT_SCHEMA, StageTask
+from eos.sinks._jobs import tagged_jobs
+from eos.sinks.options import DeltaSinkArguments, DeltaSinkOptions
+from eos.sinks.output import Begun, Output, Write
+from eos.sinks.sink import Sink
 
 
 class DeltaSink(Sink):

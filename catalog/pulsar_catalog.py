@@ -13,15 +13,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from catalog._bound import bound_source
-from catalog._describe import TopicDescription, type_name
-from catalog._mount import mount
-from catalog._mounted import MountedTables
-from catalog._names import database_of, source_of, table_of
-from catalog._new_schema import new_schema
-from catalog._questions import Questions
-from catalog._topics import ClusterTopics
 from eos.admin import AdminClient
+from eos.catalog._bound import bound_source
+from eos.catalog._describe import TopicDescription, type_name
+from eos.catalog._mount import mount
+from eos.catalog._mounted import MountedTables
+from eos.catalog._names import database_of, source_of, table_of
+from eos.catalog._new_schema import new_schema
+from eos.catalog._questions import Questions
+from eos.catalog._topics import ClusterTopics
 from eos.client import PulsarClient
 from eos.client.kept import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound
@@ -31,7 +31,7 @@ from eos.transport.address import parse_service_url
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 
-logger = logging.getLogger("catalog")
+logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 30.0
 _PROVIDER: Final = re.compile(r"^Provider: (.+)$", re.MULTILINE)
@@ -197,7 +197,7 @@ class PulsarCatalog:
     def register_all(self, namespace: str) -> list[str]:
         """A table for each topic of ``tenant/namespace``; their names.
 
-        A topic whose schema Spark can't have is left out, with a warning (logger ``catalog``).
+        A topic whose schema Spark can't have is left out, with a warning (logger ``eos.catalog``).
 
         Raises:
             ConfigurationError: two topics would have the same name.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from sinks._pulsar_output import PulsarOutput
-from sinks.options import PulsarSinkArguments, PulsarSinkOptions
-from sinks.output import Output
-from sinks.sink import Sink
+from eos.sinks._pulsar_output import PulsarOutput
+from eos.sinks.options import PulsarSinkArguments, PulsarSinkOptions
+from eos.sinks.output import Output
+from eos.sinks.sink import Sink
 
 
 class PulsarSink(Sink):

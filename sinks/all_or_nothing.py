@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 
 from eos.committer import PartsBegun, Reports
 from eos.errors import ConfigurationError, Retriable
-from sinks._arguments import check_dataframe
-from sinks._jobs import tagged_jobs
-from sinks.options import SinkOptions
-from sinks.output import Output
-from sinks.sink import Sink
+from eos.sinks._arguments import check_dataframe
+from eos.sinks._jobs import tagged_jobs
+from eos.sinks.options import SinkOptions
+from eos.sinks.output import Output
+from eos.sinks.sink import Sink
 
 Frames = Callable[[DataFrame], Sequence[DataFrame]]
 """Makes each output's DataFrame from the epoch's, in the order of the sinks."""
