@@ -24,10 +24,10 @@ from bench import (
     pulsar_spark,
     throughput,
 )
+from bench.environment import Setting, setting
 from bench.plots import draw
 from bench.results import base_rates, machine, markdown, put_between, split_at, summary, targets
 from bench.rows import RowShape
-from bench.setting import Setting, setting
 
 _MARKER: Final = "bench"
 

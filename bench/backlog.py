@@ -25,11 +25,11 @@ import typer
 from rich.console import Console
 
 from bench.capacity import ARRIVING_PER_S, Costs, table
+from bench.environment import Setting, setting
 from bench.hot_path import measure_processor
 from bench.processor import BROKER, processor_s
 from bench.results import machine, publish
 from bench.rows import RowShape
-from bench.setting import Setting, setting
 from eos import PulsarSink
 from eos.client import PulsarClient
 from eos.wire.batch import Compression, EncodedBatch, Rows, encode_batches

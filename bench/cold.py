@@ -17,9 +17,9 @@ from typing import Any, Final
 import pulsar
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.environment import CORES, Setting
+from bench.interleaved import seconds_by_turns
 from bench.paths import write_by_pulsar_client
-from bench.setting import CORES, Setting
-from bench.turns import seconds_by_turns
 from eos import PulsarSink
 
 WAYS: Final = ("eos", "pulsar_client")

@@ -9,9 +9,9 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame
 
 from bench import pulsar_spark
+from bench.environment import CORES, Setting
+from bench.interleaved import WARM_UP, rates_by_turns
 from bench.paths import EosSink, pass_through_python
-from bench.setting import CORES, Setting
-from bench.turns import WARM_UP, rates_by_turns
 from examples.flights.data import read_flights
 
 _TIMES: Final = 2

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
+from bench.environment import Setting, timed_s
+from bench.interleaved import seconds_by_turns
 from bench.paths import EosSink, pass_through_python
 from bench.rows import RowShape, frame
-from bench.setting import Setting, timed_s
-from bench.spread import Spread
+from bench.statistics import Spread
 from bench.streams import FileStream
-from bench.turns import seconds_by_turns
 
 PARTITIONS: Final = (1, 16, 64, 128, 512)
 TASKS: Final = (2, 20, 100, 200)

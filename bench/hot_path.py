@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import psutil
 
+from bench.environment import Setting
 from bench.paths import EosSink
 from bench.processor import processor_s
 from bench.rows import RowShape, arrow_rows, frame
-from bench.setting import Setting
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.ids import TopicName

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from bench.environment import Setting
 from bench.paths import EosSink
 from bench.processor import processor_s
-from bench.setting import Setting
 
 _ROWS_PER_S: Final = 10
 _WARM_UP_S: Final = 20

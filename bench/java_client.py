@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from bench.environment import HEAP
 from bench.rows import RowShape
-from bench.setting import HEAP
 from eos.standalone import jvm, maven
 
 _PROGRAM: Final = Path(__file__).parent / "java" / "TransactionClient.java"

@@ -19,9 +19,9 @@ import pulsar
 from pyspark.sql import DataFrame
 
 from bench import plain, pulsar_spark
+from bench.environment import CORES, Setting
 from bench.paths import EosSink, pass_through_python
-from bench.setting import CORES, Setting
-from bench.spread import Spread, percentile
+from bench.statistics import Spread, percentile
 from bench.streams import FileStream, WriteStream, drop
 
 ROWS: Final = (10, 1_000, 100_000)

@@ -26,15 +26,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from rich.console import Console
 from rich.progress import track
 
+from bench.environment import timed_s
 from bench.log_report import draw, show
-from bench.setting import timed_s
-from bench.spread import Spread, percentile
+from bench.statistics import Spread, percentile
 from eos.commit_log import CommitLog, sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import PulsarPart, pulsar_part
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 
 QUERY: Final = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
 REAL_EPOCHS: Final = 1_000

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pulsar.schema import BytesSchema
 from pyspark.sql import DataFrame, Row
 
-from bench.setting import Setting
+from bench.environment import Setting
 from eos import PulsarSink
 
 

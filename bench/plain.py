@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from eos.client.kept import ClientOptions, kept_client
+from eos.client.worker_cache import ClientOptions, kept_client
 from eos.ids import TopicName
 from eos.sinks.columns import select_columns
+from eos.spark_worker import receive_at_once, spare_imports
 from eos.transport.security import Security
 from eos.wire.batch import Rows, encode_batches
-from eos.worker import receive_at_once, spare_imports
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 
 import psutil
 
-from bench.setting import Setting
+from bench.environment import Setting
 
 BROKER = "broker"
 

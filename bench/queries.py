@@ -21,9 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Column, Table
 
+from bench.environment import Setting, setting
 from bench.results import machine
 from bench.rows import RowShape, frame
-from bench.setting import Setting, setting
 from eos import PulsarSink
 
 _EPOCHS: Final = 10

@@ -18,10 +18,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from rich.console import Console
 
+from bench.environment import CORES, Setting, setting, timed_s
+from bench.interleaved import rates_by_turns
 from bench.results import machine, publish
-from bench.setting import CORES, Setting, setting, timed_s
-from bench.spread import Spread
-from bench.turns import rates_by_turns
+from bench.statistics import Spread
 from eos.client import PulsarClient
 from eos.sources import PulsarDataSource
 from eos.wire import commands

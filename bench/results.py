@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psutil
 
-from bench.setting import BROKER_CONFIG, BROKER_JVM
+from bench.environment import BROKER_CONFIG, BROKER_JVM
 
 Results = dict[str, Any]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.setting import CORES
+from bench.environment import CORES
 from eos.wire.batch import Rows
 
 _DIGITS: Final = 9

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Column, Table
 
+from bench.environment import Setting, setting
 from bench.hot_path import StepClock
 from bench.paths import EosSink
 from bench.results import machine
 from bench.rows import RowShape, frame
-from bench.setting import Setting, setting
 
 _ROWS: Final = 600_000
 _EPOCHS: Final = 3

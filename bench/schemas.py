@@ -14,11 +14,11 @@ from pulsar.schema import AvroSchema, Double, Integer, JsonSchema, Long, Record,
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
 
+from bench.environment import CORES, Setting, setting, timed_s
 from bench.java_client import JavaClient
 from bench.paths import EosSink, send_by_pulsar_client
 from bench.results import machine, publish
-from bench.setting import CORES, Setting, setting, timed_s
-from bench.spread import Spread
+from bench.statistics import Spread
 
 _SLOW_ROWS: Final = 50_000
 """So many rows for what encodes them one by one, in Python."""

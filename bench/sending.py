@@ -13,9 +13,9 @@ import pulsar
 import typer
 from rich.console import Console
 
+from bench.environment import Setting, setting
+from bench.interleaved import rates_by_turns
 from bench.results import machine, publish
-from bench.setting import Setting, setting
-from bench.turns import rates_by_turns
 from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench.setting import CORES, Setting
+from bench.environment import CORES, Setting
 
 WriteStream = Callable[[DataFrame], DataStreamWriter]
 """How the lines of the files (column ``value``) are written."""

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from bench import plain, pulsar_spark, writers
+from bench.environment import Setting, timed_s
 from bench.java_client import JavaClient
 from bench.paths import EosSink, pass_through_python, write_by_pulsar_client
 from bench.rows import RowShape, frame
-from bench.setting import Setting, timed_s
-from bench.spread import Spread
+from bench.statistics import Spread
 
 BASE: Final = RowShape()
 SHAPES: Final = tuple(

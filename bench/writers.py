@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, Literal, TypeAlias
 
+from bench.environment import CORES
 from bench.rows import RowShape, arrow_rows
-from bench.setting import CORES
 from eos.client import EntryProducer, PulsarClient
 from eos.ids import TopicName, TxnId
 from eos.wire import commands

@@ -1,6 +1,6 @@
 """The console script ``eos-catalog``, and ``python -m eos.catalog``."""
 
-from eos.entry import start
+from eos.cli.entry_point import start
 
 
 def main() -> None:

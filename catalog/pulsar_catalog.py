@@ -23,7 +23,7 @@ from eos.catalog._new_schema import new_schema
 from eos.catalog._questions import Questions
 from eos.catalog._topics import ClusterTopics
 from eos.client import PulsarClient
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema

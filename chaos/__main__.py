@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from eos.entry import start
+from eos.cli.entry_point import start
 
 
 def main() -> None:

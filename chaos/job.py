@@ -58,7 +58,7 @@ class Job:
         whole_rows: whether it writes rows under a schema (``eos.chaos._rows``), for the same.
         by_format: whether it writes by ``format("pulsar")``, for the same.
         few_rows: whether the driver sends the rows of small epochs by itself, for the same.
-        habits: what its user's code does, for the same (``eos.chaos._habits``).
+        habits: what its user's code does, for the same (``eos.chaos._user_code``).
         spark_conf: more settings of Spark.
     """
 

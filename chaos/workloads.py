@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from eos.chaos._habits import say, with_habits
-from eos.chaos._notebook import Notebook
+from eos.chaos._batch_job import Notebook
 from eos.chaos._records import java_hash
 from eos.chaos._rows import topics_of, whole_rows
 from eos.chaos._shapes import rows_of
+from eos.chaos._user_code import say, with_habits
 from eos.ids import TopicName
 
 if TYPE_CHECKING:

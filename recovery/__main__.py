@@ -1,6 +1,6 @@
 """The console script ``eos-recovery``, and ``python -m eos.recovery``."""
 
-from eos.entry import start
+from eos.cli.entry_point import start
 
 
 def main() -> None:

@@ -15,13 +15,13 @@ from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.participant import Access
 from eos.protocol import History, Known, LogRecord
-from eos.pulsar.asking import MarkAnswer, WitnessAnswer
-from eos.pulsar.counting import count
+from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, parts_elsewhere, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
+from eos.pulsar.recount import count
 from eos.pulsar.witness import Witness
-from eos.recovery._moments import Moment, moments_of, moments_table
-from eos.summary import PartitionFigures
+from eos.recovery._timeline import Moment, moments_of, moments_table
+from eos.task_report import PartitionFigures
 
 _SAME_CLOCK = timedelta(minutes=10)
 

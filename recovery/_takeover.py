@@ -13,7 +13,7 @@ from eos.committer.participants import opened
 from eos.errors import ConfigurationError
 from eos.participant import Access, Participant
 from eos.protocol import History, LogRecord, Part, Reason, State
-from eos.recovery._given_up import GivenUp, check_given_up
+from eos.recovery._unreachable_output import GivenUp, check_given_up
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 

@@ -13,11 +13,11 @@ from eos.errors import ConfigurationError, Fatal, InDoubt
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import pulsar_part
 from eos.recovery._change import open_takeover
+from eos.recovery._decision_checks import Objection, Verdict, objections
 from eos.recovery._evidence import Evidence, ask_outputs, gather
-from eos.recovery._given_up import check_given_up
-from eos.recovery._moments import life_of
-from eos.recovery._objections import Objection, Verdict, objections
 from eos.recovery._target import Target
+from eos.recovery._timeline import life_of
+from eos.recovery._unreachable_output import check_given_up
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eos.client import PulsarClient
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.errors import EosError
 from eos.ids import TopicName
 from eos.transport.address import parse_service_url

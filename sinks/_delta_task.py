@@ -16,8 +16,8 @@ from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
 from eos.sinks._text_row import text_row
+from eos.spark_worker import receive_at_once, spare_imports
 from eos.steps import TaskStep
-from eos.worker import receive_at_once, spare_imports
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """What a task returns to Spark: one row, JSON."""

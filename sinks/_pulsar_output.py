@@ -24,7 +24,7 @@ from eos.sinks._task import SUMMARY_SCHEMA, WriteTask
 from eos.sinks.columns import Layout, layout_of, select_columns
 from eos.sinks.options import PulsarSinkOptions
 from eos.sinks.output import Begun, Output, Write
-from eos.summary import TaskSummary
+from eos.task_report import TaskSummary
 from eos.wire.batch import Hashing, parse_compression
 
 

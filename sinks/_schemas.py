@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from eos.at_once import at_once
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema, InputError
 from eos.ids import TopicName, TxnId
+from eos.parallel import at_once
 from eos.sinks._message_rows import without_tombstones
 from eos.wire.commands import SchemaInfo
 

@@ -21,19 +21,20 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType
 
 from eos import failpoints
-from eos.at_once import at_once
 from eos.client import EntryProducer, PulsarClient, Transaction
-from eos.client.kept import ClientOptions, kept_client
+from eos.client.worker_cache import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
+from eos.parallel import at_once
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.sinks._creation import TopicCreation
 from eos.sinks._message_rows import message_rows
 from eos.sinks._schemas import TaskSchemas
 from eos.sinks._text_row import text_row
 from eos.sinks._topics import TaskTopics
+from eos.spark_worker import receive_at_once, spare_imports
 from eos.steps import TaskStep
-from eos.summary import PartitionFigures, TaskError, TaskSummary
+from eos.task_report import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
     Auto,
     Compression,
@@ -48,7 +49,6 @@ from eos.wire.batch import (
     partitions_for_keys,
     with_chosen,
 )
-from eos.worker import receive_at_once, spare_imports
 
 if TYPE_CHECKING:
     from eos.schemas import Schema  # 36 ms of a new worker, which few need

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from eos.wire.objects import bytes_column
+from eos.wire.from_python import bytes_column
 
 
 def text_row(**texts: str | None) -> pa.RecordBatch:

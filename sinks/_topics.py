@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.at_once import at_once
 from eos.client import PulsarClient
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
+from eos.parallel import at_once
 from eos.sinks._creation import TopicCreation
 from eos.wire.columns import array_of, numbers_of
 

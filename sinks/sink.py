@@ -22,7 +22,7 @@ from eos.forking import stay_in_process
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._jobs import spark_context
-from eos.sinks._opening import open_log
+from eos.sinks._open_log import open_log
 from eos.sinks._progress import log_written, warn_of_skipped_key
 from eos.sinks._streaming import (
     is_in_query,

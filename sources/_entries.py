@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from eos.at_once import at_once
 from eos.client import ONE_BY_ONE, Entry, PulsarClient
 from eos.ids import EntryPlace, MessageId
+from eos.parallel import at_once
 from eos.retry import attempts
 
 LOOKED_AT_AGAIN: Final = 64

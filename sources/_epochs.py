@@ -12,14 +12,14 @@ from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, DataLost
 from eos.ids import EntryPlace, TopicName
 from eos.sources._columns import RowFormat
-from eos.sources._cutting import Contents, limited, shares
+from eos.sources._data_loss import LossGuard
+from eos.sources._entry_ranges import Contents, limited, shares
 from eos.sources._history_reading import HistoryRange
 from eos.sources._left_topics import check_named, known_places
-from eos.sources._loss import LossGuard
+from eos.sources._offset_options import LATEST
 from eos.sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
 from eos.sources._open_transactions import StandstillWatch, wait_until_decided
 from eos.sources._options import SourceOptions
-from eos.sources._places import LATEST
 from eos.sources._planning import Planner
 from eos.sources._reading import EntryRange, KeySlice, RangeGroup, grouped
 from eos.sources._subscription import QuerySubscription, new_subscription_name

@@ -20,10 +20,10 @@ from eos.delta.opening import maybe_open_version
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
 from eos.sources._columns import METADATA, RowFormat
+from eos.sources._history_boundary import ID_COLUMN, TOPIC_COLUMN, last_messages
 from eos.sources._history_reading import HistoryFile, HistoryRange, batches_of
 from eos.sources._offsets import HistorySpan
 from eos.sources._options import SourceOptions
-from eos.sources._seam import ID_COLUMN, TOPIC_COLUMN, last_messages
 
 _ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
 """A path that is not one in the table's folder."""

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from eos.delta.folder import Folder
 from eos.errors import InputError
 from eos.sources._columns import RowFormat
-from eos.sources._loss import LossGuard
+from eos.sources._data_loss import LossGuard
+from eos.sources._history_boundary import TOPIC_COLUMN, maybe_topic
 from eos.sources._options import SourceOptions
-from eos.sources._seam import TOPIC_COLUMN, maybe_topic
 
 
 class HistoryFile(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, TopicName
-from eos.sources._loss import LossGuard
+from eos.sources._data_loss import LossGuard
 from eos.sources._offsets import Offset
 from eos.sources._options import SourceOptions
 

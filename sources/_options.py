@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName

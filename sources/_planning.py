@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from eos.admin import AdminClient, Ledger, OpenTransaction
-from eos.at_once import at_once
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
+from eos.parallel import at_once
 from eos.sources._entries import RowsPerEntry, next_entry
+from eos.sources._offset_options import LATEST, Asked, asked_places, asked_times, starting_place
 from eos.sources._offsets import behind
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._options import SourceOptions
-from eos.sources._places import LATEST, Asked, asked_places, asked_times, starting_place
 from eos.sources._values import ValueFormat, value_format
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
-from eos.client.kept import kept_client
+from eos.client.worker_cache import kept_client
 from eos.errors import DataLost, ProtocolError
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._columns import RowFormat
-from eos.sources._loss import LossGuard
+from eos.sources._data_loss import LossGuard
 from eos.sources._offsets import Span, place_text
 from eos.sources._options import SourceOptions
 from eos.sources._values import Mode, version_of

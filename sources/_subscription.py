@@ -12,10 +12,10 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
-from eos.at_once import at_once
 from eos.client import SubscriptionCursor
 from eos.errors import EosError
 from eos.ids import EntryPlace, MessageId
+from eos.parallel import at_once
 from eos.retry import attempts
 from eos.sources._offsets import place_text
 

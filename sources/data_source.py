@@ -24,7 +24,7 @@ from eos.sources._offsets import Offset, Span
 from eos.sources._options import SourceOptions
 from eos.sources._reading import EntryRange, RangeGroup, read_range
 from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE
-from eos.worker import receive_at_once, spare_imports
+from eos.spark_worker import receive_at_once, spare_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,14 +86,16 @@ class PulsarDataSource(DataSource):
         return row_format(values_of(options), schema, metadata=metadata)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Batch jobs that write; see ``eos.sinks.writer``."""
-        from eos.sinks.writer import PulsarBatchWriter  # deltalake, which executors that read lack
+        """Batch jobs that write; see ``eos.sinks.datasource_writer``."""
+        from eos.sinks.datasource_writer import (
+            PulsarBatchWriter,  # deltalake, which executors that read lack
+        )
 
         return PulsarBatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Streams that are written."""
-        from eos.sinks.writer import PulsarStreamWriter
+        from eos.sinks.datasource_writer import PulsarStreamWriter
 
         return PulsarStreamWriter(self.options, schema, overwrite=overwrite)
 

@@ -20,7 +20,7 @@ from tests.support.checkout import LINKED, PRODUCT, ROOT, SHIPPED, files, module
 
 # Modules of users' own chaos runs, which nothing of ours imports.
 FOR_USERS = {"eos.chaos.job", "eos.chaos.planning", "eos.chaos.schedule"}
-# Imported by their names, as late as possible (`eos.entry`).
+# Imported by their names, as late as possible (`eos.cli.entry_point`).
 STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.standalone.cli"}
 # Tests of no single folder.
 OF_THE_WHOLE = {"model", "scenarios"}
@@ -31,11 +31,10 @@ MAX_FUNCTION_LINES = 60
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "steps": set(),
-    "at_once": {"_waiting"},
-    "entry": set(),
-    "worker": set(),
+    "parallel": {"_waiting"},
+    "spark_worker": set(),
     "ids": {"errors"},
-    "summary": {"errors", "ids"},
+    "task_report": {"errors", "ids"},
     "spelling": set(),
     "times": set(),
     "_waiting": set(),
@@ -46,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "schemas": {"errors", "wire"},
     "transport": {"errors", "_waiting", "wire"},
     "client": {
-        "at_once", "errors", "forking", "ids", "retry", "transport", "_waiting", "wire",
+        "parallel", "errors", "forking", "ids", "retry", "transport", "_waiting", "wire",
     },
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
@@ -59,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_credentials": set(),
     "commit_log": {
         "_credentials", "_disk", "errors", "events", "failpoints", "forking", "ids",
-        "_local_paths", "participant", "protocol", "steps", "summary", "_waiting",
+        "_local_paths", "participant", "protocol", "steps", "task_report", "_waiting",
     },
     "delta": {
         "commit_log", "_credentials", "_disk", "errors", "failpoints", "ids", "_local_paths",
@@ -71,10 +70,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pulsar": {
         "admin", "client", "errors", "failpoints", "ids", "participant", "protocol", "retry",
-        "steps", "summary", "transport", "_waiting", "wire",
+        "steps", "task_report", "transport", "_waiting", "wire",
     },
     "testing": {"commit_log", "committer", "failpoints", "participant", "protocol", "steps"},
-    "standalone": {"admin", "entry", "errors", "transport"},
+    "standalone": {"admin", "cli", "errors", "transport"},
     "cli": {"admin", "client", "errors", "transport"},
 }  # fmt: skip
 # The only importers of pyspark; and what may import the kill-and-check tools.

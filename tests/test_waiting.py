@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-import eos.at_once
+import eos.parallel
 from eos import _waiting
 from eos._waiting import Future, Monitor, beside, submit
-from eos.at_once import at_once
+from eos.parallel import at_once
 
 WAIT_S = 0.001
-TRACED = (_waiting.__file__, eos.at_once.__file__)
+TRACED = (_waiting.__file__, eos.parallel.__file__)
 
 
 class Tracing:

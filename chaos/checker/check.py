@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from eos.chaos.checker import _deciding as deciding
-from eos.chaos.checker import _reading as reading
+from eos.chaos.checker import _log_checks as log_checks
+from eos.chaos.checker import _reader_checks as reader_checks
 from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
 from eos.chaos.checker.history import RunHistory
 from eos.chaos.checker.view import View
@@ -16,22 +16,22 @@ EXAMPLES: Final = 5
 """So many cases of each kind are kept as text; all are counted."""
 
 CHECKS: Final[dict[AnomalyKind, Callable[[View], Iterator[str]]]] = {
-    AnomalyKind.DUPLICATE: reading.duplicates,
-    AnomalyKind.LOST_WRITE: reading.lost_writes,
-    AnomalyKind.ABORTED_READ: reading.aborted_reads,
-    AnomalyKind.TORN_EPOCH: reading.torn_epochs,
-    AnomalyKind.EARLY_READ: reading.early_reads,
-    AnomalyKind.CORRUPT: reading.corrupt,
-    AnomalyKind.MISROUTED: reading.misrouted,
-    AnomalyKind.ORDER: reading.out_of_order,
-    AnomalyKind.SKIP: reading.skips,
-    AnomalyKind.DISAGREEMENT: reading.disagreements,
-    AnomalyKind.VANISHED: reading.vanished,
-    AnomalyKind.DECISION_FLIP: deciding.decision_flips,
-    AnomalyKind.GAP: deciding.gaps,
-    AnomalyKind.STUCK: deciding.stuck,
-    AnomalyKind.NOT_IDEMPOTENT: deciding.not_idempotent,
-    AnomalyKind.TORN_OUTPUTS: reading.torn_outputs,
+    AnomalyKind.DUPLICATE: reader_checks.duplicates,
+    AnomalyKind.LOST_WRITE: reader_checks.lost_writes,
+    AnomalyKind.ABORTED_READ: reader_checks.aborted_reads,
+    AnomalyKind.TORN_EPOCH: reader_checks.torn_epochs,
+    AnomalyKind.EARLY_READ: reader_checks.early_reads,
+    AnomalyKind.CORRUPT: reader_checks.corrupt,
+    AnomalyKind.MISROUTED: reader_checks.misrouted,
+    AnomalyKind.ORDER: reader_checks.out_of_order,
+    AnomalyKind.SKIP: reader_checks.skips,
+    AnomalyKind.DISAGREEMENT: reader_checks.disagreements,
+    AnomalyKind.VANISHED: reader_checks.vanished,
+    AnomalyKind.DECISION_FLIP: log_checks.decision_flips,
+    AnomalyKind.GAP: log_checks.gaps,
+    AnomalyKind.STUCK: log_checks.stuck,
+    AnomalyKind.NOT_IDEMPOTENT: log_checks.not_idempotent,
+    AnomalyKind.TORN_OUTPUTS: reader_checks.torn_outputs,
 }
 """Anomaly 16 is not here: it follows from the others."""
 

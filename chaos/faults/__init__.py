@@ -7,6 +7,7 @@ from typing import Final
 from eos.chaos.faults import _broker as broker
 from eos.chaos.faults import _cluster as cluster
 from eos.chaos.faults import _executor as executor
+from eos.chaos.faults import _foreign_clients as foreign_clients
 from eos.chaos.faults import _log as log
 from eos.chaos.faults import _moments as moments
 from eos.chaos.faults import _network as network
@@ -16,7 +17,6 @@ from eos.chaos.faults import _rows as rows
 from eos.chaos.faults import _source as source
 from eos.chaos.faults import _spark as spark
 from eos.chaos.faults import _steps as steps
-from eos.chaos.faults import _strangers as strangers
 from eos.chaos.faults import _topic as topic
 from eos.chaos.faults import _transactions as transactions
 from eos.chaos.faults import _user as user
@@ -38,7 +38,7 @@ FAULTS: Final[dict[str, Fault]] = {
         moments,
         steps,
         user,
-        strangers,
+        foreign_clients,
         source,
         cluster,
     )

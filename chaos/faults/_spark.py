@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from eos.chaos._habits import HABITS_ENV
+from eos.chaos._user_code import HABITS_ENV
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._armed import Armed

@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from eos.chaos._habits import HABITS_ENV, said
+from eos.chaos._user_code import HABITS_ENV, said
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._armed import Armed
 from eos.chaos.faults._fault import QUERIES, Fault, Proof

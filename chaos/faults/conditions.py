@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from eos.chaos._habits import HABITS, said
+from eos.chaos._user_code import HABITS, said
 from eos.chaos.cluster.driver_log import DriverLog
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.job import READS_HISTORY, READS_TOPIC, QueryShape

@@ -12,7 +12,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-from eos.admin import _shapes as shapes
+from eos.admin import _responses as responses
 from eos.admin._creation import create_topic, path_of
 from eos.admin._facts import (
     CoordinatorState,
@@ -64,20 +64,20 @@ class AdminClient:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Every transaction that is open, or being ended, on any coordinator that is loaded."""
-        found = self._read("/admin/v3/transactions/slowTransactions/0", shapes.transactions)
+        found = self._read("/admin/v3/transactions/slowTransactions/0", responses.transactions)
         return sorted(found, key=lambda open_: (open_.opened_at, open_.txn))
 
     def transaction(self, txn: TxnId) -> OpenTransaction | None:
         """A transaction that the coordinator still knows; None when it has forgotten it."""
         path = f"/admin/v3/transactions/transactionMetadata/{txn.most}/{txn.least}"
         try:
-            return self._read(path, lambda answer: shapes.transactions({str(txn): answer})[0])
+            return self._read(path, lambda answer: responses.transactions({str(txn): answer})[0])
         except TopicNotFound:
             return None
 
     def coordinators(self) -> list[CoordinatorState]:
         """All coordinators. Answers only after a client has connected to them (measured)."""
-        return self._read("/admin/v3/transactions/coordinatorStats", shapes.coordinators)
+        return self._read("/admin/v3/transactions/coordinatorStats", responses.coordinators)
 
     def read_position(self, topic: TopicName) -> ReadPosition:
         """Where readers of an exact topic stand at most.
@@ -86,11 +86,13 @@ class AdminClient:
             TopicNotFound: there is no such topic.
         """
         name = path_of(topic)
-        buffer = self._read(f"/admin/v3/transactions/transactionBufferStats/{name}", shapes.buffer)
-        stats = self._read(f"/admin/v2/persistent/{name}/internalStats", shapes.ledgers)
+        buffer = self._read(
+            f"/admin/v3/transactions/transactionBufferStats/{name}", responses.buffer
+        )
+        stats = self._read(f"/admin/v2/persistent/{name}/internalStats", responses.ledgers)
         return ReadPosition(
-            max_read=shapes.position(buffer.maxReadPosition),
-            last_entry=shapes.position(stats.lastConfirmedEntry),
+            max_read=responses.position(buffer.maxReadPosition),
+            last_entry=responses.position(stats.lastConfirmedEntry),
             first_ledger=min((ledger.ledgerId for ledger in stats.ledgers), default=0),
             open_transactions=buffer.ongoingTxnSize,
             is_ready=buffer.state in ("Ready", "NoSnapshot"),
@@ -103,7 +105,7 @@ class AdminClient:
             TopicNotFound: there is no such topic.
         """
         path = f"/admin/v2/persistent/{path_of(topic)}/internalStats"
-        stats = self._read(path, shapes.ledgers)
+        stats = self._read(path, responses.ledgers)
         found = [
             Ledger(one.ledgerId, one.entries, one.size, one.offloaded) for one in stats.ledgers
         ]
@@ -122,7 +124,7 @@ class AdminClient:
         name = path_of(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         try:
-            return self._read(path, shapes.begun_at)
+            return self._read(path, responses.begun_at)
         except TopicNotFound:
             return None
 
@@ -142,22 +144,24 @@ class AdminClient:
         if topic.partition_index is not None:
             return [topic]
         path = f"/admin/v2/persistent/{path_of(topic)}/partitions"
-        return topic.partitions(self._read(path, shapes.partitions))
+        return topic.partitions(self._read(path, responses.partitions))
 
     def tenants(self) -> list[str]:
         """All of the cluster; needs a superuser."""
-        return sorted(self._read("/admin/v2/tenants", shapes.names))
+        return sorted(self._read("/admin/v2/tenants", responses.names))
 
     def namespaces(self, tenant: str) -> list[str]:
         """Those of a tenant, ``tenant/namespace`` each."""
         path = f"/admin/v2/namespaces/{urllib.parse.quote(tenant, safe='')}"
-        return sorted(self._read(path, shapes.names))
+        return sorted(self._read(path, responses.names))
 
     def topics(self, namespace: str) -> list[TopicName]:
         """The topics of ``tenant/namespace`` but the broker's own; partitioned ones once."""
         path = f"/admin/v2/persistent/{namespace}"
-        found = self._read(path, shapes.names) + self._read(f"{path}/partitioned", shapes.names)
-        bases = {TopicName.parse(name).base for name in found if shapes.is_topic(name)}
+        found = self._read(path, responses.names) + self._read(
+            f"{path}/partitioned", responses.names
+        )
+        bases = {TopicName.parse(name).base for name in found if responses.is_topic(name)}
         return sorted(name for name in bases if not name.local.startswith("__"))
 
     def topic_stats(self, topic: TopicName, *, is_partitioned: bool) -> TopicStats:
@@ -167,17 +171,17 @@ class AdminClient:
             TopicNotFound: there is no such topic.
         """
         kind = "partitioned-stats?perPartition=false" if is_partitioned else "stats"
-        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", shapes.topic_stats)
+        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", responses.topic_stats)
 
     def retention(self, topic: TopicName) -> Retention:
         """Of a topic, as it holds: its own, its namespace's, or the broker's."""
         path = f"/admin/v2/persistent/{path_of(topic)}/retention?applied=true"
-        return self._read(path, shapes.retention)
+        return self._read(path, responses.retention)
 
     def message_ttl_s(self, topic: TopicName) -> int:
         """After how many seconds a topic's messages expire, as it holds; 0: never."""
         path = f"/admin/v2/persistent/{path_of(topic)}/messageTTL?applied=true"
-        return self._read(path, shapes.seconds)
+        return self._read(path, responses.seconds)
 
     def delete_topic(self, topic: TopicName, *, is_partitioned: bool) -> None:
         """Delete a topic with all that is in it.
@@ -192,7 +196,7 @@ class AdminClient:
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Names of a topic's durable subscriptions."""
         path = f"/admin/v2/persistent/{path_of(topic)}/subscriptions"
-        return self._read(path, shapes.names)
+        return self._read(path, responses.names)
 
     def subscription_stats(self, topic: TopicName) -> list[Subscription]:
         """The durable subscriptions of an exact topic, in order of their names.
@@ -201,7 +205,7 @@ class AdminClient:
             TopicNotFound: there is no such topic.
         """
         path = f"/admin/v2/persistent/{path_of(topic)}/stats"
-        return self._read(path, shapes.subscriptions)
+        return self._read(path, responses.subscriptions)
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:
         """Remove a subscription of an exact topic; what only it kept may be deleted then.
@@ -217,20 +221,20 @@ class AdminClient:
     def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
         """The backlog quotas that are set on a topic itself, by their kind."""
         path = f"/admin/v2/persistent/{path_of(topic)}/backlogQuotaMap?applied=false"
-        return self._read(path, shapes.quotas)
+        return self._read(path, responses.quotas)
 
     def rate(self, topic: TopicName, kind: str) -> dict[str, Any]:
         """The ``publishRate``, ``dispatchRate`` or ``subscriptionDispatchRate`` that is set on a
         topic itself."""
-        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", shapes.rate)
+        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", responses.rate)
 
     def policies(self, namespace: str) -> dict[str, Any]:
         """The policies that are set on ``tenant/namespace``; unset ones are missing."""
-        return self._read(f"/admin/v2/namespaces/{namespace}", shapes.policies)
+        return self._read(f"/admin/v2/namespaces/{namespace}", responses.policies)
 
     def broker_settings(self) -> dict[str, str]:
         """The broker's configuration as it runs; needs a superuser."""
-        return self._read("/admin/v2/brokers/configuration/runtime", shapes.settings)
+        return self._read("/admin/v2/brokers/configuration/runtime", responses.settings)
 
     def version(self) -> str:
         """The broker's version."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eos.admin import AdminClient
 from eos.cli import _options as options
 from eos.client import PulsarClient
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError
 from eos.transport.address import Address, parse_service_url
 from eos.transport.rules import ClusterRules

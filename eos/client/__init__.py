@@ -1,5 +1,6 @@
 """A blocking Pulsar client that writes in transactions and reads entries; useful without Spark."""
 
+from eos.client._ack_tracker import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._cursor import SubscriptionCursor
@@ -7,9 +8,8 @@ from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import ONE_BY_ONE, PERMITS, EntryReader
 from eos.client._producer import Producer
 from eos.client._reader import Reader
-from eos.client._tail import Bounds, Tail
+from eos.client._topic_bounds import Bounds, Tail
 from eos.client._transaction import Transaction
-from eos.client._unacknowledged import ReceivedMessage
 from eos.forking import stay_in_process
 from eos.wire.batch import Entry
 

@@ -11,18 +11,18 @@ from collections.abc import Collection, Sequence
 from typing import Literal, Self
 
 from eos.client._consumer import Consumer
-from eos.client._crowd import OF_READERS, Crowd
 from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import PERMITS, EntryReader
-from eos.client._linger import LingerClock
+from eos.client._limit_backoff import OF_READERS, Crowd
 from eos.client._lookup import Lookup
-from eos.client._opening import Opening
 from eos.client._producer import BatchLimits, Producer
+from eos.client._producer_factory import Opening
 from eos.client._reader import Reader
 from eos.client._readers import Readers, checked_start
 from eos.client._subscriptions import DurableConsumer
-from eos.client._tail import Tail
+from eos.client._timer import LingerClock
+from eos.client._topic_bounds import Tail
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.client.coordinators import Coordinators

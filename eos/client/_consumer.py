@@ -11,18 +11,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from eos._waiting import Monitor
-from eos.client._acknowledging import AckedInTransaction, ack_of, ids_of, send_ack
-from eos.client._deliveries import Deliveries, place_of
-from eos.client._lookup import Lookup
-from eos.client._subscriptions import closing, subscribe
-from eos.client._transaction import Transaction, poisoning
-from eos.client._unacknowledged import (
+from eos.client._ack_tracker import (
     AckStep,
     ReceivedMessage,
     Unacknowledged,
     messages_of,
     wanted_of,
 )
+from eos.client._lookup import Lookup
+from eos.client._receive_queue import Deliveries, place_of
+from eos.client._subscriptions import closing, subscribe
+from eos.client._transaction import Transaction, poisoning
+from eos.client._transactional_acks import AckedInTransaction, ack_of, ids_of, send_ack
 from eos.errors import ConfigurationError, EosError, Fatal, ProtocolError
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eos.client._idle import IdleConsumer
 from eos.client._lookup import Lookup
+from eos.client._passive_consumer import IdleConsumer
 from eos.client._subscriptions import check_moved
 from eos.ids import EntryPlace, MessageId
 from eos.wire import commands

@@ -23,8 +23,8 @@ from eos.errors import (
 )
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
+from eos.transport.blocking_connection import DirectConnection
 from eos.transport.connection import Connection
-from eos.transport.direct import DirectConnection
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire import commands

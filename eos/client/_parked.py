@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from eos.client._crowd import Crowd
 from eos.client._entry_producer import EntryProducer
-from eos.client._linger import LingerClock
+from eos.client._limit_backoff import Crowd
 from eos.client._shelf import Shelf
+from eos.client._timer import LingerClock
 from eos.ids import TxnId
 from eos.wire.commands import SchemaInfo
 

@@ -19,9 +19,9 @@ from typing import Literal, Self
 
 import numpy as np
 
+from eos.client._accumulator import Gathered, MessageFuture, checked, fail_all, settle
 from eos.client._entry_producer import EntryProducer
-from eos.client._gathered import Gathered, MessageFuture, checked, fail_all, settle
-from eos.client._linger import LingerClock
+from eos.client._timer import LingerClock
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
 from eos.forking import process

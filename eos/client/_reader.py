@@ -21,7 +21,7 @@ from eos.client._lookup import Lookup
 from eos.client._subscriptions import naming_the_policy
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
-from eos.transport.direct import DirectConnection
+from eos.transport.blocking_connection import DirectConnection
 from eos.wire import commands
 from eos.wire.commands import MessageIdData
 from eos.wire.decoding import DecodedEntries, DeliveredEntry, decode_entries

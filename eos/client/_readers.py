@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eos.client._crowd import OF_READERS, Crowd
 from eos.client._entry_reader import EntryReader, new_subscription
-from eos.client._linger import LingerClock
+from eos.client._limit_backoff import OF_READERS, Crowd
 from eos.client._lookup import Lookup
 from eos.client._shelf import Shelf
+from eos.client._timer import LingerClock
 from eos.errors import ConfigurationError
 from eos.ids import MessageId
 

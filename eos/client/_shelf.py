@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from eos.client._crowd import PARKED_FOR_S, Crowd
-from eos.client._linger import LingerClock
+from eos.client._limit_backoff import PARKED_FOR_S, Crowd
+from eos.client._timer import LingerClock
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from eos.client._settling import settle_all
+from eos.client._drain import settle_all
 from eos.client.coordinators import Coordinators
 from eos.errors import (
     BrokerNotReady,

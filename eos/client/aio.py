@@ -12,13 +12,13 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from eos.client._ack_tracker import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
-from eos.client._offloaded import Offloaded
+from eos.client._loop_wakeup import Woken
 from eos.client._producer import Producer
+from eos.client._thread_pool import Offloaded
 from eos.client._transaction import Transaction
-from eos.client._unacknowledged import ReceivedMessage
-from eos.client._woken import Woken
 from eos.forking import stay_in_process
 from eos.ids import MessageId
 from eos.transport.security import Security

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.commit_log.damage import CHANGED_HINT, is_lost_race, is_refusal
+from eos.commit_log.corruption import CHANGED_HINT, is_lost_race, is_refusal
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, EosError, Retriable
 from eos.protocol import LogRecord

@@ -32,7 +32,7 @@ from eos.commit_log import _own_commit as own_commit
 from eos.commit_log._reading import read_again, read_history
 from eos.commit_log._stopwatch import Stopwatch
 from eos.commit_log._table import LogTable
-from eos.commit_log.damage import (
+from eos.commit_log.corruption import (
     CHANGED_HINT,
     LostRace,
     commit_actions,

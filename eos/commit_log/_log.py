@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from eos._waiting import Future, submit
-from eos.commit_log import damage
+from eos.commit_log import corruption
 from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport, compact
-from eos.commit_log._head import Head
+from eos.commit_log._position import Head
 from eos.commit_log._reading import read_again
 from eos.commit_log._table import LogTable
 from eos.commit_log.location import Location
@@ -119,7 +119,7 @@ class CommitLog:
         location = Location(root, sink_id, storage_options)
         table = LogTable.maybe_open(location, sink_id)
         if table is None:
-            emptied = damage.empty(location, sink_id)
+            emptied = corruption.empty(location, sink_id)
             if emptied is not None:
                 raise emptied
             raise ConfigurationError(

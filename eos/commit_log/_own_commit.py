@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eos import _disk as disk
-from eos.commit_log.damage import commit_name
+from eos.commit_log.corruption import commit_name
 from eos.commit_log.location import LOG_FOLDER
 
 STAGED: Final = ".staged"

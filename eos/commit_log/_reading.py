@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from eos.commit_log._table import LogTable
-from eos.commit_log.damage import BROKEN_HINT
+from eos.commit_log.corruption import BROKEN_HINT
 from eos.commit_log.schema import NewerRecord, from_row
 from eos.errors import CommitLogError
 from eos.protocol import History, LogRecord

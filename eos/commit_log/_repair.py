@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eos import _disk as disk
-from eos.commit_log import damage
+from eos.commit_log import corruption
 from eos.commit_log._compaction import compact
 from eos.commit_log._own_commit import STAGED
 from eos.commit_log._reading import read_history
@@ -72,11 +72,11 @@ def mend(
             unwritten=(*mended.unwritten, *found.unwritten),
         )
         # The pointer too: it may name what goes, and Delta finds its checkpoints without it.
-        location.delete(damage.POINTER)
+        location.delete(corruption.POINTER)
         if found.lost_checkpoint is not None:
-            _take_away(location, found.lost_checkpoint, damage.is_readable)
+            _take_away(location, found.lost_checkpoint, corruption.is_readable)
         for name in found.unwritten:
-            if name != damage.commit_name(0):
+            if name != corruption.commit_name(0):
                 _fill(location, name)
                 continue
             _take_away(
@@ -127,15 +127,15 @@ def _take_away(location: Location, name: str, is_good: Callable[[Location, str],
 
 
 def _examine(location: Location, sink_id: str) -> Mendable:
-    lost, unwritten = damage.lost_checkpoint(location), damage.unwritten_commits(location)
+    lost, unwritten = corruption.lost_checkpoint(location), corruption.unwritten_commits(location)
     if lost is not None or unwritten:
-        finding = damage.find(location, None, without=(lost, *unwritten))
-        if finding is not None and damage.commit_name(0) not in unwritten:
-            raise damage.broken(location, sink_id, finding, None)
+        finding = corruption.find(location, None, without=(lost, *unwritten))
+        if finding is not None and corruption.commit_name(0) not in unwritten:
+            raise corruption.broken(location, sink_id, finding, None)
         return Mendable(lost_checkpoint=lost, unwritten=tuple(unwritten))
     table = LogTable.maybe_open(location, sink_id)
     if table is None:
-        emptied = damage.empty(location, sink_id)
+        emptied = corruption.empty(location, sink_id)
         if emptied is not None:
             raise emptied
         raise ConfigurationError(f"there is no commit log {location.uri}.", sink_id=sink_id)

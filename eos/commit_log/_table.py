@@ -28,10 +28,10 @@ from deltalake.exceptions import TableNotFoundError
 from eos import _disk as disk
 from eos import failpoints
 from eos.commit_log import _own_commit as own_commit
-from eos.commit_log import damage, delta_table
-from eos.commit_log._probe import require_exclusive
+from eos.commit_log import corruption, delta_table
 from eos.commit_log._stopwatch import Stopwatch
-from eos.commit_log.damage import LostRace, panics_as_errors
+from eos.commit_log._storage_check import require_exclusive
+from eos.commit_log.corruption import LostRace, newest_append, panics_as_errors, unreadable
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import SCHEMA, once, to_table
 from eos.errors import CommitLogError, ConfigurationError
@@ -118,14 +118,14 @@ class LogTable:
                     return cls(location, sink_id, delta_table.open_table(location))
             except TableNotFoundError:
                 # Remains may be a table that somebody is creating just now: look twice.
-                if not damage.has_remains(location, sink_id):
+                if not corruption.has_remains(location, sink_id):
                     return None
                 if attempt:
-                    raise damage.broken(location, sink_id, damage.NO_LOG, None) from None
+                    raise corruption.broken(location, sink_id, corruption.NO_LOG, None) from None
             except Exception as error:
                 if not attempt:
                     continue  # clean-up may have come between listing and reading
-                raise damage.unreadable(location, sink_id, error, None) from location.cause(error)
+                raise unreadable(location, sink_id, error, None) from location.cause(error)
         raise AssertionError
 
     @property
@@ -178,7 +178,7 @@ class LogTable:
     @property
     def files(self) -> dict[str, int]:
         """The data files that a read opens, with their sizes in bytes; each append adds one."""
-        return dict(damage.active_files(self.delta))
+        return dict(corruption.active_files(self.delta))
 
     def read(self) -> list[dict[str, Any]]:
         """All rows in the order of ``seq``, as this handle sees them; equal rows once.
@@ -237,7 +237,7 @@ class LogTable:
             raise self._unreadable(error) from self.location.cause(error)
 
     def _unreadable(self, error: Exception) -> CommitLogError:
-        return damage.unreadable(self.location, self.sink_id, error, self._table)
+        return unreadable(self.location, self.sink_id, error, self._table)
 
     def append(self, record: LogRecord) -> None:
         """Commit ``record``, if the table stands at ``record.seq - 1``.
@@ -284,8 +284,8 @@ class LogTable:
     def _is_past(self, folder: Path, version: int) -> bool:
         """Whether a later version has a checkpoint, and may have been cleaned away: before that no
         name of one becomes free. Of the two signs the pointer may be lost, or be repaired away."""
-        commit = folder / damage.commit_name(version)
-        return damage.last_checkpoint(self.location) > version or not commit.exists()
+        commit = folder / corruption.commit_name(version)
+        return corruption.last_checkpoint(self.location) > version or not commit.exists()
 
     def _look(self, record: LogRecord) -> None:
         """Ask Delta where the table stands.
@@ -304,8 +304,8 @@ class LogTable:
         try:
             for version in range(seen + 1, self.version + 1):
                 # Of one that was cleaned away nobody can tell.
-                actions = damage.commit_actions(self.location, version) or {}
-                if not damage.writers(actions).intersection(self.compaction_ids):
+                actions = corruption.commit_actions(self.location, version) or {}
+                if not corruption.writers(actions).intersection(self.compaction_ids):
                     raise LostRace(f"another process has written version {version}")
         except ValueError as error:
             raise self.broken(str(error)) from None
@@ -355,7 +355,7 @@ class LogTable:
         """A Delta checkpoint of what this handle sees, durably; raises the same."""
         self.delta.create_checkpoint()
         if self.location.folder is not None:
-            name = damage.checkpoint_name(self.version)
+            name = corruption.checkpoint_name(self.version)
             disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
 
     def make_durable(self) -> None:
@@ -371,7 +371,7 @@ class LogTable:
         if found is not None:
             version, actions = found
             paths = [action["path"] for action in actions.get("add", [])]
-            disk.sync(self.location.folder, [*paths, damage.commit_name(version)])
+            disk.sync(self.location.folder, [*paths, corruption.commit_name(version)])
 
     def make_all_durable(self) -> None:
         """The same for all that a reader needs, whoever has written it, and was killed before.
@@ -382,7 +382,7 @@ class LogTable:
         if self.location.folder is None:
             return
         self._walk_to_newest_append()
-        since = f"{damage.last_checkpoint(self.location):020}"
+        since = f"{corruption.last_checkpoint(self.location):020}"
         logs = [name for name in self.location.names(LOG_FOLDER) if name >= since]
         names = {*self.files, *(f"{LOG_FOLDER}/{name}" for name in logs)}
         disk.sync(self.location.folder, sorted(names - self.durable))
@@ -390,11 +390,11 @@ class LogTable:
 
     def file_of(self, seq: int) -> str | None:
         """The data file that holds ``seq``, by the statistics in the Delta log."""
-        return damage.file_of(self.delta, seq)
+        return corruption.file_of(self.delta, seq)
 
     def broken(self, what: str) -> CommitLogError:
         """The error for a log that can't be relied on; looks for the file that is to blame."""
-        return damage.broken(self.location, self.sink_id, what, self._table)
+        return corruption.broken(self.location, self.sink_id, what, self._table)
 
     def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
-        return damage.newest_append(self.location, self.version, self.app_id, self.compaction_ids)
+        return newest_append(self.location, self.version, self.app_id, self.compaction_ids)

@@ -16,8 +16,8 @@ from typing import Final
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
 from eos import _disk as disk
-from eos.commit_log import damage
-from eos.commit_log.damage import panics_as_errors
+from eos.commit_log import corruption
+from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.location import Location
 from eos.commit_log.schema import SCHEMA
 from eos.errors import UsedAfterFork
@@ -77,5 +77,5 @@ def create_table(location: Location) -> None:
             post_commithook_properties=NO_HOOKS,
         )
     if location.folder is not None:
-        disk.sync(location.folder, [damage.commit_name(0)])
+        disk.sync(location.folder, [corruption.commit_name(0)])
         disk.sync(location.folder.parent, [])

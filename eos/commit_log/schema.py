@@ -18,7 +18,7 @@ import pyarrow as pa
 from eos.ids import MessageId
 from eos.participant import kind_of
 from eos.protocol import RECORD_VERSION, LogRecord, Part, Reason, State, UnknownPart
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 
 _UINT64: Final = pa.decimal128(20, 0)
 _UTC_TIME: Final = pa.timestamp("us", "UTC")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from eos.commit_log._table import LogTable
-from eos.commit_log.damage import is_remains
+from eos.commit_log.corruption import is_remains
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogUnreadable, ConfigurationError
 from eos.ids import check_sink_id

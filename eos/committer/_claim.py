@@ -7,7 +7,7 @@ from typing import Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer._ending import Ending
+from eos.committer._finisher import Ending
 from eos.committer.participants import Participants
 from eos.errors import CommitLogError, Fenced, NewCluster
 from eos.participant import Participant

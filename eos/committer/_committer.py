@@ -12,12 +12,12 @@ from typing import Literal
 from eos import failpoints
 from eos._waiting import submit
 from eos.commit_log import CommitLog
-from eos.committer._calls import Calls
+from eos.committer._attempt import OpenEpoch
+from eos.committer._call_guard import Calls
 from eos.committer._claim import Claim
-from eos.committer._ending import Settled
 from eos.committer._epoch import EpochResult, PlanWriting, check_epoch, planned, result_of
-from eos.committer._open_epoch import OpenEpoch
-from eos.committer._watch import EpochWatch
+from eos.committer._finisher import Settled
+from eos.committer._step_timer import EpochWatch
 from eos.committer.participants import Participants
 from eos.errors import (
     ConfigurationError,

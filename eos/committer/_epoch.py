@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eos.committer._watch import EpochWatch
+from eos.committer._step_timer import EpochWatch
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, check_key, epoch_number, is_streaming
 

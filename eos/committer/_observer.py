@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from eos.committer._courier import Courier
 from eos.committer._epoch import EpochResult
+from eos.committer._event_dispatcher import Courier
 from eos.committer._reasons import reason_of
-from eos.committer._watch import EpochWatch
+from eos.committer._step_timer import EpochWatch
 from eos.errors import Fenced, InDoubt
 from eos.events import (
     EpochEnded,

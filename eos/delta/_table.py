@@ -24,7 +24,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
-from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.delta import _features as features
 from eos.delta import columns, opening

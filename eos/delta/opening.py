@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import TableNotFoundError
 
 from eos._credentials import clean
-from eos.commit_log.damage import panics_as_errors
+from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.delta._char_columns import DECLARED, is_kept
 from eos.delta.columns import local_times_in_maps

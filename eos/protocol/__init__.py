@@ -1,19 +1,6 @@
 """The commit protocol: records, what they mean, and what to do next. Pure: no I/O, no clock."""
 
 from eos.protocol._checks import check_order, check_record, check_successor, stage_of
-from eos.protocol._ending import (
-    ABORTED,
-    COMMITTED,
-    Action,
-    AppendState,
-    EndPart,
-    Fate,
-    Finished,
-    Known,
-    StayInDoubt,
-    next_action,
-    unknown,
-)
 from eos.protocol._epochs import (
     EpochDecision,
     Run,
@@ -33,6 +20,19 @@ from eos.protocol._keys import (
     epoch_number,
     has_control_characters,
     is_streaming,
+)
+from eos.protocol._outcome_rules import (
+    ABORTED,
+    COMMITTED,
+    Action,
+    AppendState,
+    EndPart,
+    Fate,
+    Finished,
+    Known,
+    StayInDoubt,
+    next_action,
+    unknown,
 )
 from eos.protocol._part import Part, Payload, Stage, UnknownPart, require, require_carried
 from eos.protocol._reasons import Reason, ReasonKind

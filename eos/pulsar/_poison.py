@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from eos.summary import Answer, TaskSummary, is_drivers_own
+from eos.task_report import Answer, TaskSummary, is_drivers_own
 
 
 def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> str | None:

@@ -20,7 +20,7 @@ from eos.protocol import (
     require_carried,
 )
 from eos.pulsar.roll_call import RollCall
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 
 KIND: Final = "pulsar"
 

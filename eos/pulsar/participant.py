@@ -11,7 +11,7 @@ from typing import Any, Final
 from eos import failpoints
 from eos._waiting import beside
 from eos.admin import AdminClient
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.errors import (
     BrokerNotReady,
     ConnectionLost,
@@ -27,17 +27,17 @@ from eos.ids import TopicName, TxnId
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, BATCH, COMMITTED, Fate, History, LogRecord, Part, State, unknown
 from eos.pulsar._acknowledging import Acknowledging
+from eos.pulsar._end_transaction import settle
 from eos.pulsar._poison import find_poison
-from eos.pulsar._settling import settle
-from eos.pulsar.asking import EndAnswer, WitnessAnswer
+from eos.pulsar.end_queries import EndAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
-from eos.pulsar.pins import Pins, is_watched
 from eos.pulsar.receipts import ReceiptTopic, receipt_topic_name, receipt_topics_of
 from eos.pulsar.roll_call import RollCall
+from eos.pulsar.stuck_partitions import Pins, is_watched
 from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
-from eos.summary import Answer, TaskSummary, is_drivers_own, merge_figures, raise_task_error
+from eos.task_report import Answer, TaskSummary, is_drivers_own, merge_figures, raise_task_error
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.commands import TxnAction

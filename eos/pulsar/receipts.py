@@ -21,7 +21,7 @@ from eos.ids import MessageId, TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.roll_call import CALL, KIND, MARK, RollCall, properties_of
-from eos.summary import Answer
+from eos.task_report import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
-from eos.pulsar._stretch import TopicStretch
-from eos.summary import Answer
+from eos.pulsar._contiguous_read import TopicStretch
+from eos.task_report import Answer
 
 if TYPE_CHECKING:
     from eos.client import Entry, EntryProducer, PulsarClient

@@ -15,10 +15,10 @@ import time
 from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
-from eos.pulsar.asking import DataAnswer, MarkAnswer, WitnessAnswer
-from eos.pulsar.counting import count
+from eos.pulsar.end_queries import DataAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.receipts import ReceiptTopic, receipt_call
+from eos.pulsar.recount import count
 from eos.pulsar.roll_call import CALL, KIND, MARK, properties_of
 
 logger = logging.getLogger(__name__)

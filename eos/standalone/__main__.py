@@ -1,6 +1,6 @@
 """The console script ``eos-broker``, and ``python -m eos.standalone``."""
 
-from eos.entry import start
+from eos.cli.entry_point import start
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from eos.transport._dial import Peer, dial
+from eos.transport._connect import Peer, dial
 from eos.transport.address import Address
 from eos.transport.security import Security
 

@@ -21,7 +21,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
-from eos.transport._greeting import Greeting, check_first_bytes
+from eos.transport._handshake import Greeting, check_first_bytes
 from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport._pending import CONNECT, PendingRequests
 from eos.transport._stream import Chunk, Stream, open_stream

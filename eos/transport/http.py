@@ -21,7 +21,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from eos.errors import ConnectionLost, ProtocolError
-from eos.transport._dial import Peer, dial
+from eos.transport._connect import Peer, dial
 
 _LENGTH: Final = re.compile(r"\s*[0-9]{1,18}\s*", re.ASCII)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eos.errors import ConfigurationError
-from eos.transport._login import Anonymous, ByCertificate, ByPassword, ByToken, Login
+from eos.transport._auth import Anonymous, ByCertificate, ByPassword, ByToken, Login
 from eos.transport._tls import trust_file, verifying_context
 from eos.transport.secret_text import check_no_secrets
 

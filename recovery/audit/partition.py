@@ -14,11 +14,11 @@ from eos.cli import Facts
 from eos.client import Entry
 from eos.ids import EntryPlace, MessageId
 from eos.protocol import LogRecord, State
-from eos.pulsar.counting import Counted, is_counted
 from eos.pulsar.part import pulsar_part
+from eos.pulsar.recount import Counted, is_counted
 from eos.recovery._sink_view import is_decided
 from eos.recovery.audit._attempts import NEVER_READABLE, Attempts
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 
 
 class Finding(Facts):

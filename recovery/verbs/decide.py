@@ -18,8 +18,8 @@ from eos.recovery._change import (
     fencing_warning,
     label,
 )
+from eos.recovery._decision_checks import Verdict
 from eos.recovery._evidence import Evidence
-from eos.recovery._objections import Verdict
 from eos.recovery._report import Plan, PlanStep
 from eos.recovery._sink_view import view
 from eos.recovery._target import Target

@@ -11,9 +11,9 @@ from eos.cli import Report, age_s, duration
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName
-from eos.pulsar.pins import commit_empty
+from eos.pulsar.stuck_partitions import commit_empty
+from eos.recovery._blocked_readers import connect_coordinators, held_back
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
-from eos.recovery._held_back import connect_coordinators, held_back
 from eos.recovery._report import Plan, PlanStep
 from eos.recovery._target import Target
 from eos.retry import Patience

@@ -16,7 +16,7 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from eos.recovery._held_back import HeldBack, connect_coordinators, held_back
+from eos.recovery._blocked_readers import HeldBack, connect_coordinators, held_back
 from eos.recovery._target import Target
 
 

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from eos.cli import Exit, Report, escape
 from eos.protocol import UNFINISHED, LogRecord
-from eos.recovery._moments import SAYS, Moment, is_of, life_of, moments_of, moments_table
 from eos.recovery._sink_view import (
     Owing,
     is_decided,
@@ -17,6 +16,7 @@ from eos.recovery._sink_view import (
     owing_of,
 )
 from eos.recovery._target import Target
+from eos.recovery._timeline import SAYS, Moment, is_of, life_of, moments_of, moments_table
 
 
 class ShowReport(Report):

@@ -10,7 +10,7 @@ from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from eos.admin.request import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.sinks._creation import TopicCreation

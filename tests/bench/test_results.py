@@ -12,7 +12,7 @@ from bench import page_cache
 from bench.plots import draw
 from bench.results import base_rates, between, markdown, put_between, summary, targets
 from bench.rows import RowShape
-from bench.spread import Spread, percentile
+from bench.statistics import Spread, percentile
 
 
 def spread(median: float) -> dict[str, float]:

@@ -9,7 +9,7 @@ CODE = """
 import sys
 for name in ("deltalake", "pydantic", "tenacity", "pulsar", "pyspark", "typer", "rich"):
     sys.modules[name] = None
-import eos.client, eos.summary, eos.transport
+import eos.client, eos.task_report, eos.transport
 import eos.transport.connection
 import pyarrow as pa
 from eos.wire.batch import Rows, encode_batches

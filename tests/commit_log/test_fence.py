@@ -15,9 +15,9 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log import CommitLog
-from eos.commit_log import _head as head_module
+from eos.commit_log import _position as head_module
 from eos.commit_log import _table as table_module
-from eos.commit_log.damage import LostRace
+from eos.commit_log.corruption import LostRace
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from tests.commit_log import rivals

@@ -12,8 +12,8 @@ import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.commit_log import _head as head_module
 from eos.commit_log import _log as log_module
+from eos.commit_log import _position as head_module
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from eos.steps import LogStep

@@ -20,7 +20,7 @@ from eos.commit_log import _table as table_module
 from eos.commit_log._compaction import compact
 from eos.commit_log._own_commit import STAGED
 from eos.commit_log._table import LogTable
-from eos.commit_log.damage import POINTER
+from eos.commit_log.corruption import POINTER
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State

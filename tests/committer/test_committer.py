@@ -22,7 +22,7 @@ from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.roll_call import AnsweredBefore
 from eos.steps import Step
-from eos.summary import TaskError, TaskSummary
+from eos.task_report import TaskError, TaskSummary
 from tests.support.admin import create_partitioned
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, rows_of

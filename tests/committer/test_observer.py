@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eos.committer import _courier
+from eos.committer import _event_dispatcher
 from eos.committer._reasons import reason_of
 from eos.errors import (
     ConfigurationError,
@@ -182,8 +182,8 @@ class Blocked(Notes):
 def test_a_listener_that_blocks_holds_up_no_epoch_and_is_dropped_events_not_memory(
     tmp_path, notes, caplog, monkeypatch
 ):
-    monkeypatch.setattr(_courier, "MAX_WAITING", 20)
-    monkeypatch.setattr(_courier, "_FLUSH_S", 0.1)
+    monkeypatch.setattr(_event_dispatcher, "MAX_WAITING", 20)
+    monkeypatch.setattr(_event_dispatcher, "_FLUSH_S", 0.1)
     blocked = Blocked()
     driver = FolderDriver(tmp_path, blocked, notes)
     started = time.monotonic()

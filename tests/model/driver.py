@@ -19,7 +19,7 @@ from eos.protocol import (
     StayInDoubt,
     unknown,
 )
-from eos.pulsar.asking import (
+from eos.pulsar.end_queries import (
     AskData,
     AskWitness,
     DataAnswer,

@@ -14,7 +14,7 @@ from eos.protocol import (
 from eos.protocol import (
     Known as WhatIsKnown,
 )
-from eos.pulsar.asking import (
+from eos.pulsar.end_queries import (
     DataAnswer,
     EndAnswer,
     EndTransaction,

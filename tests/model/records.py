@@ -15,7 +15,7 @@ from eos.errors import CommitLogError
 from eos.ids import MessageId, TxnId
 from eos.protocol import History, LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import PulsarPart, pulsar_part
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 from tests.support.table_part import TablePart
 
 TASKS = 2

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from eos.ids import MessageId
 from eos.protocol import Action, EndPart, Fate, Run, decide_epoch, next_action
-from eos.pulsar._ending import next_asking
+from eos.pulsar._end_rules import next_asking
 from eos.pulsar._poison import find_poison
-from eos.pulsar.asking import Answers, Asking, Ended, WitnessAnswer
-from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
+from eos.pulsar.end_queries import Answers, Asking, Ended, WitnessAnswer
+from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
 
 

@@ -20,10 +20,10 @@ from eos.errors import EosError, Fenced, Retriable
 from eos.ids import MessageId, TxnId
 from eos.participant import Attempt
 from eos.protocol import History, LogRecord, Part
-from eos.pulsar.asking import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.end_queries import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
-from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
+from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, TASKS
 from tests.model.rules import Rules
 from tests.model.system import System, initial, successors

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from eos.ids import MessageId, TxnId
 from eos.protocol import History, LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import PulsarPart, pulsar_part
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 
 NOW = datetime(2026, 11, 20, 12, 30, 15, 123456, tzinfo=UTC)
 QUERY = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"

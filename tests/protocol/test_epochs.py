@@ -24,7 +24,7 @@ from eos.protocol import (
     decide_epoch,
 )
 from eos.pulsar.part import PulsarPart, pulsar_part
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 from tests.protocol.epochs import NOW, QUERY
 
 FIGURES = (PartitionFigures("t-partition-0", ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)),)

@@ -16,7 +16,7 @@ from eos.client import PulsarClient
 from eos.committer import OpenEpoch
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
-from eos.pulsar.asking import DataAnswer
+from eos.pulsar.end_queries import DataAnswer
 from eos.pulsar.part import pulsar_part
 from eos.standalone import PulsarStandalone
 from eos.steps import Step

@@ -8,7 +8,7 @@ import pytest
 
 from eos.ids import MessageId
 from eos.pulsar._poison import find_poison
-from eos.summary import Answer, PartitionFigures, TaskError, TaskSummary
+from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary
 
 TOPIC = "persistent://public/default/t-partition-0"
 PART = PartitionFigures(TOPIC, ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1))

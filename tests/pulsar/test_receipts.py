@@ -15,11 +15,11 @@ from eos.failpoints import armed
 from eos.ids import MessageId
 from eos.participant import Attempt
 from eos.protocol import LogRecord
-from eos.pulsar.asking import MarkAnswer, WitnessAnswer
+from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.steps import Step
-from eos.summary import TaskError, TaskSummary
+from eos.task_report import TaskError, TaskSummary
 from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support.admin import call

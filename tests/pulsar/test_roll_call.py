@@ -11,9 +11,9 @@ import pytest
 from eos.client import EntryProducer, PulsarClient
 from eos.errors import EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.ids import MessageId
-from eos.pulsar import _stretch, roll_call
+from eos.pulsar import _contiguous_read, roll_call
 from eos.pulsar.roll_call import CALL, KIND, MARK, AnsweredBefore, RollCall
-from eos.summary import Answer
+from eos.task_report import Answer
 from tests.support.hostile import (
     ODD_COUNTS,
     send_claiming,
@@ -168,7 +168,7 @@ def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, mon
 
     monkeypatch.setattr(client, "entry_producers", slow)
     clock = SimpleNamespace(monotonic=lambda: real() - late_s[0])
-    monkeypatch.setattr(_stretch, "time", clock)
+    monkeypatch.setattr(_contiguous_read, "time", clock)
     run = call.answer(client, 0, timeout_s=20)
     assert close(client, call) == (Answer(0, run),)
 
@@ -203,7 +203,7 @@ def test_what_others_send_meanwhile_is_not_kept(client, begin, receipts, monkeyp
 
 
 def test_no_more_answers_are_kept_than_any_job_has_tasks(client, begin, receipts, monkeypatch):
-    monkeypatch.setattr(_stretch, "MAX_KEPT", 3)
+    monkeypatch.setattr(_contiguous_read, "MAX_KEPT", 3)
     call = begin()
     producer = client.entry_producer(receipts)
     for number in range(4):

@@ -241,7 +241,7 @@ def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
 
 
 def test_an_answer_that_is_missing_is_unknown(in_doubt, run, monkeypatch):
-    from eos.pulsar.asking import MarkAnswer
+    from eos.pulsar.end_queries import MarkAnswer
     from eos.pulsar.witness import Witness
 
     in_doubt()

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from eos.client.kept import ClientOptions, kept_client
+from eos.client.worker_cache import ClientOptions, kept_client
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall

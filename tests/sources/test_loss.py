@@ -9,7 +9,7 @@ import pytest
 from eos.client import Bounds
 from eos.errors import DataLost
 from eos.ids import EntryPlace, MessageId
-from eos.sources._loss import LossGuard
+from eos.sources._data_loss import LossGuard
 
 
 class Seen:

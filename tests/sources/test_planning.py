@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.admin import Ledger
-from eos.sources._cutting import Contents
+from eos.sources._entry_ranges import Contents
 from eos.sources._offsets import Span
 from eos.sources._options import SourceOptions
 from eos.sources._planning import Planner

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from eos.client import PulsarClient
-from eos.client.kept import ClientOptions
+from eos.client.worker_cache import ClientOptions
 from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Reports
 from eos.ids import TopicName, TxnId
@@ -25,7 +25,7 @@ from eos.participant import Participant
 from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
-from eos.summary import PartitionFigures, TaskSummary
+from eos.task_report import PartitionFigures, TaskSummary
 from eos.transport.rules import ClusterRules
 from eos.transport.security import Security
 from eos.wire.batch import Message, encode_batches, rows_from_messages

@@ -23,7 +23,7 @@ from eos.protocol import Part
 from eos.pulsar._kind import KIND as PULSAR
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
-from eos.summary import PartitionFigures, TaskSummary
+from eos.task_report import PartitionFigures, TaskSummary
 from eos.transport.security import Security
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from examples.folder.participant import KIND as FOLDER

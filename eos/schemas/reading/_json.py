@@ -22,7 +22,7 @@ from eos.wire.columns import BinaryColumn, Int64s, Mask, joined
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, from_base64
 from eos.wire.failures import Failures
-from eos.wire.texts import as_texts
+from eos.wire.utf8 import as_texts
 
 _CHUNK_BYTES: Final = 8 << 20
 _FEW_ROWS: Final = 128

@@ -32,7 +32,7 @@ from eos.schemas._properties import UTF8, charset_of
 from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.failures import Failures
-from eos.wire.texts import as_texts, as_texts_of
+from eos.wire.utf8 import as_texts, as_texts_of
 
 NO_TEXT: Final = "The value is no UTF-8 text."
 _MILLIS_A_DAY: Final = 86_400_000

@@ -8,7 +8,7 @@ import struct
 from typing import Any, Final
 
 from eos.errors import ConfigurationError
-from eos.wire.avro._fits import describe_type
+from eos.wire.avro._compatibility import describe_type
 from eos.wire.avro._types import (
     NO_DEFAULT,
     AvroType,

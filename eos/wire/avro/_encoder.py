@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError
+from eos.wire.avro._compatibility import branch_for
 from eos.wire.avro._defaults import encode_default
-from eos.wire.avro._fits import branch_for
 from eos.wire.avro._types import (
     NO_DEFAULT,
     AvroType,

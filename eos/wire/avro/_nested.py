@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._scalars import Node
-from eos.wire.avro._skipping import find_items, skip
+from eos.wire.avro._skip_batch import find_items, skip
+from eos.wire.avro._skip_row import NO_BRANCH
 from eos.wire.avro._types import AvroType
-from eos.wire.avro._walking import NO_BRANCH
 from eos.wire.columns import Int64s, Mask
 
 NULL_MEMBER: Final = -1

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
 from eos.wire.avro._arrow_types import NULL, arrow_type, is_number, members, moment_of
+from eos.wire.avro._compatibility import describe_type
 from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._decimals import DecimalNode
 from eos.wire.avro._defaults import MAX_BYTES, encode_default
-from eos.wire.avro._fits import describe_type
 from eos.wire.avro._nested import (
     NULL_MEMBER,
     Branch,
@@ -40,6 +40,7 @@ from eos.wire.avro._scalars import (
     NullNode,
     WholeNode,
 )
+from eos.wire.avro._skip_row import pair_of, width_of
 from eos.wire.avro._types import (
     NO_DEFAULT,
     AvroType,
@@ -53,7 +54,6 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
-from eos.wire.avro._walking import pair_of, width_of
 from eos.wire.columns import BinaryColumn
 
 _PROMOTIONS: Final = {

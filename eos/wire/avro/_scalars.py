@@ -12,7 +12,7 @@ import pyarrow as pa
 from eos.wire.avro._cursor import Cursor
 from eos.wire.columns import Int64s, Mask
 from eos.wire.decoding import Spans, gather
-from eos.wire.texts import as_texts
+from eos.wire.utf8 import as_texts
 
 _INT32: Final = np.iinfo(np.int32)
 _MAX_MILLIS: Final = np.iinfo(np.int64).max // 1000

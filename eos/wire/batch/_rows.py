@@ -18,7 +18,7 @@ from eos.wire.columns import (
     numbers_of,
     offsets_of,
 )
-from eos.wire.objects import PROPERTIES, bytes_column, maps_column, numbers_column
+from eos.wire.from_python import PROPERTIES, bytes_column, maps_column, numbers_column
 
 # Upper bounds of what SingleMessageMetadata takes besides the columns' own bytes: the batch's size
 # field and payload_size; then each field's tag and length (a length takes at most 5 bytes).

@@ -5,6 +5,14 @@ a request with its answer. Names of fields are ours where Pulsar's would mislead
 """
 
 from eos.wire.commands._answers import Error, Success
+from eos.wire.commands._common import (
+    EncryptionKeys,
+    KeyValue,
+    MessageIdData,
+    MessageMetadata,
+    SchemaInfo,
+    SchemaType,
+)
 from eos.wire.commands._connecting import (
     PROTOCOL_VERSION,
     AuthChallenge,
@@ -35,7 +43,7 @@ from eos.wire.commands._consuming import (
     SubscriptionType,
 )
 from eos.wire.commands._envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
-from eos.wire.commands._finding import (
+from eos.wire.commands._lookup import (
     GetSchema,
     GetSchemaResponse,
     GetTopics,
@@ -46,14 +54,6 @@ from eos.wire.commands._finding import (
     PartitionedMetadata,
     PartitionedMetadataResponse,
     TopicsMode,
-)
-from eos.wire.commands._parts import (
-    EncryptionKeys,
-    KeyValue,
-    MessageIdData,
-    MessageMetadata,
-    SchemaInfo,
-    SchemaType,
 )
 from eos.wire.commands._producing import (
     CloseProducer,

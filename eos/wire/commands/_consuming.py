@@ -7,7 +7,7 @@ from typing import Any
 
 from eos.errors import ProtocolError
 from eos.ids import MessageId
-from eos.wire.commands._parts import MessageIdData
+from eos.wire.commands._common import MessageIdData
 from eos.wire.messages import WireMessage, field
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from eos.wire.commands import _answers as answers
 from eos.wire.commands import _connecting as connecting
 from eos.wire.commands import _consuming as consuming
-from eos.wire.commands import _finding as finding
+from eos.wire.commands import _lookup as lookups
 from eos.wire.commands import _producing as producing
 from eos.wire.commands import _transactions as transactions
 from eos.wire.messages import WireMessage, field
@@ -47,14 +47,14 @@ class BaseCommand(WireMessage):
     redeliver_unacknowledged: consuming.RedeliverUnacknowledged | None = field(
         20, consuming.RedeliverUnacknowledged, default=None
     )
-    partitioned_metadata: finding.PartitionedMetadata | None = field(
-        21, finding.PartitionedMetadata, default=None
+    partitioned_metadata: lookups.PartitionedMetadata | None = field(
+        21, lookups.PartitionedMetadata, default=None
     )
-    partitioned_metadata_response: finding.PartitionedMetadataResponse | None = field(
-        22, finding.PartitionedMetadataResponse, default=None
+    partitioned_metadata_response: lookups.PartitionedMetadataResponse | None = field(
+        22, lookups.PartitionedMetadataResponse, default=None
     )
-    lookup: finding.Lookup | None = field(23, finding.Lookup, default=None)
-    lookup_response: finding.LookupResponse | None = field(24, finding.LookupResponse, default=None)
+    lookup: lookups.Lookup | None = field(23, lookups.Lookup, default=None)
+    lookup_response: lookups.LookupResponse | None = field(24, lookups.LookupResponse, default=None)
     reached_end_of_topic: consuming.ReachedEndOfTopic | None = field(
         27, consuming.ReachedEndOfTopic, default=None
     )
@@ -65,13 +65,13 @@ class BaseCommand(WireMessage):
     get_last_message_id_response: consuming.GetLastMessageIdResponse | None = field(
         30, consuming.GetLastMessageIdResponse, default=None
     )
-    get_topics: finding.GetTopics | None = field(32, finding.GetTopics, default=None)
-    get_topics_response: finding.GetTopicsResponse | None = field(
-        33, finding.GetTopicsResponse, default=None
+    get_topics: lookups.GetTopics | None = field(32, lookups.GetTopics, default=None)
+    get_topics_response: lookups.GetTopicsResponse | None = field(
+        33, lookups.GetTopicsResponse, default=None
     )
-    get_schema: finding.GetSchema | None = field(34, finding.GetSchema, default=None)
-    get_schema_response: finding.GetSchemaResponse | None = field(
-        35, finding.GetSchemaResponse, default=None
+    get_schema: lookups.GetSchema | None = field(34, lookups.GetSchema, default=None)
+    get_schema_response: lookups.GetSchemaResponse | None = field(
+        35, lookups.GetSchemaResponse, default=None
     )
     auth_challenge: connecting.AuthChallenge | None = field(
         36, connecting.AuthChallenge, default=None

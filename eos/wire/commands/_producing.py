@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.wire.commands._parts import MessageIdData, SchemaInfo
+from eos.wire.commands._common import MessageIdData, SchemaInfo
 from eos.wire.messages import WireMessage, field
 
 

@@ -8,7 +8,7 @@ from eos.wire.decoding._decoder import (
     decode_entries,
 )
 from eos.wire.decoding._gather import from_base64, gather
-from eos.wire.decoding._heads import PADDING_BYTES, Irregular, Spans
+from eos.wire.decoding._message_headers import PADDING_BYTES, Irregular, Spans
 from eos.wire.decoding._message_ids import MessageIds, decode_message_ids
 from eos.wire.decoding._varints import WORD_BYTES, decode_long_varints, words_of
 

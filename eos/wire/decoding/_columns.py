@@ -11,7 +11,7 @@ import pyarrow as pa
 from eos.wire.batch import DecodedMessage
 from eos.wire.byte_rows import Bytes
 from eos.wire.decoding._gather import from_base64, gather, gather_properties
-from eos.wire.decoding._heads import (
+from eos.wire.decoding._message_headers import (
     EVENT_TIME,
     KEY_IS_BASE64,
     NULL_VALUE,

@@ -15,7 +15,6 @@ from eos.wire.batch import DecodedMessage, Entry, decompress, iter_batch
 from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Int64s
 from eos.wire.commands import MessageMetadata
-from eos.wire.decoding._chain import Payloads, find_messages
 from eos.wire.decoding._columns import (
     MESSAGE_COLUMNS,
     TIME,
@@ -23,7 +22,8 @@ from eos.wire.decoding._columns import (
     columns_of_messages,
     signed,
 )
-from eos.wire.decoding._heads import COMPACTED_OUT, PADDING_BYTES, Irregular
+from eos.wire.decoding._message_boundaries import Payloads, find_messages
+from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
 from eos.wire.decoding._pieces import Piece, cut_batch
 from eos.wire.frames import unreadable_entry
 

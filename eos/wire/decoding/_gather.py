@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eos.wire.byte_rows import Bytes
 from eos.wire.columns import BinaryColumn, Int64s, Mask
-from eos.wire.decoding._heads import Irregular, Spans
+from eos.wire.decoding._message_headers import Irregular, Spans
 from eos.wire.decoding._varints import Words, decode_varints, words_of
 
 _PROPERTY_KEY = 1 << 3 | 2

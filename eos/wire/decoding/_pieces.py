@@ -11,8 +11,8 @@ import numpy as np
 from eos.wire.batch import check_count, check_end, message_end
 from eos.wire.byte_rows import Bytes
 from eos.wire.columns import Mask
-from eos.wire.decoding._chain import look_alikes
-from eos.wire.decoding._heads import MAX_HEAD_SIZE, read_heads
+from eos.wire.decoding._message_boundaries import look_alikes
+from eos.wire.decoding._message_headers import MAX_HEAD_SIZE, read_heads
 from eos.wire.decoding._varints import words_of
 
 PIECE_BYTES: Final = 2 << 20

@@ -11,7 +11,7 @@ from eos.protocol import State
 from eos.pulsar.part import pulsar_part
 from eos.recovery.audit._attempts import Attempts
 from eos.recovery.audit.partition import PartitionAudit
-from eos.summary import PartitionFigures
+from eos.task_report import PartitionFigures
 from eos.wire.batch import Entry, Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata

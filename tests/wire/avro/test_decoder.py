@@ -37,7 +37,7 @@ def decoded(
     writer: Any, data: list[bytes | None], reader: Any = None, *, few_rows: int = 48
 ) -> tuple[list[Any], Failures]:
     """``few_rows``: up to how many the lists' items are looked for one by one."""
-    with mock.patch("eos.wire.avro._skipping._FEW_ROWS", few_rows):
+    with mock.patch("eos.wire.avro._skip_batch._FEW_ROWS", few_rows):
         column, failures = decoder(writer, reader).decode(pa.array(data, pa.binary()))
     column.validate(full=True)
     assert column.type == decoder(writer, reader).type

@@ -1,0 +1,88 @@
+"""Counting the entries of a transaction again, as its writers counted them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from eos.client import Entry, PulsarClient
+from eos.ids import MessageId
+from eos.pulsar.part import PulsarPart
+from eos.task_report import PartitionFigures
+from eos.wire.checksum import CHECKSUM_MODULUS
+
+
+@dataclass
+class Counted:
+    """What was read of one attempt in one partition."""
+
+    records: int = 0
+    bytes: int = 0
+    checksum: int = 0
+    first: MessageId | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Count one entry.
+
+        Raises:
+            ProtocolError: its payload is malformed.
+        """
+        figures = entry.figures()
+        self.records += figures.num_messages
+        self.bytes += figures.value_and_key_bytes
+        self.checksum = (self.checksum + figures.checksum) % CHECKSUM_MODULUS
+        self.first = self.first or entry.id
+
+    def is_equal(self, part: PartitionFigures) -> bool:
+        """Whether it is what was sent."""
+        return (self.records, self.bytes, self.checksum) == (
+            part.records,
+            part.bytes,
+            part.checksum,
+        )
+
+    def difference(self, part: PartitionFigures) -> str:
+        """In words, when it is not."""
+        if self.records != part.records:
+            return f"{self.records:,} of its {part.records:,} messages are readable"
+        if self.bytes != part.bytes:
+            return f"its {part.records:,} messages hold {self.bytes:,} bytes, not {part.bytes:,}"
+        return f"its {part.records:,} messages have another checksum than those that were sent"
+
+
+def is_counted(entry: Entry, of: PulsarPart, part: PartitionFigures) -> bool:
+    """Whether ``part``, of the transaction ``of``, counts ``entry``, by all that names it."""
+    return (
+        entry.txn == of.txn
+        and entry.metadata.producer_name in part.producers
+        and part.first_id.place <= entry.id.place <= part.last_id.place
+    )
+
+
+def count(
+    client: PulsarClient, of: PulsarPart, part: PartitionFigures, *, timeout_s: float
+) -> Counted | None:
+    """What readers have of ``part``, of the transaction ``of``. Creates nothing.
+
+    None: the topic is not there.
+
+    Raises:
+        EosError: it can't be read.
+    """
+    # Asked first: a reader would create a topic that was deleted.
+    if not client.exists(part.topic):
+        return None
+    deadline = time.monotonic() + timeout_s
+    counted = Counted()
+    with client.entry_reader(part.topic, MessageId(*part.first_id.place)) as reader:
+        last = reader.last_id(timeout_s=timeout_s)
+        # What is not delivered at present would be waited for in vain.
+        if last is None or last.place < part.first_id.place:
+            return counted
+        end = min(part.last_id.place, last.place)
+        for entry in reader.read(deadline):
+            if is_counted(entry, of, part):
+                counted.add(entry)
+            if entry.id.place >= end:
+                break
+    return counted

@@ -1,0 +1,328 @@
+"""The processes that write one epoch for Spark's Data Source writer, and what they tell each other.
+
+Tasks write and report; a worker on the driver commits. Each is a process of its own, which Spark
+uses again for later epochs: what it has opened for a run stays open there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from eos import failpoints
+from eos.commit_log import CommitLog
+from eos.committer import OpenEpoch, SharedRun
+from eos.errors import (
+    ConfigurationError,
+    EosError,
+    NewLineage,
+    TransactionPoisoned,
+)
+from eos.protocol import Part, Skip, State, is_streaming
+from eos.pulsar.part import PulsarPart, pulsar_part
+from eos.sinks._arrow_columns import message_columns
+from eos.sinks._open_log import log_is_there, open_log
+from eos.sinks._pulsar_output import PulsarOutput
+from eos.sinks._task import WriteTask, spark_partition
+from eos.sinks.columns import Layout
+from eos.sinks.options import WriterOptions
+from eos.spark_worker import receive_at_once, spare_imports
+from eos.steps import TaskStep
+from eos.task_report import TaskError, TaskSummary, raise_task_error
+
+
+@dataclass(frozen=True)
+class EpochName:
+    """Which epoch of which query is written, and in which run of it."""
+
+    query_id: str
+    epoch: str
+    run_id: str
+
+
+@dataclass(frozen=True)
+class TaskReport(WriterCommitMessage):
+    """What a task gives to Spark, and Spark to the commit.
+
+    ``mark`` names the transaction that its rows are in; None when it has sent none. ``summary`` is
+    a ``TaskSummary`` as JSON. ``left_out``: rows that were not written, as the epoch was done.
+    """
+
+    name: EpochName
+    mark: str | None
+    summary: str
+    left_out: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many rows it has written."""
+        return sum(one.records for one in TaskSummary.from_json(self.summary).partitions)
+
+
+@dataclass(frozen=True)
+class BatchTarget:
+    """Where a batch job's tasks write: the transaction, and the exact partitions (none: the rows
+    name their topics)."""
+
+    part: PulsarPart
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What all processes know: the options, and which columns are which."""
+
+    options: WriterOptions
+    layout: Layout
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The columns of messages, of batches that have rows; from here on they come at once."""
+        receive_at_once()
+        return (message_columns(batch, self.layout) for batch in batches if batch.num_rows)
+
+    def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:
+        """What writes them in the attempt of ``part``, to the partitions ``topics``."""
+        return output.task(part, topics, self.layout)
+
+    def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
+        """What the task of this process has to tell."""
+        mark = part.mark_uuid if part is not None and summary.run_id else None
+        spare_imports()
+        failpoints.reached(TaskStep.REPORT)
+        return TaskReport(name, mark, summary.to_json())
+
+    def nothing(self, name: EpochName, error: EosError | None = None) -> TaskReport:
+        """The report of a task that has written nothing."""
+        told = None if error is None else TaskError.of(error)
+        return self.report(name, None, TaskSummary(spark_partition(), "", (), (), told))
+
+    def write(self, name: EpochName, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        """Join the epoch's transaction at the first row, or open it; send the rows in it.
+
+        Raises nothing of ours: Spark would answer with another run of the task.
+        """
+        rows = self.rows(batches)
+        first = next(rows, None)
+        if first is None:
+            return self.nothing(name)
+        rows = itertools.chain([first], rows)
+        try:
+            process = Process.of(self.options, name)
+            joined = process.run.join(name.query_id, name.epoch)
+            topics = () if isinstance(joined, Skip) else process.output.topics()
+        except EosError as error:
+            _drain(rows)
+            return self.nothing(name, error)
+        if isinstance(joined, Skip):
+            _drain(rows)  # a stateful query needs its state all the same
+            return self.nothing(name)
+        part = pulsar_part(joined.record)
+        summary = self.task(process.output, part, topics).write(rows)
+        if topics:  # each task has asked for itself: they have to agree
+            summary = replace(summary, counts=((str(self.options.topic), len(topics)),))
+        return self.report(name, part, summary)
+
+    def begin(self, name: EpochName) -> BatchTarget | Skip:
+        """Open a batch job's epoch, on the driver, unless it is done.
+
+        Raises:
+            EosError: it can't be opened.
+        """
+        process = Process.of(self.options, name)
+        try:
+            opened = process.run.join(name.query_id, name.epoch)
+            if isinstance(opened, Skip):
+                return opened
+            try:
+                return BatchTarget(pulsar_part(opened.record), process.output.topics())
+            except BaseException as error:
+                opened.abort(error)
+                raise
+        finally:
+            self.forget(name)  # the commit comes in another process
+
+    def write_in(
+        self, name: EpochName, target: BatchTarget | Skip, batches: Iterable[pa.RecordBatch]
+    ) -> TaskReport:
+        """Send the rows in the transaction that ``begin`` has opened."""
+        if isinstance(target, Skip):
+            receive_at_once()
+            return replace(self.nothing(name), left_out=sum(batch.num_rows for batch in batches))
+        rows = self.rows(batches)
+        task = self.task(PulsarOutput(self.options), target.part, target.topics)
+        return self.report(name, target.part, task.write(rows))
+
+    def commit(
+        self,
+        name: EpochName,
+        reports: Sequence[TaskReport],
+        planned_at: Callable[[], datetime | None] = lambda: None,
+    ) -> None:
+        """Commit the epoch that all tasks have reported.
+
+        Args:
+            planned_at: asked of an epoch that is done: when Spark decided what is in it.
+
+        Raises:
+            EosError: it is not committed; says why.
+        """
+        marks = {report.mark for report in reports if report.mark is not None}
+        summaries = [TaskSummary.from_json(report.summary) for report in reports]
+        process = self._committing(name, marks)
+        found = process.run.find(name.query_id, name.epoch)
+        if found is None:
+            if marks and not process.run.has_claimed:
+                raise self._not_shared()
+            raise_task_error(summaries)
+            if marks:
+                raise TransactionPoisoned(
+                    "The epoch's transaction was ended by another process (perhaps eos-recovery)."
+                )
+            found = process.run.join(name.query_id, name.epoch)  # the log has empty epochs, too
+        if isinstance(found, Skip):
+            _check_committed(found, marks)
+            process.run.check_replayed(name.query_id, name.epoch, planned_at)
+            return
+        if marks - {pulsar_part(found.record).mark_uuid}:
+            refusal = self._not_shared()
+            found.abort(refusal)
+            raise refusal
+        process.output.participant.touches(
+            {topic for summary in summaries for topic in summary.registered}
+        )
+        process.run.end(found, [summaries])
+
+    def _committing(self, name: EpochName, marks: set[str]) -> Process:
+        try:
+            return Process.of(self.options, name)
+        except NewLineage as error:
+            if marks:  # tasks have a log, then
+                raise self._not_shared() from error
+            raise
+
+    def _not_shared(self) -> ConfigurationError:
+        return ConfigurationError(
+            "Tasks have written in a transaction that the driver's commit log does not hold: "
+            f"{self.options.commit_log} is not the same place for all of them.",
+            hint="The tasks of a stream open its epochs, so commit_log has to be on storage that "
+            "the driver and all executors share. Or use foreachBatch(PulsarSink(...)), where only "
+            "the driver needs it. Nothing of the epoch is readable.",
+        )
+
+    def open_epoch(self, epoch: str, query_id: str | None) -> EpochName | None:
+        """The name of a stream's epoch that the log has as open; None: it has none.
+
+        Args:
+            query_id: of the stream, when it is known: another one may have taken the sink over.
+        """
+        options = self.options
+        if not log_is_there(options):
+            return None
+        log = CommitLog.open_read_only(
+            options.commit_log, options.sink_id, storage_options=options.storage_options
+        )
+        for record in log.history.unfinished:
+            if record.state is not State.OPEN or record.epoch != epoch:
+                continue
+            assert record.query_id is not None
+            if is_streaming(record.query_id) and query_id in (None, record.query_id):
+                return EpochName(record.query_id, epoch, record.run_id)
+        return None
+
+    def abort(self, name: EpochName) -> None:
+        """Abort the run's attempt of the epoch, unless it is decided; the log says."""
+        found = Process.of(self.options, name).run.find(name.query_id, name.epoch)
+        if isinstance(found, OpenEpoch):
+            found.abort(TransactionPoisoned("Spark gave the epoch up: a task of it failed"))
+
+    def forget(self, name: EpochName) -> None:
+        """Close what this process has open for a run that needs it no more."""
+        kept = _kept.pop(_key(self.options, name), None)
+        if kept is not None:
+            kept.close()
+
+
+class Process:
+    """What this process has open for one run."""
+
+    def __init__(self, options: WriterOptions, name: EpochName) -> None:
+        self.output = PulsarOutput(options)
+        try:
+            log = open_log(options, [self.output], name.query_id, name.epoch)
+            self.output.remember(log.history)
+        except BaseException:
+            self.output.participant.close()
+            raise
+        self.run = SharedRun(
+            log,
+            [self.output.participant],
+            name.run_id,
+            deadline_s=options.resolve_timeout_s,
+            on_new_cluster=options.on_new_cluster,
+            on_new_query=options.on_new_query,
+            on_rewind=options.on_rewind,
+        )
+
+    @classmethod
+    def of(cls, options: WriterOptions, name: EpochName) -> Process:
+        """The one of this run, kept from an earlier epoch, or a new one."""
+        key = _key(options, name)
+        kept = _kept.get(key)
+        if kept is None:
+            kept = cls(options, name)
+            while len(_kept) >= MAX_KEPT:
+                _kept.pop(next(iter(_kept))).close()
+            _kept[key] = kept
+        return kept
+
+    def close(self) -> None:
+        """Free its connections."""
+        self.output.participant.close()
+
+
+def _key(options: WriterOptions, name: EpochName) -> tuple[str, str, str]:
+    return options.commit_log, options.sink_id, name.run_id
+
+
+MAX_KEPT: Final = 4
+"""Runs that a process keeps open; Spark uses a process for several queries."""
+
+_kept: Final[dict[tuple[str, str, str], Process]] = {}
+
+
+def running_epoch() -> EpochName:
+    """The epoch of a stream whose task runs here.
+
+    Raises:
+        ConfigurationError: it is no micro-batch's.
+    """
+    context = TaskContext.get()
+    assert context is not None
+    names = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")
+    query_id, epoch, run_id = (context.getLocalProperty(name) for name in names)
+    if query_id is None or epoch is None or run_id is None:
+        raise ConfigurationError(
+            "Only micro-batches can be written: continuous mode has no epochs."
+        )
+    return EpochName(query_id, epoch, run_id)
+
+
+def _drain(rows: Iterable[pa.RecordBatch]) -> None:
+    for _ in rows:
+        pass
+
+
+def _check_committed(done: Skip, marks: set[str]) -> None:
+    """Rows that were sent are in the transaction that is committed, or the epoch must not pass."""
+    committed = None if done.record is None else pulsar_part(done.record).mark_uuid
+    if marks - {committed}:
+        raise TransactionPoisoned(
+            "The epoch was committed by another run, and rows of this one are in no topic."
+        )

@@ -1,0 +1,126 @@
+"""The habits of users' code, around a sink that only counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from eos.chaos._batch_job import Notebook
+from eos.chaos._user_code import HABITS_ENV, said, with_habits
+from eos.chaos.faults._user import _take_back
+from eos.chaos.job import Job
+from eos.errors import DuplicateEpochCall
+
+SPARK = SimpleNamespace(sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None))
+
+
+class Failing:
+    """A sink whose calls fail while there are errors left."""
+
+    def __init__(self, *errors: BaseException | None) -> None:
+        self.errors = list(errors)
+        self.epochs: list[object] = []
+
+    def __call__(self, _: object, epoch: object) -> None:
+        self.epochs.append(epoch)
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+
+    def write(self, df: object, *, epoch: object) -> None:
+        self(df, epoch)
+
+
+def test_nobody_has_a_habit_unless_told(monkeypatch):
+    monkeypatch.delenv(HABITS_ENV, raising=False)
+    sink = Failing()
+    assert with_habits((), SPARK, sink) is sink
+
+
+def test_one_error_is_swallowed_and_no_other(capsys, monkeypatch):
+    monkeypatch.setenv(HABITS_ENV, "swallows")
+    call = with_habits((), SPARK, Failing(None, ValueError("a row"), KeyError("again")))
+    call(None, 0)
+    call(None, 1)
+    assert capsys.readouterr().out == "chaos: swallows: epoch 1: ValueError\n"
+    with pytest.raises(KeyError):
+        call(None, 2)
+
+
+def test_a_second_call_is_told_apart_by_what_the_sink_says_to_it(capsys):
+    refused = Failing(None, None, DuplicateEpochCall("called twice"))
+    call = with_habits(("calls-twice",), SPARK, refused)
+    call(None, 0)
+    with pytest.raises(DuplicateEpochCall):
+        call(None, 1)
+    assert refused.epochs == [0, 1, 1]
+    assert "epoch 1, refused: called twice" in capsys.readouterr().out
+    call = with_habits(("calls-twice",), SPARK, Failing())
+    for epoch in range(3):
+        call(None, epoch)
+    assert capsys.readouterr().out == "chaos: calls-twice: epoch 1, not refused\n"
+
+
+def test_an_epoch_is_taken_back_with_all_that_came_behind_it(tmp_path):
+    for folder in ("commits", "offsets"):
+        (tmp_path / folder).mkdir()
+        for number in range(5):
+            (tmp_path / folder / str(number)).touch()
+            (tmp_path / folder / f".{number}.crc").touch()
+    _take_back(tmp_path, 2)
+
+    def left(folder: str) -> set[str]:
+        return {path.name for path in (tmp_path / folder).iterdir()}
+
+    assert left("commits") == {"0", "1", ".0.crc", ".1.crc"}
+    assert left("offsets") == {"0", "1", "2", ".0.crc", ".1.crc", ".2.crc"}
+
+
+class Mapped:
+    """A DataFrame of frames, which says what is mapped over it as Spark's executors would."""
+
+    schema = "value string"
+
+    def __init__(self, frames: list[list[int]]) -> None:
+        self.frames = frames
+
+    def mapInPandas(self, function, _: str) -> list[list[int]]:  # noqa: N802 - Spark's name
+        return list(function(iter(self.frames)))
+
+
+def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch):
+    monkeypatch.setattr("eos.chaos._user_code._FAILS", 0)
+    given: list[object] = []
+    call = with_habits(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
+    with pytest.raises(RuntimeError, match=f"{said('fails-in-tasks')} after 2 rows"):
+        call(Mapped([[], [1, 2], [3]]), 0)
+    call(Mapped([[1, 2], [3]]), 0)
+    assert given == [[[1, 2], [3]]]
+
+
+class Rows:
+    """A DataFrame, as far as the notebook touches one."""
+
+    def __getattr__(self, _: str):
+        return lambda *_: self
+
+
+def test_a_notebook_goes_on_with_the_same_key_and_the_same_sink(tmp_path, capsys):
+    (tmp_path / "input").mkdir()
+    for number in range(3):
+        (tmp_path / "input" / f"input-{number:06}.parquet").touch()
+    folders = {"checkpoint": str(tmp_path), "input_dir": str(tmp_path / "input")}
+    job = Job("m:f", "", "", "t", "s", "", scratch_dir="", **folders)
+    sink = Failing(None, KeyboardInterrupt(), None, SystemExit())
+    notebook = Notebook(SimpleNamespace(read=Rows()), job, sink)
+    with pytest.raises(SystemExit):
+        notebook.awaitTermination()
+    assert sink.epochs == [0, 1, 1, 2]
+    out = capsys.readouterr().out
+    assert out.splitlines() == [
+        f"{said('notebook')} {x}" for x in ("key 0", "interrupted", "key 1")
+    ]
+    notebook.stop()
+    notebook.awaitTermination()
+    assert len(sink.epochs) == 4

@@ -1,0 +1,98 @@
+"""The thread that sends what has lingered, and the futures that messages of a batch share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ALL_COMPLETED, Future, as_completed, wait
+
+import pytest
+
+from eos.client._accumulator import Gathered, MessageFuture, settle
+from eos.client._timer import LingerClock
+from eos.errors import ConnectionLost
+from eos.ids import MessageId
+from tests.transport.scripted import wait_until
+
+
+def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
+    clock, calls = LingerClock(), []
+
+    def note(number: int) -> None:
+        calls.append((number, threading.current_thread().name))
+
+    clock.call_after(0.2, lambda: note(2))
+    clock.call_after(0.05, lambda: note(1))
+    wait_until(lambda: len(calls) == 2)
+    assert calls == [(1, "eos-linger"), (2, "eos-linger")]
+    clock.stop()
+
+
+def test_a_thread_with_nothing_to_do_ends_and_another_one_takes_its_place(monkeypatch):
+    monkeypatch.setattr("eos.client._timer._IDLE_S", 0.05)
+    clock, calls = LingerClock(), []
+    for number in range(2):
+        clock.call_after(0, lambda number=number: calls.append(number))
+        wait_until(lambda number=number: len(calls) > number)
+        wait_until(lambda: clock._thread is None)
+    assert calls == [0, 1]
+
+
+def test_what_waits_is_called_at_the_stop_and_what_comes_later_at_once():
+    clock, calls = LingerClock(), []
+    clock.call_after(60, lambda: calls.append("waited"))
+    clock.stop()
+    clock.call_after(60, lambda: calls.append("late"))
+    assert calls == ["waited", "late"]
+
+
+@pytest.fixture
+def batch() -> Gathered:
+    """Four messages that share a lock."""
+    gathered = Gathered(None)
+    gathered.futures += [MessageFuture(gathered.shared) for _ in range(4)]
+    return gathered
+
+
+def ended(entry: int) -> Future[MessageId]:
+    done: Future[MessageId] = Future()
+    done.set_result(MessageId(1, entry))
+    return done
+
+
+def test_a_future_is_waited_for_although_others_of_its_batch_end_before(batch):
+    def end() -> None:
+        for entry, futures in enumerate((batch.futures[:2], batch.futures[2:])):
+            time.sleep(0.1)
+            settle(futures, -1, ended(entry))
+
+    threading.Thread(target=end).start()
+    assert batch.futures[3].result() == MessageId(1, 1, -1, 1)
+    assert batch.futures[0].exception() is None
+
+
+def test_a_future_times_out_and_can_not_be_cancelled(batch):
+    future = batch.futures[0]
+    with pytest.raises(TimeoutError):
+        future.result(timeout=0.05)
+    with pytest.raises(TimeoutError):
+        future.exception(timeout=0.05)
+    assert not future.cancel()
+
+
+def test_futures_are_waited_for_as_any_others(batch):
+    def end() -> None:
+        time.sleep(0.1)
+        settle(batch.futures[:3], 5, ended(0))
+        batch.fail(ConnectionLost("gone"))
+
+    threading.Thread(target=end).start()
+    assert set(as_completed(batch.futures, timeout=10)) == set(batch.futures)
+    done, left = wait(batch.futures, timeout=10, return_when=ALL_COMPLETED)
+    assert (len(done), left) == (4, set())
+    assert batch.futures[2].result(timeout=0) == MessageId(1, 0, 5, 2)
+    with pytest.raises(ConnectionLost):
+        batch.futures[3].result(timeout=0)
+    called: list[object] = []
+    batch.futures[3].add_done_callback(called.append)
+    assert called == [batch.futures[3]]

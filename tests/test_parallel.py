@@ -1,0 +1,60 @@
+"""Many questions side by side: their answers in order, and nothing under way behind an error."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from eos.parallel import at_once
+
+MORE_THAN_AT_ONCE = range(100)
+
+
+def test_the_answers_are_in_the_order_of_the_questions():
+    last_asked = threading.Event()
+
+    def ask(number: int) -> int:
+        if number:
+            last_asked.set()
+        assert last_asked.wait(30)  # the first one is answered last
+        return number * 2
+
+    assert at_once(ask, range(5)) == [0, 2, 4, 6, 8]
+
+
+def test_behind_an_error_what_was_begun_has_ended_and_nothing_else_begins():
+    begun, ended = [], []
+
+    def ask(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            raise ZeroDivisionError
+        threading.Event().wait(0.05)
+        ended.append(number)
+
+    with pytest.raises(ZeroDivisionError):
+        at_once(ask, MORE_THAN_AT_ONCE)
+    assert sorted(begun) == sorted([0, *ended])
+    assert len(begun) < len(MORE_THAN_AT_ONCE)
+
+
+def test_behind_an_interrupt_what_was_begun_has_ended_and_nothing_else_begins():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun, ended = [], []
+
+    def ask(number: int) -> None:
+        begun.append(number)
+        if number == 1:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        threading.Event().wait(0.05)
+        ended.append(number)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            at_once(ask, MORE_THAN_AT_ONCE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert sorted(begun) == sorted(ended)
+    assert len(begun) < len(MORE_THAN_AT_ONCE)

@@ -1,0 +1,217 @@
+"""What Spark's Python workers are spared."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructType
+
+from eos import spark_worker
+from eos.delta.staging import StagingTarget
+from eos.sinks._datasource_tasks import Writing
+from eos.sinks._delta_task import StageTask
+from eos.sinks.columns import layout_of
+from eos.sinks.options import WriterOptions
+from eos.sources._columns import row_format, schema_of_source
+from eos.sources._options import SourceOptions
+from eos.sources.data_source import PulsarBatchReader, PulsarStreamReader, values_of
+from eos.spark_worker import receive_at_once
+from tests.sinks.test_task import write_task
+
+CODE = """
+import gc, pyarrow
+from eos.spark_worker import spare_imports
+spare_imports()
+frozen, known = gc.get_freeze_count(), len(gc.get_objects())
+assert frozen > 10_000 > known, (frozen, known)
+later = [[] for _ in range(1000)]
+spare_imports()
+assert gc.get_freeze_count() <= frozen
+for one in later:
+    one.append(one)
+del later, one
+assert gc.collect() >= 1000
+"""
+linux = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has it")
+
+
+def test_imports_are_frozen_once_and_what_comes_later_is_collected():
+    ended = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture
+def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two ends, of which the second one delays acknowledgements, as after questions and answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        with ours, theirs:
+            for _ in range(50):
+                ours.sendall(b"question")
+                theirs.recv(8)
+                theirs.sendall(b"answer")
+                ours.recv(6)
+            yield ours, theirs
+
+
+def is_quick(connection: socket.socket) -> bool:
+    return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+
+
+def unacknowledged(connection: socket.socket) -> int:
+    """``tcpi_unacked``, in segments."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    return int(struct.unpack_from("=8B24I", info)[12])
+
+
+@linux
+def test_what_has_come_is_acknowledged_now_and_what_comes_next_when_it_is_read(connection):
+    ours, theirs = connection
+    ours.sendall(b"a task's command")
+    theirs.recv(16)
+    assert not is_quick(theirs)
+    receive_at_once()
+    assert is_quick(theirs)
+    assert unacknowledged(ours) == 0
+    ours.sendall(b"rows")
+    theirs.recv(4)
+    assert unacknowledged(ours) == 0
+
+
+@linux
+def test_connections_stay_as_blocking_as_they_were_whatever_the_default(connection):
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(1.0)
+    try:
+        receive_at_once()
+    finally:
+        socket.setdefaulttimeout(before)
+    ours, theirs = connection
+    ours.sendall(b"x")
+    assert theirs.recv(1) == b"x"
+    assert not is_non_blocking(theirs)
+
+
+@linux
+def test_connections_of_other_kinds_and_files_are_passed_over(connection, tmp_path):
+    with (tmp_path / "file").open("w"):
+        ours, theirs = socket.socketpair()  # Unix domain sockets, as Spark may use them
+        with ours, theirs:
+            receive_at_once()
+            ours.sendall(b"x")
+            assert theirs.recv(1) == b"x"
+    assert is_quick(connection[1])
+
+
+@linux
+def test_a_system_without_the_option_is_left_alone(connection, monkeypatch):
+    monkeypatch.setattr(spark_worker, "_ACKNOWLEDGE_NOW", None)
+    receive_at_once()
+    assert not is_quick(connection[1])
+
+
+def is_non_blocking(connection: socket.socket) -> bool:
+    return bool(fcntl.fcntl(connection.fileno(), fcntl.F_GETFL) & os.O_NONBLOCK)
+
+
+def connections() -> Iterator[socket.socket]:
+    """The TCP connections of this process, each still its owner's."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # no connection
+            connection = socket.socket(fileno=descriptor)
+            try:
+                is_quick(connection)
+                yield connection
+            finally:
+                connection.detach()
+
+
+def quick_connections() -> int:
+    """How many connections of this process acknowledge without delay."""
+    return sum(map(is_quick, connections()))
+
+
+def delay_acknowledgements() -> None:
+    """As the kernel does after questions and answers, until it has once waited in vain."""
+    for connection in connections():
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+
+
+class Looked(Exception):
+    """Rows were asked for."""
+
+
+@pytest.fixture
+def rows(connection, monkeypatch) -> Iterator[pa.RecordBatch]:
+    """A task's rows, which are asked for when they may come at once, or the test fails."""
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 0))
+
+    def look() -> Iterator[pa.RecordBatch]:
+        assert is_quick(connection[1])
+        raise Looked
+        yield
+
+    return look()
+
+
+@linux
+def test_the_sinks_task_asks_for_rows_when_they_may_come_at_once(rows):
+    with pytest.raises(Looked):
+        next(write_task()(rows))
+
+
+@linux
+def test_the_delta_task_does(rows, tmp_path):
+    target = StagingTarget(str(tmp_path), pa.schema([("value", pa.int64())]))
+    with pytest.raises(Looked):
+        next(StageTask(target, "attempt", ("value",))(rows))
+
+
+@linux
+def test_the_writers_tasks_do(rows, tmp_path):
+    given = {"serviceUrl": "pulsar://localhost", "topic": "t", "sinkId": "s"}
+    options = WriterOptions.of_batch(given | {"commitLog": str(tmp_path)}, overwrite=False)
+    writing = Writing(options, layout_of(StructType().add("value", StringType())))
+    with pytest.raises(Looked):
+        next(writing.rows(rows))
+
+
+@linux
+@pytest.mark.parametrize("kind", [PulsarBatchReader, PulsarStreamReader])
+def test_a_reader_does_when_it_comes_to_its_task(kind, connection):
+    options = SourceOptions.parse(
+        {"topic": "t", "serviceUrl": "pulsar://localhost", "schema": "bytes"}
+    )
+    values = values_of(options)
+    form = row_format(values, schema_of_source(values, metadata=False))
+    there = pickle.dumps(kind(options, form))
+    assert not is_quick(connection[1])
+    pickle.loads(there)
+    assert is_quick(connection[1])
+
+
+@linux
+def test_sparks_own_connection_is_among_them(spark):
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        delay_acknowledgements()
+        before = quick_connections()
+        receive_at_once()
+        yield pa.RecordBatch.from_pydict({"before": [before], "after": [quick_connections()]})
+        for _ in batches:
+            pass
+
+    found = spark.range(8).repartition(1).mapInArrow(look, "before long, after long").collect()[0]
+    assert found.before < found.after
