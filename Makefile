@@ -38,20 +38,20 @@ docs: $(STAMP) ## The docs as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 chaos-quick: setup ## Two schedules of random faults, checked
-	$(BIN)/eos-chaos run --schedules 2 --seed 87 --epochs 14 --report build/chaos-quick
+	$(BIN)/eos chaos run --schedules 2 --seed 87 --epochs 14 --report build/chaos-quick
 
 chaos: setup ## Each fault alone, a hundred random schedules, the harness's own long tests; takes hours
-	$(BIN)/eos-chaos run --singles --report build/chaos-singles
-	$(BIN)/eos-chaos run --schedules 60 --seed 1000 --report build/chaos
-	$(BIN)/eos-chaos run --brokers 2 --singles --faults cluster --report build/chaos-cluster-singles
-	$(BIN)/eos-chaos run --brokers 2 --schedules 40 --seed 20000 --epochs 18 --faults cluster,driver,executor,network --report build/chaos-cluster
-	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 30000 --epochs 18 --always $(END_TO_END),windowed-counts --report build/chaos-windows
-	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 31000 --epochs 18 --always $(END_TO_END),stream-join --report build/chaos-join
-	$(BIN)/eos-chaos run --brokers 2 --schedules 20 --seed 32000 --epochs 18 --always $(END_TO_END),stateful-rocksdb-1 --report build/chaos-once
+	$(BIN)/eos chaos run --singles --report build/chaos-singles
+	$(BIN)/eos chaos run --schedules 60 --seed 1000 --report build/chaos
+	$(BIN)/eos chaos run --brokers 2 --singles --faults cluster --report build/chaos-cluster-singles
+	$(BIN)/eos chaos run --brokers 2 --schedules 40 --seed 20000 --epochs 18 --faults cluster,driver,executor,network --report build/chaos-cluster
+	$(BIN)/eos chaos run --brokers 2 --schedules 20 --seed 30000 --epochs 18 --always $(END_TO_END),windowed-counts --report build/chaos-windows
+	$(BIN)/eos chaos run --brokers 2 --schedules 20 --seed 31000 --epochs 18 --always $(END_TO_END),stream-join --report build/chaos-join
+	$(BIN)/eos chaos run --brokers 2 --schedules 20 --seed 32000 --epochs 18 --always $(END_TO_END),stateful-rocksdb-1 --report build/chaos-once
 	$(BIN)/python -m pytest -m chaos
 
 chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: it must not grow; 30 minutes
-	$(BIN)/eos-chaos run --soak-minutes 30 --report build/chaos-soak
+	$(BIN)/eos chaos run --soak-minutes 30 --report build/chaos-soak
 
 soak: setup ## An hour, 100 million rows from a topic to a topic and a table: exact, and nothing grows
 	$(BIN)/python -m eos.chaos.soak
@@ -110,7 +110,7 @@ bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000
 	$(BIN)/python -m bench.log
 
 setup: $(STAMP) ## Only set up: packages and the broker's jars
-	@$(BIN)/eos-broker fetch
+	@$(BIN)/eos broker fetch
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eos needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -44,5 +44,5 @@ def must_exist(what: str) -> Iterator[None]:
         yield
     except TopicNotFound:
         raise ConfigurationError(
-            f"There is no {what}.", hint="`eos-catalog list` shows what there is."
+            f"There is no {what}.", hint="`eos catalog list` shows what there is."
         ) from None

@@ -1,4 +1,4 @@
-"""``eos-catalog``: the topics of a cluster from the command line, without Spark."""
+"""``eos catalog``: the topics of a cluster from the command line, without Spark."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from eos.catalog.verbs.describe import describe_verb
 from eos.catalog.verbs.drop import drop
 from eos.catalog.verbs.list import list_verb
 from eos.catalog.verbs.peek import peek
-from eos.cli import Report, cluster_of, reporting, run_program, with_options
+from eos.cli.cluster import cluster_of
+from eos.cli.commands import reporting, run_program, with_options
+from eos.cli.reports import Report
 
 _HELP: Final = """The topics of a cluster: what there is, what is in them, made and dropped.
 
 Needs no Spark and no JVM.
 
-        eos-catalog list public/default
+        eos catalog list public/default
 
-        eos-catalog describe orders
+        eos catalog describe orders
 
-        eos-catalog peek orders -n 5
+        eos catalog peek orders -n 5
 
 A topic is TENANT/NAMESPACE/TOPIC, or TOPIC of public/default.
 
@@ -41,7 +43,7 @@ def verb(command: Callable[..., Report]) -> Callable[..., None]:
 
 
 app = typer.Typer(
-    name="eos-catalog",
+    name="eos catalog",
     help=_HELP,
     no_args_is_help=True,
     add_completion=False,

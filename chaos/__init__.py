@@ -1,1 +1,1 @@
-"""Faults, and what must never come of them: `eos-chaos`; nothing of the product imports it."""
+"""Faults, and what must never come of them: `eos chaos`; nothing of the product imports it."""

@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CampaignEntry:
-    """One schedule of a campaign. ``words``: what makes ``eos-chaos run`` run just this one.
+    """One schedule of a campaign. ``words``: what makes ``eos chaos run`` run just this one.
     ``is_alone``: it is there for one fault, which has to happen."""
 
     name: str
@@ -132,7 +132,7 @@ class Campaign:
 
     def command(self, entry: CampaignEntry, outcome: ScheduleOutcome) -> str:
         """The one command that runs a schedule again, with the fewest faults that are known."""
-        words = ["eos-chaos", "run", *entry.words, "--workload", self.workload]
+        words = ["eos", "chaos", "run", *entry.words, "--workload", self.workload]
         if self.pulsar_version is not None:
             words += ["--pulsar-version", self.pulsar_version]
         keep = outcome.shrunk_to or self.keep

@@ -1,4 +1,4 @@
-"""The options of ``eos-chaos run``, and what their texts mean."""
+"""The options of ``eos chaos run``, and what their texts mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Faults = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="Draw from these only: names, or what they hit; see `eos-chaos faults`.",
+        help="Draw from these only: names, or what they hit; see `eos chaos faults`.",
     ),
 ]
 Always = Annotated[

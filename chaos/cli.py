@@ -1,4 +1,4 @@
-"""``eos-chaos``: kill everything around a job, and see whether anything is lost or doubled."""
+"""``eos chaos``: kill everything around a job, and see whether anything is lost or doubled."""
 
 from __future__ import annotations
 
@@ -206,9 +206,9 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     sys.path.insert(0, str(Path.cwd()))  # a workload is mostly a module of the user's project
     try:
-        app()
+        app(prog_name=sys.argv[0])
     except EosError as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(
-            f"[red]eos-chaos:[/] {escape(str(error))}"
+            f"[red]{sys.argv[0]}:[/] {escape(str(error))}"
         )
         sys.exit(_WRONG if isinstance(error, ConfigurationError) else _FAILED)

@@ -47,7 +47,7 @@ class ChaosCluster:
 
         Args:
             workload: ``module:function``; see ``eos.chaos.job``.
-            faults: names to draw from (``eos-chaos faults`` lists them); all that may come together
+            faults: names to draw from (``eos chaos faults`` lists them); all that may come together
                 when None.
 
         Raises:

@@ -169,7 +169,7 @@ class RequestTimeout(Indeterminate):
     default_hint = (
         "It may be overloaded, or a publish rate may hold us back: a connection that is above one "
         "gets no answer at all meanwhile. Raise request_timeout_s (timeout_s of a client) or the "
-        "rate, or lower max_batch_bytes: `eos-recovery doctor` with --admin-url shows the rates."
+        "rate, or lower max_batch_bytes: `eos recovery doctor` with --admin-url shows the rates."
     )
 
 

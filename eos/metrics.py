@@ -57,7 +57,7 @@ class SinkFigures:
 
 
 def sink_families(figures: Iterable[SinkFigures]) -> Iterator[GaugeMetricFamily]:
-    """The gauges that a driver and ``eos-recovery metrics`` both have."""
+    """The gauges that a driver and ``eos recovery metrics`` both have."""
     count = GaugeMetricFamily(
         "eos_unfinished_transactions",
         "Attempts whose end is not in the commit log, by state: open, in_doubt, aborting.",

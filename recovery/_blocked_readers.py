@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli import Facts
+from eos.cli.reports import Facts
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord

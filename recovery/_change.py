@@ -9,7 +9,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from eos.cli import Exit, Report, duration, exit_of
+from eos.cli.exit_codes import Exit, exit_of
+from eos.cli.reports import Report, duration
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.recovery._report import Outcome, Plan

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eos.cli import duration
+from eos.cli.reports import duration
 from eos.protocol import FINAL, OWING, Known, LogRecord, State
 from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
 from eos.recovery._evidence import AtCoordinator, Evidence

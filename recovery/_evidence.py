@@ -8,7 +8,7 @@ from enum import StrEnum
 from rich.console import Console
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli import Facts, age_s, duration, escape, facts_table
+from eos.cli.reports import Facts, age_s, duration, escape, facts_table
 from eos.client import PulsarClient
 from eos.committer.participants import reached
 from eos.errors import EosError

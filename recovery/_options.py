@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import ACCESS
+from eos.cli.access_options import ACCESS
 
 LogRoot = Annotated[
     str | None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 from rich.console import Console
 
-from eos.cli import Exit, Facts, Report, escape
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Facts, Report, escape
 
 
 class PlanStep(Facts):

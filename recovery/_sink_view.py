@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from eos.cli import Facts, age_s, duration, escape
+from eos.cli.reports import Facts, age_s, duration, escape
 from eos.protocol import (
     BATCH,
     FINAL,
@@ -195,7 +195,7 @@ def _owing(history: History, record: LogRecord) -> Owing:
     assert record.epoch is not None
     query_id, epoch = record.query_id, record.epoch
     give_up = (
-        f"`eos-recovery decide {record.sink_id} --query {query_id} --epoch {epoch} "
+        f"`eos recovery decide {record.sink_id} --query {query_id} --epoch {epoch} "
         "--as abandoned --because TEXT`"
     )
     is_passed = False

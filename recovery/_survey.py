@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.progress import track
 
 from eos.admin import AdminClient
-from eos.cli import Exit, Facts, exit_of, worst
+from eos.cli.exit_codes import Exit, exit_of, worst
+from eos.cli.reports import Facts
 from eos.errors import EosError
 from eos.ids import TxnId
 from eos.recovery._sink_view import SinkView, view

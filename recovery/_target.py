@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eos.admin import AdminClient
-from eos.cli import Cluster, Report, cluster_of, reporting, with_options
+from eos.cli.cluster import Cluster, cluster_of
+from eos.cli.commands import reporting, with_options
+from eos.cli.reports import Report
 from eos.commit_log import CommitLog, emptied, sinks
 from eos.errors import ConfigurationError, EosError
 from eos.participant import Access

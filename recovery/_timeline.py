@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from eos.cli import Facts, duration, facts_table
+from eos.cli.reports import Facts, duration, facts_table
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, State
 from eos.pulsar.part import PulsarPart

@@ -14,7 +14,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from eos.cli import Exit, Report, VerbExit, now
+from eos.cli.commands import VerbExit
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report, now
 from eos.errors import EosError, printable
 
 R = TypeVar("R", bound=Report)

@@ -1,4 +1,4 @@
-"""``eos-recovery``: the truth in one command, the way out in the next."""
+"""``eos recovery``: the truth in one command, the way out in the next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import typer
 
-from eos.cli import run_program
+from eos.cli.commands import run_program
 from eos.recovery._target import verb
 from eos.recovery.verbs import log as log_verbs
 from eos.recovery.verbs.abort import abort
@@ -37,7 +37,7 @@ options.
 """
 
 app = typer.Typer(
-    name="eos-recovery",
+    name="eos recovery",
     help=_HELP,
     no_args_is_help=True,
     add_completion=False,

@@ -1,4 +1,4 @@
-"""A person's decision about an epoch, from Python: what ``eos-recovery decide --apply`` does."""
+"""A person's decision about an epoch, from Python: what ``eos recovery decide --apply`` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finishing what drivers have left, from Python: what ``eos-recovery resolve --apply`` does."""
+"""Finishing what drivers have left, from Python: what ``eos recovery resolve --apply`` does."""
 
 from __future__ import annotations
 

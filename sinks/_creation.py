@@ -80,7 +80,7 @@ def _warn_that_nothing_keeps(topic: TopicName) -> None:
         logger.warning(
             "topic %s was made (create_topics). Pulsar deletes messages that no subscription and "
             "no retention policy keeps, minutes after a restart of the broker: subscribe first, "
-            "or set retention_minutes. `eos-recovery doctor --admin-url` says what keeps them",
+            "or set retention_minutes. `eos recovery doctor --admin-url` says what keeps them",
             topic,
         )
     elif number == _NAMED:

@@ -183,7 +183,7 @@ class Writing:
             raise_task_error(summaries)
             if marks:
                 raise TransactionPoisoned(
-                    "The epoch's transaction was ended by another process (perhaps eos-recovery)."
+                    "The epoch's transaction was ended by another process (perhaps eos recovery)."
                 )
             found = process.run.join(name.query_id, name.epoch)  # the log has empty epochs, too
         if isinstance(found, Skip):

@@ -110,7 +110,7 @@ def warn_of_lost_topic(sink_id: str, topic: TopicName) -> None:
     logger.warning(
         "Topic %s, to which sink %s has written, no longer exists. It is recreated "
         "(create_topics) without the rows of committed epochs, which are not written again; "
-        "`eos-recovery verify %s` shows them.",
+        "`eos recovery verify %s` shows them.",
         topic,
         sink_id,
         sink_id,

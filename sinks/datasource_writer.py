@@ -41,7 +41,7 @@ _RESTART: Final = (
 _RERUN: Final = "Nothing of it is readable: run the job again."
 _UNKNOWN: Final = (
     "Whether its rows are readable is not known yet. Without the option epoch, ask first: "
-    "eos-recovery resolve; with it, run the job again, and nothing is written twice."
+    "eos recovery resolve; with it, run the job again, and nothing is written twice."
 )
 
 

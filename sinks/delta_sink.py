@@ -36,7 +36,7 @@ class DeltaSink(Sink):
         sink.write(df, epoch="2026-11-20")
 
     Tasks write Parquet files that no reader sees; the driver commits them with ``deltalake``. So a
-    driver that dies in between loses nothing, and ``eos-recovery`` finishes without Spark. Columns
+    driver that dies in between loses nothing, and ``eos recovery`` finishes without Spark. Columns
     are compared by name with the table's, at every level; ``merge_schema`` adds those that it
     lacks. A table that the sink makes, and what it adds to one, can be null everywhere, as by
     Spark's Delta writer; comments and other metadata of columns are kept, but for rules (defaults,

@@ -81,7 +81,7 @@ def wait_until_decided(
         raise TransactionStillOpen(
             f"The read can't be complete: {held}. Waited {wait_s:.0f} s.",
             hint="Read again when it has ended, wait longer (endingWaitS), or read up to it "
-            "(onOpenTransaction=stop). `eos-recovery orphans` shows open transactions.",
+            "(onOpenTransaction=stop). `eos recovery orphans` shows open transactions.",
         )
     logger.warning("The read ends early: %s.", held, extra={"topics": sorted(undecided)})
 
@@ -138,7 +138,7 @@ class StandstillWatch:
     def _warn(self, undecided: Mapping[str, EntryPlace], for_s: float, topics: AskedTopics) -> None:
         logger.warning(
             "The query has read nothing of %s for %.0f s: %s. It goes on when that has ended; "
-            "`eos-recovery orphans` shows its owner.",
+            "`eos recovery orphans` shows its owner.",
             next(iter(sorted(undecided)))
             if len(undecided) == 1
             else f"{len(undecided)} partitions",
@@ -161,7 +161,7 @@ def _named(undecided: Mapping[str, EntryPlace], topics: AskedTopics) -> str:
     if known is None:
         return f"a transaction is open in {where} (with adminUrl it has a number)"
     if found is None:
-        return f"a transaction that no coordinator knows is open in {where}: `eos-recovery heal`"
+        return f"a transaction that no coordinator knows is open in {where}: `eos recovery heal`"
     return (
         f"transaction {found.txn} is open in {where}, since {found.opened_at:{_ISO}}; the broker "
         f"aborts it at {found.expires_at:{_ISO}}"

@@ -73,16 +73,21 @@ def test_pytest_runs_in_a_project_with_folders_of_our_names(scripts, tmp_path):
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("program", ["eos-broker", "eos-recovery", "eos-catalog", "eos-chaos"])
-def test_each_program_is_installed_and_teaches(scripts, program, tmp_path):
-    command = [str(scripts / program), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "Exit codes" in done.stdout
+@pytest.mark.parametrize("name", ["broker", "recovery", "catalog", "chaos"])
+def test_each_program_is_installed_under_both_names_and_teaches(scripts, name, tmp_path):
+    helps = []
+    for command in ([str(scripts / f"eos-{name}")], [str(scripts / "eos"), name]):
+        done = subprocess.run(
+            [*command, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Exit codes" in done.stdout
+        helps.append(done.stdout.split("[OPTIONS]")[1])
+    assert helps[0].split() == helps[1].split()
 
 
 def test_a_package_that_the_chaos_harness_lacks_is_named(scripts, tmp_path):
-    code = "import sys; sys.modules['psutil'] = None; from eos.chaos.__main__ import main; main()"
+    code = "import sys; sys.modules['psutil'] = None; from eos.cli.programs import chaos; chaos()"
     command = [str(scripts / "python"), "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
@@ -123,7 +128,7 @@ def test_the_readmes_example_runs_with_nothing_but_the_wheel(scripts, tmp_path, 
     assert len(seen) > len(batch)
     assert len({m.value for m in seen if not m.key}) == len(seen) - len(batch)
     audit = subprocess.run(
-        [str(scripts / "eos-recovery"), "verify", "--commit-log", str(tmp_path / "eos" / "log")],
+        [str(scripts / "eos"), "recovery", "verify", "--commit-log", str(tmp_path / "eos" / "log")],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""``eos-catalog create``: a new topic, with its schema."""
+"""``eos catalog create``: a new topic, with its schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.console import Console
 from eos.catalog._names_given import TopicGiven, must_exist
 from eos.catalog._new_schema import new_schema
 from eos.catalog._topics import ClusterTopics
-from eos.cli import Cluster, Exit, Report, escape
+from eos.cli.cluster import Cluster
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report, escape
 from eos.errors import ConfigurationError
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema
@@ -67,9 +69,9 @@ def create(
     Spark's parser: see `PulsarCatalog.create`. Protobuf's comes with the first producer. Needs
     --service-url and --admin-url.
 
-        eos-catalog create orders --partitions 4 --schema avro --definition orders.avsc
+        eos catalog create orders --partitions 4 --schema avro --definition orders.avsc
 
-        eos-catalog create public/default/names --schema string
+        eos catalog create public/default/names --schema string
 
     Exit codes: 0 created; 1 the broker refuses; 2 something could not be reached; 64 wrong options,
     or the topic is there already.

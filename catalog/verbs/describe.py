@@ -1,4 +1,4 @@
-"""``eos-catalog describe``: all that the broker tells of a topic."""
+"""``eos catalog describe``: all that the broker tells of a topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from eos.admin import Retention
 from eos.catalog._describe import TopicDescription
 from eos.catalog._names_given import TopicGiven, must_exist
 from eos.catalog._topics import ClusterTopics
-from eos.cli import Cluster, Exit, Facts, Report, age_s, duration, escape, facts_table
+from eos.cli.cluster import Cluster
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Facts, Report, age_s, duration, escape, facts_table
 from eos.ids import TopicName
 
 
@@ -132,9 +134,9 @@ def describe_verb(cluster: Cluster, topic: TopicGiven) -> DescribeReport:
     An entry is what a producer sent as one batch, or a marker of a transaction. A backlog is what a
     subscription has not acknowledged. Needs --service-url and --admin-url.
 
-        eos-catalog describe orders
+        eos catalog describe orders
 
-        eos-catalog describe public/default/orders --json
+        eos catalog describe public/default/orders --json
 
     Exit codes: 0 shown; 2 something could not be reached; 64 wrong options, or no such topic.
     """

@@ -1,4 +1,4 @@
-"""``eos-catalog drop``: a topic is deleted, when somebody has said its full name."""
+"""``eos catalog drop``: a topic is deleted, when somebody has said its full name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from rich.filesize import decimal
 from eos.catalog._describe import TopicDescription
 from eos.catalog._names_given import TopicGiven, must_exist
 from eos.catalog._topics import ClusterTopics, check_droppable
-from eos.cli import Cluster, Exit, Report, escape, facts_table
+from eos.cli.cluster import Cluster
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report, escape, facts_table
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 
@@ -53,9 +55,9 @@ def drop(
     Shows what would be deleted, and asks for the topic's full name. A topic that somebody uses is
     left alone. Needs --service-url and --admin-url.
 
-        eos-catalog drop orders
+        eos catalog drop orders
 
-        eos-catalog drop orders --confirm persistent://public/default/orders
+        eos catalog drop orders --confirm persistent://public/default/orders
 
     Exit codes: 0 dropped; 1 refused: it is in use; 2 something could not be reached; 64 wrong
     options, another name was typed, or no such topic.

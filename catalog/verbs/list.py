@@ -1,4 +1,4 @@
-"""``eos-catalog list``: what there is."""
+"""``eos catalog list``: what there is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from eos.admin import AdminClient
 from eos.catalog._describe import type_name
 from eos.catalog._names_given import must_exist, namespace_of
 from eos.catalog._topics import ClusterTopics
-from eos.cli import Cluster, Exit, Facts, Report, escape
+from eos.cli.cluster import Cluster
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Facts, Report, escape
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound, Unauthorized
 from eos.ids import TopicName
@@ -103,11 +105,11 @@ def list_verb(
     A topic has 0 partitions when it is not partitioned. Needs --admin-url; for topics --service-url
     as well.
 
-        eos-catalog list
+        eos catalog list
 
-        eos-catalog list --tenant public
+        eos catalog list --tenant public
 
-        eos-catalog list public/default --sizes
+        eos catalog list public/default --sizes
 
     Exit codes: 0 shown; 2 something could not be reached, or not be seen; 64 wrong options, or
     there is no such tenant or namespace.

@@ -1,4 +1,4 @@
-"""``eos-catalog peek``: some messages of a topic, decoded."""
+"""``eos catalog peek``: some messages of a topic, decoded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from rich.text import Text
 from eos.catalog._names_given import TopicGiven, must_exist
 from eos.catalog._peeking import Peeking, RawMessage
 from eos.catalog._values_shown import ShownValue, ValueDecoder, text_of
-from eos.cli import Cluster, Exit, Facts, Report, ascii_json
+from eos.cli.cluster import Cluster
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Facts, Report, ascii_json
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName
@@ -135,11 +137,11 @@ def peek(
 
     Needs --service-url; for the last messages --admin-url as well, which knows where ledgers begin.
 
-        eos-catalog peek orders
+        eos catalog peek orders
 
-        eos-catalog peek orders -n 3 --from 2026-11-24T10:00:00Z
+        eos catalog peek orders -n 3 --from 2026-11-24T10:00:00Z
 
-        eos-catalog peek orders-partition-0 --from 1042:17 --json
+        eos catalog peek orders-partition-0 --from 1042:17 --json
 
     Exit codes: 0 shown, also what can't be decoded; 2 something could not be reached, or read in
     time; 64 wrong options, or no such topic.

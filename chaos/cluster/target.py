@@ -210,7 +210,7 @@ class FaultTarget:
             self.broker.admin("PUT", f"{path_of(topic)}/partitions", partitions)
 
     def recovery(self, *args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """``eos-recovery`` with these arguments, past the proxy, as a process of its own."""
+        """``eos recovery`` with these arguments, past the proxy, as a process of its own."""
         return subprocess.run(
             self._recovery_command(*args),
             capture_output=True,
@@ -225,7 +225,7 @@ class FaultTarget:
 
     def _recovery_command(self, *args: str) -> list[str]:
         return [
-            *(sys.executable, "-m", "eos.recovery", *args),
+            *(sys.executable, "-m", "eos", "recovery", *args),
             *("--commit-log", self.job.commit_log),
             *("--service-url", self.broker.service_url),
             *("--admin-url", self.broker.admin_url),

@@ -19,7 +19,7 @@ from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._armed import Armed
 from eos.chaos.faults._fault import Act, Fault, Proof
 from eos.chaos.faults._refusal import refused
-from eos.cli import Exit
+from eos.cli.exit_codes import Exit
 from eos.steps import Step
 
 _NEWER_RECORDS: Final = 6

@@ -68,7 +68,7 @@ def _zombies(target: FaultTarget) -> Iterator[Proof]:
         if asleep:
             ended = target.recovery("resolve", "--apply", "--yes")
             if ended.returncode == 0:
-                proof.hit = f"{pids(asleep)} slept while eos-recovery aborted their transaction"
+                proof.hit = f"{pids(asleep)} slept while eos recovery aborted their transaction"
     finally:
         for process in asleep:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -53,5 +53,5 @@ FAULTS: Final = (
         _hand_over,
     ),
     Fault("second-driver", "rival", "a second driver at the same time", _second_driver),
-    Fault("cli-resolve", "rival", "`eos-recovery resolve --apply` at a live driver", _cli_resolve),
+    Fault("cli-resolve", "rival", "`eos recovery resolve --apply` at a live driver", _cli_resolve),
 )

@@ -72,7 +72,7 @@ def _task_oversleeps(place: AnyStep) -> Act:
             return
         try:
             ended = target.recovery("resolve", "--apply", "--yes")
-            yield Proof(f"pid {asleep.pid} slept while eos-recovery ended with {ended.returncode}")
+            yield Proof(f"pid {asleep.pid} slept while eos recovery ended with {ended.returncode}")
         finally:
             asleep.resume()
 

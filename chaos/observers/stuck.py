@@ -21,11 +21,11 @@ def held_back(target: FaultTarget) -> list[str]:
     try:
         return lines_of(json.loads(ended.stdout))
     except (ValueError, KeyError, TypeError):
-        return [f"eos-recovery orphans, exit code {ended.returncode}: {ended.stderr[:500]}"]
+        return [f"eos recovery orphans, exit code {ended.returncode}: {ended.stderr[:500]}"]
 
 
 def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:
-    """What is wrong, by the report of ``eos-recovery orphans --json``."""
+    """What is wrong, by the report of ``eos recovery orphans --json``."""
     old = [one for one in report["orphans"] if float(str(one["ttl_left_s"])) < -GRACE_S]
     return [
         *(

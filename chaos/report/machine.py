@@ -157,7 +157,7 @@ def write_junit(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
     kinds = ["" if one.is_good else _junit_kind(one) for one in outcomes]
     suite = ElementTree.Element(
         "testsuite",
-        name="eos-chaos",
+        name="eos chaos",
         tests=str(len(outcomes)),
         failures=str(kinds.count("failure")),
         errors=str(kinds.count("error")),

@@ -19,7 +19,7 @@ _PAGE: Final = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>eos-chaos: $title</title>
+<title>eos chaos: $title</title>
 <style>
   body { font: 16px/1.55 system-ui, sans-serif; color: #1c1c1c; background: #f5f6f7; margin: 0; }
   main { max-width: 72rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }

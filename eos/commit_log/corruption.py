@@ -46,7 +46,7 @@ _REFUSALS: Final = (
 """In Delta's own words (deltalake 1.6)."""
 
 _UNWRITTEN_HINT: Final = (
-    "A power failure leaves this, before anybody is told of the commit: `eos-recovery log repair "
+    "A power failure leaves this, before anybody is told of the commit: `eos recovery log repair "
     "{}` mends it."
 )
 
@@ -303,7 +303,7 @@ def unreadable(
     if lost:
         return CommitLogError(
             f"commit log {location.uri} can't be read: {text} ({lost} is missing or broken).",
-            hint=f"Every commit is there: `eos-recovery log repair {sink_id}` mends it.",
+            hint=f"Every commit is there: `eos recovery log repair {sink_id}` mends it.",
             sink_id=sink_id,
         )
     about = f" ({obstacle})" if obstacle and obstacle not in text else ""

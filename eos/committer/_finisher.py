@@ -153,7 +153,7 @@ class Ending:
 
 _BY_A_PERSON: Final = (
     f"{InDoubt.default_hint} What nobody can prove, a person decides: "
-    "`eos-recovery decide` shows the evidence first."
+    "`eos recovery decide` shows the evidence first."
 )
 
 
@@ -167,7 +167,7 @@ def _hint(record: LogRecord, *, is_lost: bool) -> str | None:
     if is_lost:
         return (
             "No run can bring it back. Write the epoch's rows there by hand, or do without, and "
-            f"say so: eos-recovery decide {record.sink_id} --epoch {record.epoch} --as committed "
+            f"say so: eos recovery decide {record.sink_id} --epoch {record.epoch} --as committed "
             "--because TEXT."
         )
     return _BY_A_PERSON if record.state is State.PREPARED else None

@@ -72,7 +72,7 @@ class Participants:
             raise InDoubt(
                 f"An epoch of this sink has a participant {part.kind!r} ({part.identity}) that the "
                 "sink does not write with any more.",
-                hint=f"Finish it: eos-recovery resolve {self._sink_id} --apply. Or write with the "
+                hint=f"Finish it: eos recovery resolve {self._sink_id} --apply. Or write with the "
                 "same outputs as before.",
                 sink_id=self._sink_id,
             )

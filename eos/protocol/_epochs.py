@@ -88,7 +88,7 @@ def unfinished_epoch(
         f"write epoch {left}, stop the query, delete commits/{left} and offsets/{int(left) + 1} "
         "and all later ones from its checkpoint, and start it again (not when the function writes "
         "to other sinks as well, that have gone on: they would refuse what Spark plans anew). To "
-        f"go on without its rows: eos-recovery decide {sink_id} --query {query_id} --epoch {left} "
+        f"go on without its rows: eos recovery decide {sink_id} --query {query_id} --epoch {left} "
         '--as abandoned --because "why"; then write them with sink.write(rows, epoch="a key").',
         query_id=query_id,
         epoch=epoch,

@@ -1,6 +1,6 @@
 """The JVM's archive of the broker's classes: a start then costs about half the processor time.
 
-Made once (``eos-broker fetch``), by ``class_rehearsal``; the JVM itself checks that the archive
+Made once (``eos broker fetch``), by ``class_rehearsal``; the JVM itself checks that the archive
 fits and does without it when it does not.
 """
 

@@ -1,9 +1,10 @@
-"""``eos-broker``: a real Pulsar broker from the command line."""
+"""``eos broker``: a real Pulsar broker from the command line."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from types import FrameType
@@ -101,17 +102,17 @@ def start(
     there again at the next start: a commit log or a checkpoint that outlives its broker's data
     would say that rows are there which are not.
 
-        eos-broker start
+        eos broker start
 
-        eos-broker start --temporary
+        eos broker start --temporary
 
-        eos-broker start --data ./pulsar-data --port 0 --admin-port 0
+        eos broker start --data ./pulsar-data --port 0 --admin-port 0
 
-        eos-broker start --brokers 2 --bookies 3 --temporary
+        eos broker start --brokers 2 --bookies 3 --temporary
 
-        eos-broker start --tokens ./tokens
+        eos broker start --tokens ./tokens
 
-        eos-broker start --set maxMessageSize=1048576 --set brokerDeduplicationEnabled=true
+        eos broker start --set maxMessageSize=1048576 --set brokerDeduplicationEnabled=true
 
     Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
     something is not installed.
@@ -245,7 +246,7 @@ def _on_signal(number: int, frame: FrameType | None) -> Never:
 
 
 def _fail(error: EosError) -> Never:
-    typer.echo(f"eos-broker: {error}", err=True)
+    typer.echo(f"eos broker: {error}", err=True)
     for note in getattr(error, "__notes__", ()):
         typer.echo(note, err=True)
     raise typer.Exit(_EXIT_WRONG if isinstance(error, ConfigurationError) else _EXIT_FAILED)
@@ -253,3 +254,8 @@ def _fail(error: EosError) -> Never:
 
 if __name__ == "__main__":
     app()
+
+
+def main() -> None:
+    """Run the command line; ``sys.argv[0]`` is the program's name."""
+    app(prog_name=sys.argv[0])

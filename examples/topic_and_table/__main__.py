@@ -36,7 +36,7 @@ def main() -> None:
         _drive(broker, folder, kill=True)
         _show(shown, "the driver was killed between the two commits", broker, folder)
         resolve("flights", commit_log=f"{folder}/log")
-        _show(shown, "eos-recovery has finished the epoch, without Spark", broker, folder)
+        _show(shown, "eos recovery has finished the epoch, without Spark", broker, folder)
         _drive(broker, folder, kill=False)
         topic, table = _show(shown, "a new driver has written the rest", broker, folder)
         console.print(shown)

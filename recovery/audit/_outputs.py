@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eos.cli import Facts
+from eos.cli.reports import Facts
 from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.participant import Access, Audited, Kept, Participant

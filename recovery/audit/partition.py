@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eos.cli import Facts
+from eos.cli.reports import Facts
 from eos.client import Entry
 from eos.ids import EntryPlace, MessageId
 from eos.protocol import LogRecord, State

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from eos.cli import Exit, Facts, exit_of
+from eos.cli.exit_codes import Exit, exit_of
+from eos.cli.reports import Facts
 from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from eos.cli import Exit, Facts, exit_of
+from eos.cli.exit_codes import Exit, exit_of
+from eos.cli.reports import Facts
 from eos.errors import EosError
 
 

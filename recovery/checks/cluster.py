@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eos.admin import AdminClient, CoordinatorState
-from eos.cli import age_s, duration
+from eos.cli.reports import age_s, duration
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from eos.admin import AdminClient, Retention
-from eos.cli import duration
+from eos.cli.reports import duration
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import LogRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eos.cli import age_s, duration
+from eos.cli.reports import age_s, duration
 from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.protocol import History, LogRecord

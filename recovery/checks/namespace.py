@@ -285,7 +285,7 @@ def _check_subscriptions(name: str, topic: TopicName, ours: list[str]) -> Check:
             name,
             f"the topic has the subscriptions {' and '.join(ours)}, by several prefixes: only that "
             "of the sink's subscription_prefix moves, and each keeps all receipts behind it",
-            f"Remove the others: eos-recovery unsubscribe {topic} NAME --apply",
+            f"Remove the others: eos recovery unsubscribe {topic} NAME --apply",
         )
     return ok(name, f"the topic and its subscription {ours[0]} are there")
 

@@ -1,4 +1,4 @@
-"""``eos-recovery abort``: end what nobody has decided to commit."""
+"""``eos recovery abort``: end what nobody has decided to commit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import Report, age_s, duration
+from eos.cli.reports import Report, age_s, duration
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
@@ -55,9 +55,9 @@ def abort(
     decided, and a decision is never turned round; `resolve` finishes it. With --txn: a
     transaction that no commit log owns. Shows a plan; --apply does it.
 
-        eos-recovery abort orders --epoch 17 --commit-log /data/eos --apply
+        eos recovery abort orders --epoch 17 --commit-log /data/eos --apply
 
-        eos-recovery abort --txn "(0,17)" --commit-log /data/eos --admin-url http://broker:8080
+        eos recovery abort --txn "(0,17)" --commit-log /data/eos --admin-url http://broker:8080
 
     Exit codes: 0 nothing to do, or all done; 1 a plan with steps, refused, or a step failed; 2 an
     outcome can't be proved now; 64 wrong options.

@@ -1,4 +1,4 @@
-"""``eos-recovery decide``: where nothing proves anything, a person decides."""
+"""``eos recovery decide``: where nothing proves anything, a person decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from eos.cli import Exit, Report
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report
 from eos.errors import EosError
 from eos.recovery._change import (
     Apply,
@@ -82,13 +83,13 @@ def decide_verb(
     gone for example. Look for its rows first: committed, if readers have them; else aborted, and
     the next run writes them again.
 
-        eos-recovery decide orders --epoch 17 --as aborted \\
+        eos recovery decide orders --epoch 17 --as aborted \\
             --because "topic restored from the copy of Monday, nothing of epoch 17 in it"
 
     --as abandoned: for an epoch that was attempted and is not in the topics, when its query shall
     go on without its rows.
 
-        eos-recovery decide orders --epoch 17 --as abandoned --because "test data" --apply
+        eos recovery decide orders --epoch 17 --as abandoned --because "test data" --apply
 
     Exit codes: 0 decided; 1 a plan, or refused; 2 something that may prove it gives no answer now;
     64 wrong options, or no such epoch.

@@ -1,4 +1,4 @@
-"""``eos-recovery doctor``: is everything there that exactly-once needs?"""
+"""``eos recovery doctor``: is everything there that exactly-once needs?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eos.cli import Exit, Report, escape, worst
+from eos.cli.exit_codes import Exit, worst
+from eos.cli.reports import Report, escape
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
 from eos.recovery.checks.check import Check, CheckStatus
@@ -71,7 +72,7 @@ def doctor(
     Connects, reads settings and writes one small file below --commit-log, which it removes. More
     is seen with --admin-url.
 
-        eos-recovery doctor --commit-log /data/eos --admin-url http://broker:8080
+        eos recovery doctor --commit-log /data/eos --admin-url http://broker:8080
 
     Exit codes: 0 all well, warnings included; 1 a check failed; 2 something could not be looked
     at; 64 wrong options.

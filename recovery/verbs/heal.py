@@ -1,4 +1,4 @@
-"""``eos-recovery heal``: free a partition whose readers a dead transaction holds back."""
+"""``eos recovery heal``: free a partition whose readers a dead transaction holds back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli import Report, age_s, duration
+from eos.cli.reports import Report, age_s, duration
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName
@@ -35,7 +35,7 @@ def heal(
     behind it stays unreadable. The cure works once no older transaction is open on the
     coordinator; until then this waits. Needs --admin-url.
 
-        eos-recovery heal persistent://public/default/orders --admin-url http://broker:8080 --apply
+        eos recovery heal persistent://public/default/orders --admin-url http://broker:8080 --apply
 
     Exit codes: 0 nothing is pinned, or healed; 1 a plan with steps; 2 still pinned, or something
     could not be reached; 64 wrong options.

@@ -1,4 +1,4 @@
-"""``eos-recovery log``: keep a commit log small, or take a copy of it elsewhere; see ``repair``."""
+"""``eos recovery log``: keep a commit log small, or take a copy of it elsewhere; see ``repair``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow.parquet
 import typer
 from rich.console import Console
 
-from eos.cli import Exit, Report, escape
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report, escape
 from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
@@ -46,7 +47,7 @@ def compact(
     key, the last committed epoch of each query and everything unfinished stay. Takes no claim:
     a driver that is alive goes on meanwhile.
 
-        eos-recovery log compact --commit-log /data/eos --apply
+        eos recovery log compact --commit-log /data/eos --apply
 
     Goes on with the other logs when one can't be compacted now. Exit codes: 0 done, or nothing to
     do; 1 a plan with steps, or a log is broken; 2 a log could not be reached, or somebody else
@@ -130,7 +131,7 @@ def export(
 ) -> ExportReport:
     """Copy a sink's records to a file, all columns, in order: for an incident's file, or SQL.
 
-        eos-recovery log export orders orders.parquet --commit-log /data/eos
+        eos recovery log export orders orders.parquet --commit-log /data/eos
 
     Exit codes: 0 written; 1 the log is broken; 2 it could not be reached; 64 wrong options, or
     the file exists.

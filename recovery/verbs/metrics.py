@@ -1,4 +1,4 @@
-"""``eos-recovery metrics``: the sinks in Prometheus' text format, for a textfile collector."""
+"""``eos recovery metrics``: the sinks in Prometheus' text format, for a textfile collector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from eos.cli import Exit, Report, escape
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report, escape
 from eos.errors import ConfigurationError
 from eos.events import UnfinishedAttempt
 from eos.recovery._sink_view import SinkView
@@ -61,7 +62,7 @@ def metrics(
     Reads the commit logs only: it needs no driver. With --admin-url it also asks the broker about
     transactions that are not finished. It needs the package prometheus-client.
 
-        eos-recovery metrics --commit-log /data/eos --out /var/lib/node_exporter/eos.prom
+        eos recovery metrics --commit-log /data/eos --out /var/lib/node_exporter/eos.prom
 
     Exit codes: 0 everything is in it; 1 a log is broken; 2 something could not be reached; 64 wrong
     options.

@@ -1,4 +1,4 @@
-"""``eos-recovery orphans``: transactions that no log owns, and topics that are held back."""
+"""``eos recovery orphans``: transactions that no log owns, and topics that are held back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli import Exit, Facts, Report, age_s, duration, escape, worst
+from eos.cli.exit_codes import Exit, worst
+from eos.cli.reports import Facts, Report, age_s, duration, escape
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
@@ -101,7 +102,7 @@ def orphans(
     Needs --admin-url. Looks at every topic that the logs name, receipt topics included, and at
     those that an open transaction writes to.
 
-        eos-recovery orphans --commit-log /data/eos --admin-url http://broker:8080
+        eos recovery orphans --commit-log /data/eos --admin-url http://broker:8080
 
     Exit codes: 0 neither; 1 an orphan or a pinned topic; 2 something could not be reached; 64
     wrong options.

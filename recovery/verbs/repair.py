@@ -1,4 +1,4 @@
-"""``eos-recovery log repair``: mend a commit log where what it said before is beyond doubt."""
+"""``eos recovery log repair``: mend a commit log where what it said before is beyond doubt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eos.cli import Report
+from eos.cli.reports import Report
 from eos.commit_log import Mendable, examine, mend
 from eos.errors import CommitLogError, EosError
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
@@ -30,8 +30,8 @@ def repair(
     copy that holds everything up to the last driver's stop. Takes no claim: a driver that is alive
     goes on.
 
-        eos-recovery log repair orders --commit-log /data/eos            # what is wrong
-        eos-recovery log repair orders --commit-log /data/eos --apply    # mend it
+        eos recovery log repair orders --commit-log /data/eos            # what is wrong
+        eos recovery log repair orders --commit-log /data/eos --apply    # mend it
 
     Exit codes: 0 nothing to mend, or mended; 1 a plan with steps, or refused; 2 it could not be
     reached, or somebody else compacts it: repeat; 64 wrong options.

@@ -1,4 +1,4 @@
-"""``eos-recovery resolve``: finish what the log decided: commit, abort, or prove by the witness."""
+"""``eos recovery resolve``: finish what the log decided: commit, abort, or prove by the witness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from eos.cli import Report
+from eos.cli.reports import Report
 from eos.protocol import State
 from eos.recovery._change import (
     ABORT,
@@ -76,9 +76,9 @@ def resolve_verb(
     never PREPARED always ends, as ABORTED, even without its receipt topic: nothing is ended by its
     number then, its transaction expires by itself.
 
-        eos-recovery resolve orders --commit-log /data/eos
+        eos recovery resolve orders --commit-log /data/eos
 
-        eos-recovery resolve orders --commit-log /data/eos --apply
+        eos recovery resolve orders --commit-log /data/eos --apply
 
     Exit codes: 0 nothing to do, or all done; 1 a plan with steps, or a step failed; 2 an outcome
     can't be proved now; 64 wrong options.

@@ -1,4 +1,4 @@
-"""``eos-recovery show``: the life of an epoch, step by step."""
+"""``eos recovery show``: the life of an epoch, step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eos.cli import Exit, Report, escape
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Report, escape
 from eos.protocol import UNFINISHED, LogRecord
 from eos.recovery._sink_view import (
     Owing,
@@ -55,9 +56,9 @@ def show(
 ) -> ShowReport:
     """The life of an epoch, step by step, with times; without --epoch the newest records.
 
-        eos-recovery show orders --commit-log /data/eos
+        eos recovery show orders --commit-log /data/eos
 
-        eos-recovery show orders --epoch 17 --commit-log /data/eos
+        eos recovery show orders --epoch 17 --commit-log /data/eos
 
     Exit codes: 0 what is shown is finished; 1 an epoch shown is not, or not written; 2 the log
     could not be reached; 64 wrong options, or no such epoch.

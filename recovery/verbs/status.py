@@ -1,4 +1,4 @@
-"""``eos-recovery status``: every sink and query, and what it means."""
+"""``eos recovery status``: every sink and query, and what it means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eos.cli import Exit, Report, duration, escape, facts_table, worst
+from eos.cli.exit_codes import Exit, worst
+from eos.cli.reports import Report, duration, escape, facts_table
 from eos.protocol import BATCH
 from eos.recovery._sink_view import (
     QueryProgress,
@@ -161,11 +162,11 @@ def status(
     Reads the commit logs only: whether a topic or table still has what was written, `verify`
     tells. With --admin-url it also asks the broker about transactions that are not finished.
 
-        eos-recovery status --commit-log /data/eos
+        eos recovery status --commit-log /data/eos
 
-        eos-recovery status orders --commit-log s3://bucket/eos --json
+        eos recovery status orders --commit-log s3://bucket/eos --json
 
-        eos-recovery status --watch
+        eos recovery status --watch
 
     Exit codes: 0 everything is decided and done; 1 something is unfinished, was attempted and not
     written, or a log is broken; 2 something could not be reached; 64 wrong options. --watch ends

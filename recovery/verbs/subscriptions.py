@@ -1,4 +1,4 @@
-"""``eos-recovery subscriptions`` and ``unsubscribe``: what keeps a topic's entries from deletion.
+"""``eos recovery subscriptions`` and ``unsubscribe``: what keeps a topic's entries from deletion.
 
 A stream that reads a topic has a durable subscription, which outlives it.
 """
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.admin import AdminClient, Subscription
-from eos.cli import Exit, Facts, Report, age_s, duration, escape
+from eos.cli.exit_codes import Exit
+from eos.cli.reports import Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
@@ -78,7 +79,7 @@ def subscriptions(target: Target, topic: TopicArgument) -> SubscriptionsReport:
     Streams of `format("pulsar")` have one each, `eos-source-...` unless they were given a name; it
     is in the query's checkpoint. Needs --admin-url.
 
-        eos-recovery subscriptions orders --admin-url http://broker:8080
+        eos recovery subscriptions orders --admin-url http://broker:8080
 
     Exit codes: 0 shown; 2 something could not be reached; 64 wrong options.
     """
@@ -117,7 +118,7 @@ def unsubscribe(
     What only it kept may be deleted then. One with consumers is left alone: stop the query first.
     Needs --admin-url.
 
-        eos-recovery unsubscribe orders eos-source-0a1b2c --admin-url http://broker:8080 --apply
+        eos recovery unsubscribe orders eos-source-0a1b2c --admin-url http://broker:8080 --apply
 
     Exit codes: 0 there is none, or removed; 1 a plan with steps, or one is in use; 2 something
     could not be reached; 64 wrong options.

@@ -1,4 +1,4 @@
-"""``eos-recovery verify``: read topics and receipts again, and compare them with the log."""
+"""``eos recovery verify``: read topics and receipts again, and compare them with the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from eos.cli import Exit, Report, escape, worst
+from eos.cli.exit_codes import Exit, worst
+from eos.cli.reports import Report, escape
 from eos.recovery._sink_view import query_label, render_owing
 from eos.recovery._target import Target
 from eos.recovery.audit.partition import Finding
@@ -138,7 +139,7 @@ def verify(
     has removed from messages that were lost. Of a Delta table it compares the files, by name, size
     and statistics; of one that was removed it says by which commit of the table. Changes nothing.
 
-        eos-recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
+        eos recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
 
     Exit codes: 0 everything is there, whole, once; 1 something is wrong, unfinished or not
     written, or a log is broken; 2 not everything could be checked; 64 wrong options.

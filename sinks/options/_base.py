@@ -73,7 +73,7 @@ class SinkOptions(BaseModel):
         max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
         resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
         keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
-            the ones that `eos-recovery verify` can check.
+            the ones that `eos recovery verify` can check.
         storage_options: for a commit log in an object store, as ``deltalake`` takes them.
         listeners: who is told of every epoch: metrics, traces, or your own ``EpochListener``.
     """

@@ -1,4 +1,4 @@
-"""A catalog, and ``eos-catalog`` as a user has it, in this process."""
+"""A catalog, and ``eos catalog`` as a user has it, in this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def catalog(
 @pytest.fixture
 def cli(monkeypatch, capsys) -> Callable[..., Ended]:
     """``cli("list", "--json")``; nothing of the environment gets in."""
-    return command_line("eos-catalog", main, monkeypatch, capsys)
+    return command_line("eos catalog", main, monkeypatch, capsys)
 
 
 @pytest.fixture

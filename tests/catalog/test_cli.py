@@ -1,4 +1,4 @@
-"""``eos-catalog`` as such: help, exit codes, secrets, and no Spark."""
+"""``eos catalog`` as such: help, exit codes, secrets, and no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_help_of_every_verb_teaches(cli, verb):
     ended = cli(verb, "--help")
     assert ended.code == 0
     assert EXIT_CODES.search(ended.out)
-    assert f"eos-catalog {verb}" in ended.out
+    assert f"eos catalog {verb}" in ended.out
     for option in ("--service-url", "--admin-url", "--token-file", "--timeout-s", "--json"):
         assert option in ended.out
 
@@ -38,7 +38,7 @@ def test_every_verb_is_in_the_help_and_in_the_manual(cli):
 def test_a_broker_that_can_not_be_reached_is_unknown_in_one_sentence(cli, verb):
     ended = cli(verb, *VERBS[verb], *NOWHERE, "--timeout-s", 1)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("eos-catalog: ")
+    assert ended.err.startswith("eos catalog: ")
     assert "Traceback" not in ended.err
 
 
@@ -125,7 +125,7 @@ sys.meta_path.insert(0, Blocked())
 import subprocess
 def refuse(*args, **kwargs): raise AssertionError("a process was started")
 subprocess.Popen = refuse
-sys.argv = ["eos-catalog", *sys.argv[1:]]
+sys.argv = ["eos catalog", *sys.argv[1:]]
 from eos.catalog.cli import main
 main()
 """
@@ -138,4 +138,4 @@ main()
             timeout=60,
         )
         assert done.returncode == 2, done.stderr
-        assert done.stderr.startswith("eos-catalog: ")
+        assert done.stderr.startswith("eos catalog: ")

@@ -1,4 +1,4 @@
-"""``eos-catalog list``, ``describe``, ``create`` and ``drop``, on a real broker."""
+"""``eos catalog list``, ``describe``, ``create`` and ``drop``, on a real broker."""
 
 from __future__ import annotations
 

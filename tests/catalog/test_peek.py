@@ -1,4 +1,4 @@
-"""``eos-catalog peek``: which messages, as what; and that it neither hangs nor leaves anything."""
+"""``eos catalog peek``: which messages, as what; and that it neither hangs nor leaves anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``eos-chaos``: wrong options get one line that says what to do; lists are there."""
+"""``eos chaos``: wrong options get one line that says what to do; lists are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def chaos(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "eos.chaos", *args]
+    command = [sys.executable, "-m", "eos", "chaos", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

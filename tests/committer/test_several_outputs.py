@@ -190,7 +190,7 @@ def test_a_sink_that_does_not_write_there_any_more_names_the_way_out(
     dies_behind(driver, Step.PREPARE, "1")
     alone, ended = make_driver(), []
     monkeypatch.setattr(alone.participant, "commit", lambda part, **_: ended.append(part))
-    with pytest.raises(InDoubt, match=r"does not write with any more.*eos-recovery resolve"):
+    with pytest.raises(InDoubt, match=r"does not write with any more.*eos recovery resolve"):
         alone.committer.claim()
     assert ended == []  # not even the topic's part
     resolve(driver.sink_id, commit_log=driver.commit_log)

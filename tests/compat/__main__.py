@@ -32,7 +32,7 @@ WHICH: Final = "broker and not chaos"
 BUILD: Final = ROOT / "build/compat"
 DOCS: Final = ROOT / "docs/deployment.md"
 HEAD: Final = (
-    "| Pulsar | tests with a broker | `eos-chaos run` | `make demo` | on |",
+    "| Pulsar | tests with a broker | `eos chaos run` | `make demo` | on |",
     "|---|---|---|---|---|",
 )
 
@@ -85,7 +85,7 @@ def try_release(version: str, console: Console) -> Outcome:
     run("tests", "pytest", "-n", "2", "--dist", "loadfile", "-m", WHICH, f"--junit-xml={junit}")
     report = folder / "chaos"
     words = ("--schedules", "2", "--seed", "87", "--epochs", "14", "--report", str(report))
-    run("chaos", "eos.chaos", "run", *words)
+    run("chaos", "eos", "chaos", "run", *words)
     demo_code = run("demo", "examples.flights", "--output", str(folder / "demo"))
     suite = ElementTree.parse(junit).getroot().find("testsuite")
     assert suite is not None

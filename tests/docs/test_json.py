@@ -12,7 +12,7 @@ import pytest
 
 import eos.catalog.verbs
 import eos.recovery.verbs
-from eos.cli import Facts, Report
+from eos.cli.reports import Facts, Report
 
 MANUAL = Path(__file__).parent.parent.parent / "docs" / "json.md"
 for package in (eos.recovery.verbs, eos.catalog.verbs):

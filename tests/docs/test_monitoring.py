@@ -64,7 +64,7 @@ def registry(tmp_path) -> CollectorRegistry:
 
 @pytest.fixture
 def text(registry, recovery, tmp_path) -> str:  # noqa: F811
-    """What the driver and ``eos-recovery metrics`` show, one after the other."""
+    """What the driver and ``eos recovery metrics`` show, one after the other."""
     return (
         generate_latest(registry).decode()
         + recovery("metrics", "--commit-log", tmp_path / "log").raw
@@ -278,7 +278,7 @@ def test_a_real_prometheus_answers_every_question_of_the_dashboard(registry, tex
             for target in panel["targets"]:
                 expr = target["expr"].replace('"$sink"', '".*"').replace("$__rate_interval", "10s")
                 found = asked(url, expr)
-                is_of_driver = "From eos-recovery" not in panel["description"]
+                is_of_driver = "From eos recovery" not in panel["description"]
                 assert bool(found) == is_of_driver, expr
         (in_doubt,) = asked(url, 'eos_unfinished_transactions{state="in_doubt"}')
         assert in_doubt["value"][1] == "1"

@@ -165,7 +165,7 @@ def test_another_prefix_loses_nothing_and_what_stays_is_named(broker, topic, nam
     (mine,) = (one for one in checks if one["name"].startswith("receipts "))
     assert mine["verdict"] == "warning"
     assert "old-eos-receipts and writer-eos-receipts" in mine["found"]
-    assert f"eos-recovery unsubscribe {receipts} NAME" in mine["hint"]
+    assert f"eos recovery unsubscribe {receipts} NAME" in mine["hint"]
 
 
 # --- the client -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.support.plain_driver import PlainDriver
 @pytest.fixture
 def recovery(monkeypatch, capsys) -> Callable[..., Ended]:
     """``recovery("status", "--json")``; nothing of the environment gets in."""
-    return command_line("eos-recovery", main, monkeypatch, capsys)
+    return command_line("eos recovery", main, monkeypatch, capsys)
 
 
 @pytest.fixture

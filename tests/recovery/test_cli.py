@@ -39,7 +39,7 @@ def test_the_help_of_every_verb_shows_its_exit_codes_and_the_shared_options(reco
     assert EXIT_CODES.search(ended.out)
     for option in ("--commit-log", "--service-url", "--admin-url", "--token-file", "--json"):
         assert option in ended.out
-    assert "eos-recovery" in ended.out
+    assert "eos recovery" in ended.out
 
 
 @pytest.mark.parametrize("option", ["--token", "--basic-password", "--oauth2-client-secret"])
@@ -181,7 +181,7 @@ sys.meta_path.insert(0, Blocked())
 import subprocess
 def refuse(*args, **kwargs): raise AssertionError("a process was started")
 subprocess.Popen = refuse
-sys.argv = ["eos-recovery", "status", "--commit-log", sys.argv[1]]
+sys.argv = ["eos recovery", "status", "--commit-log", sys.argv[1]]
 from eos.recovery.cli import main
 main()
 """

@@ -126,4 +126,4 @@ def test_the_manual_says_what_to_type_in_each_state():
     for state in WAYS:
         mine = [row for row in rows if f"`{state}`" in row.split("|")[1]]
         assert mine, state
-        assert all("`eos-recovery " in row for row in mine)
+        assert all("`eos recovery " in row for row in mine)

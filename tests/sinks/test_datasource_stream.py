@@ -152,7 +152,7 @@ def test_an_epoch_that_a_person_ends_meanwhile_ends_the_query_and_the_restart_wr
     source, run, seen, log, name, tmp_path, pulsar_standalone, spark_conf
 ):
     spark_conf("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
-    command = [sys.executable, "-m", "eos.recovery", "resolve", name, "--apply", "--yes"]
+    command = [sys.executable, "-m", "eos", "recovery", "resolve", name, "--apply", "--yes"]
     command += ["--commit-log", str(tmp_path / "log")]
     command += ["--service-url", pulsar_standalone.service_url]
     admin_url = pulsar_standalone.admin_url

@@ -1,4 +1,4 @@
-"""``eos-broker`` as people run it: a process of its own, stopped by a signal."""
+"""``eos broker`` as people run it: a process of its own, stopped by a signal."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 
 @contextmanager
 def started(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict]]:
-    """``eos-broker start`` on free ports: its process, and what it printed before "Ready"."""
-    command = [sys.executable, "-m", "eos.standalone", "start", *options]
+    """``eos broker start`` on free ports: its process, and what it printed before "Ready"."""
+    command = [sys.executable, "-m", "eos", "broker", "start", *options]
     command += ["--port", "0", "--admin-port", "0"]
     process = subprocess.Popen(
         command,
@@ -148,7 +148,7 @@ def test_a_supervisor_that_is_killed_is_said_and_nothing_stays(number: signal.Si
 def test_help_teaches_by_example_and_names_the_exit_codes():
     answer = runner.invoke(app, ["start", "--help"])
     assert answer.exit_code == 0
-    assert "eos-broker start --data" in answer.output
+    assert "eos broker start --data" in answer.output
     assert "Exit codes" in answer.output
 
 

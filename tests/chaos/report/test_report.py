@@ -30,7 +30,7 @@ def kept(made: Result) -> ScheduleOutcome:
     seed = made.schedule.seed
     outcome = outcome_of(made, WORKLOAD)
     return outcome.model_copy(
-        update={"name": f"seed-{seed}", "again": f"eos-chaos run --seed {seed}"}
+        update={"name": f"seed-{seed}", "again": f"eos chaos run --seed {seed}"}
     )
 
 
@@ -152,7 +152,7 @@ def test_the_json_has_every_anomaly_and_every_run(tmp_path):
     assert report["operations"] == {"unknown": 2}
     assert report["durations"]["driver_restart_s"]["count"] == 6
     assert [run["name"] for run in report["runs"]] == ["seed-1", "seed-2", "seed-3"]
-    assert report["runs"][1]["again"] == "eos-chaos run --seed 2"
+    assert report["runs"][1]["again"] == "eos chaos run --seed 2"
 
 
 def test_junit_tells_failures_from_errors(tmp_path):
@@ -164,7 +164,7 @@ def test_junit_tells_failures_from_errors(tmp_path):
     assert len(good) == 0
     assert bad[0].tag == "failure"
     assert "record <1/2> is gone" in bad[0].text
-    assert "eos-chaos run --seed 2" in bad[0].text
+    assert "eos chaos run --seed 2" in bad[0].text
     assert (broken[0].tag, broken[0].get("message")) == ("error", "TimeoutError: epoch 3")
 
 
@@ -223,7 +223,7 @@ def test_the_command_repeats_the_schedule_with_the_faults_that_are_left(tmp_path
     mine = plan(tmp_path)
     shrunk = BAD.model_copy(update={"shrunk_to": [1, 3]})
     command = mine.command(mine.entries[1], shrunk)
-    assert command.startswith("eos-chaos run --seed 2 --schedules 1 --epochs 24 --workload ")
+    assert command.startswith("eos chaos run --seed 2 --schedules 1 --epochs 24 --workload ")
     assert command.endswith(" --keep 1,3")
 
 

@@ -91,7 +91,17 @@ def test_a_file_is_written_whole_even_by_many_at_once(recovery, root, in_doubt, 
         recovery("metrics", "--commit-log", root, "--out", out)
         assert samples(opened_before.read()).keys() == expected, "the old one, whole"
         assert os.fstat(opened_before.fileno()).st_ino != out.stat().st_ino
-    command = [sys.executable, "-m", "eos.recovery", "metrics", "--commit-log", root, "--out", out]
+    command = [
+        sys.executable,
+        "-m",
+        "eos",
+        "recovery",
+        "metrics",
+        "--commit-log",
+        root,
+        "--out",
+        out,
+    ]
     writers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(3)]
     is_done, torn = threading.Event(), []
 
@@ -160,7 +170,7 @@ def test_without_the_library_it_says_what_to_install_and_the_other_verbs_work(ro
     ends = {}
     for verb in ("metrics", "status"):
         ends[verb] = subprocess.run(
-            [sys.executable, "-c", block + run, "eos-recovery", verb, "--commit-log", str(root)],
+            [sys.executable, "-c", block + run, "eos recovery", verb, "--commit-log", str(root)],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -84,7 +84,7 @@ def test_what_two_compactions_have_doubled_is_written_once(recovery, root, log):
 def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, log):
     records = log.records()
     lose_checkpoint(root)
-    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+    with pytest.raises(CommitLogError, match="eos recovery log repair orders"):
         CommitLog.open(root, "orders")
     before = state_of(root)
     planned = recovery("log", "repair", "orders", "--commit-log", root)
@@ -100,7 +100,7 @@ def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, 
 def test_a_checkpoint_that_can_not_be_read_is_done_without(recovery, root, log, content):
     records = log.records()
     cut_checkpoint(root, content)
-    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+    with pytest.raises(CommitLogError, match="eos recovery log repair orders"):
         CommitLog.open(root, "orders")
     assert recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes").code == 0
     assert CommitLog.open(root, "orders").records() == records
@@ -119,7 +119,7 @@ def test_a_newest_commit_that_never_reached_the_disk_is_taken_away(
     for checkpoint in (root / "orders" / "_delta_log").glob("*checkpoint*"):
         checkpoint.unlink()
     newest.write_bytes(content)
-    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+    with pytest.raises(CommitLogError, match="eos recovery log repair orders"):
         CommitLog.open(root, "orders")
     before = state_of(root)
     planned = recovery("log", "repair", "orders", "--commit-log", root)
@@ -150,7 +150,7 @@ def test_several_empty_commits_are_mended_at_once(recovery, root, log):
         DeltaTable(root / "orders").alter.set_table_properties({"delta.checkpointInterval": "7"})
     for version in (9, 10):  # 8 did reach the disk
         (root / "orders" / "_delta_log" / f"{version:020}.json").write_bytes(b"")
-    with pytest.raises(CommitLogError, match="eos-recovery log repair orders"):
+    with pytest.raises(CommitLogError, match="eos recovery log repair orders"):
         CommitLog.open(root, "orders")
     done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
     assert (done.code, len(done.json["done"])) == (0, 2)
@@ -187,7 +187,7 @@ def test_the_second_of_two_repairs_touches_nothing_that_came_meanwhile(root, log
 def test_a_log_of_which_nothing_reached_the_disk_is_made_anew(recovery, root, log):
     CommitLog.open(root, "other")
     (root / "other" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
-    with pytest.raises(CommitLogError, match="eos-recovery log repair other"):
+    with pytest.raises(CommitLogError, match="eos recovery log repair other"):
         CommitLog.open(root, "other")
     assert recovery("log", "repair", "other", "--commit-log", root, "--apply", "--yes").code == 0
     assert CommitLog.open(root, "other").append(claim(sink_id="other")).seq == 1

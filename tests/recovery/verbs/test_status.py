@@ -144,7 +144,7 @@ def test_an_epoch_that_failed_is_not_written_and_needs_action(recovery, make_dri
     assert "last committed 0" in ended.out
     assert "not written: 1" in ended.out
     assert "no later epoch may be written before it" in ended.out
-    give_up = f"eos-recovery decide {name} --query {QUERY} --epoch 1 --as abandoned --because TEXT"
+    give_up = f"eos recovery decide {name} --query {QUERY} --epoch 1 --as abandoned --because TEXT"
     assert give_up in ended.out
     assert "Everything is decided and done" not in ended.out
     assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0

@@ -18,7 +18,7 @@ from tests.protocol.epochs import claim, committed_epoch, opened
 from tests.support.logs import failed_epoch, log_of, small_log
 
 ROOT = Path(__file__).parent.parent.parent.parent
-COMMAND = (sys.executable, "-m", "eos.recovery", "status", "--watch", "--every-s", "0.2")
+COMMAND = (sys.executable, "-m", "eos", "recovery", "status", "--watch", "--every-s", "0.2")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", "TERM": "xterm"}
 
 

@@ -16,7 +16,7 @@ from eos.errors import (
 
 
 class Exit(IntEnum):
-    """The exit codes of every command line but ``eos-broker``; 64 is ``EX_USAGE`` of sysexits.h."""
+    """The exit codes of every command line but ``eos broker``; 64 is ``EX_USAGE`` of sysexits.h."""
 
     CLEAN = 0
     NEEDS_ACTION = 1

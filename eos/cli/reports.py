@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape as rich_escape
 from rich.table import Table
 
-from eos.cli._exits import Exit
+from eos.cli.exit_codes import Exit
 from eos.errors import printable
 
 

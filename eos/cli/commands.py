@@ -1,23 +1,52 @@
-"""Commands of typer out of functions that know nothing of it.
+"""Commands of typer, made of functions that know nothing of it, and how a command line ends.
 
-A function takes an object, ``target`` for example, and another one makes that of options: the
-command has the options of both.
+A command's function takes an object, ``target`` for example, that another function makes of
+options: the command has the options of both. Every ending has the exit code of the manual.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import typer
 from rich.console import Console
 
-from eos.cli._program import VerbExit
-from eos.cli._report import Report
+from eos.cli.exit_codes import Exit, exit_of
+from eos.cli.reports import Report, escape
+from eos.errors import EosError
 
 R = TypeVar("R")
+
+_TYPER_USAGE: Final = 2
+
+
+class VerbExit(SystemExit):
+    """A verb's own ending, told apart from typer's."""
+
+
+def run_program(app: typer.Typer) -> None:
+    """Run ``app``, and end the process; ``sys.argv[0]`` is the program's name."""
+    # What goes wrong on the way is in the report; a library's log lines would only repeat it.
+    logging.disable(logging.ERROR)
+    try:
+        app(prog_name=sys.argv[0])
+    except VerbExit:
+        raise
+    except SystemExit as ending:
+        if ending.code != _TYPER_USAGE:
+            raise
+        # Typer's own code for wrong options, which here says "unknown".
+        sys.exit(Exit.USAGE)
+    except EosError as error:
+        Console(stderr=True, soft_wrap=True).print(
+            f"[red]{sys.argv[0]}:[/] {escape(error)}", highlight=False
+        )
+        sys.exit(exit_of(error))
 
 
 def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Callable[..., R]:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from eos.admin import AdminClient
-from eos.cli import _options as options
+from eos.cli import access_options as options
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError

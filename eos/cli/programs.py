@@ -1,0 +1,94 @@
+"""The program ``eos`` and its four commands, each of which is also a program of its own.
+
+Nothing is imported here before it is known which command runs: typer and rich, the broker's jars
+or Spark are what a command imports.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from eos.cli._entry_point import start
+
+COMPLETES: Final = "_EOS_COMPLETE"
+"""Set by the shell, when it asks which words may follow."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command of ``eos``.
+
+    Args:
+        module: has ``app``, its typer application, and ``main``, which runs it.
+        summary: one line for the help of ``eos``.
+        lost: exit code when its output could not be written.
+        extras: extras of the distribution that have the packages it needs.
+    """
+
+    module: str
+    summary: str
+    lost: int = 2
+    extras: str = ""
+
+
+PROGRAMS: Final = {
+    "broker": CommandLine(
+        "eos.standalone.cli", "Run a Pulsar broker on this machine, for first steps and tests.", 1
+    ),
+    "recovery": CommandLine("eos.recovery.cli", "Inspect and repair sinks after a failure."),
+    "catalog": CommandLine("eos.catalog.cli", "List, describe, read, create and drop topics."),
+    "chaos": CommandLine(
+        "eos.chaos.cli",
+        "Kill everything around a job, and check that it still writes exactly once.",
+        extras="spark,chaos",
+    ),
+}
+
+
+def main() -> None:
+    """``eos``: run one of the commands, or show the help."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in PROGRAMS and COMPLETES not in os.environ:
+        del sys.argv[1]
+        _run(name, f"eos {name}")
+    else:
+        start("eos", "eos.cli._root:main", lost=2)
+
+
+def broker() -> None:
+    """``eos-broker``: the same as ``eos broker``."""
+    _run("broker", "eos-broker")
+
+
+def recovery() -> None:
+    """``eos-recovery``: the same as ``eos recovery``."""
+    _run("recovery", "eos-recovery")
+
+
+def catalog() -> None:
+    """``eos-catalog``: the same as ``eos catalog``."""
+    _run("catalog", "eos-catalog")
+
+
+def chaos() -> None:
+    """``eos-chaos``: the same as ``eos chaos``."""
+    _run("chaos", "eos-chaos")
+
+
+def _run(name: str, called: str) -> None:
+    program = PROGRAMS[name]
+    sys.argv[0] = called
+    try:
+        start(called, f"{program.module}:main", lost=program.lost)
+    except ModuleNotFoundError as error:
+        if not program.extras:
+            raise
+        print(
+            f"{called}: {error.name} is not installed. "
+            f"Try: pip install 'eos-pulsar[{program.extras}]'",
+            file=sys.stderr,
+        )
+        sys.exit(2)

@@ -1,0 +1,72 @@
+"""The program ``eos``: its help, its version, and the words that a shell completes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from eos import __version__
+from eos.cli.programs import COMPLETES, PROGRAMS
+
+
+def eos(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "eos", *words],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_help_names_each_command():
+    ended = eos("--help")
+    assert ended.returncode == 0
+    assert all(f" {name} " in ended.stdout for name in PROGRAMS)
+
+
+def test_the_version_is_the_distributions():
+    assert eos("--version").stdout == f"eos {__version__}\n"
+
+
+def test_a_misspelt_command_is_told_with_the_right_one():
+    ended = eos("recovry", "status")
+    assert ended.returncode == 2
+    assert "Did you mean 'recovery'?" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("eos rec", "recovery"), ("eos recovery res", "resolve"), ("eos broker st", "start")],
+)
+def test_a_shell_completes_commands_and_their_verbs(words, found):
+    variables = {
+        COMPLETES: "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    assert eos(**variables).stdout.split() == [found]
+
+
+NO_MORE_THAN = """
+import sys
+from eos.cli.programs import main
+sys.argv = ["eos", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {"numpy", "pyarrow", "pydantic", "deltalake", "pyspark", "google", "eos.client", "eos.wire"}
+print(*sorted(heavy & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def test_the_help_imports_no_more_than_its_command_line():
+    """What it imports is what it takes: 0.2 s of processor time, and 0.9 s with Arrow's."""
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_MORE_THAN], capture_output=True, text=True, timeout=60
+    )
+    assert ended.stderr.split() == []
