@@ -17,7 +17,7 @@ from eos.client.worker_cache import ClientOptions, kept_client
 from eos.ids import TopicName
 from eos.sinks.columns import select_columns
 from eos.spark_worker import receive_at_once, spare_imports
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire.batch import Rows, encode_batches
 
 
@@ -31,7 +31,7 @@ class PlainTask:
     @classmethod
     def of(cls, service_url: str, topic: str, partitions: int) -> PlainTask:
         """To the first ``partitions`` of ``topic``."""
-        client = ClientOptions(service_url, Security(), timeout_s=30.0)
+        client = ClientOptions(service_url, Auth(), timeout_s=30.0)
         return cls(client, tuple(map(str, TopicName.parse(topic).partitions(partitions))))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

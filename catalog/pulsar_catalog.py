@@ -28,8 +28,8 @@ from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.transport.address import parse_service_url
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class PulsarCatalog:
     Args:
         admin_url: of the admin API, which knows what there is; several hosts by comma.
         commit_log: root of the sinks' logs; without it tables can only be read.
-        security: logging in and TLS.
+        auth: logging in and TLS.
         listener_name, subscription_prefix: as for ``PulsarSink``; the tables have them too.
 
     Raises:
@@ -69,18 +69,18 @@ class PulsarCatalog:
         admin_url: str,
         *,
         commit_log: str | None = None,
-        security: Security | None = None,
+        auth: Auth | None = None,
         listener_name: str | None = None,
         subscription_prefix: str | None = None,
     ) -> None:
         self._spark = spark
         self._service_url = service_url
-        self._security = security or Security()
+        self._auth = auth or Auth()
         self._rules = ClusterRules(listener_name, subscription_prefix)
         self._commit_log = commit_log
         addresses = parse_service_url(service_url)
         self._admin_url = admin_url
-        admin = AdminClient(admin_url, self._security, timeout_s=_TIMEOUT_S, service=addresses)
+        admin = AdminClient(admin_url, self._auth, timeout_s=_TIMEOUT_S, service=addresses)
         self._topics = ClusterTopics(admin, self._connect)
 
     def namespaces(self, tenant: str | None = None) -> list[str]:
@@ -283,11 +283,11 @@ class PulsarCatalog:
         return next((found[1] for found in rows if found), "?")
 
     def _login(self) -> dict[str, str]:
-        given = {**vars(self._security), **vars(self._rules)}
+        given = {**vars(self._auth), **vars(self._rules)}
         return {name: str(value) for name, value in given.items() if value is not None}
 
     def _connect(self) -> PulsarClient:
-        return ClientOptions(self._service_url, self._security, _TIMEOUT_S, self._rules).make()
+        return ClientOptions(self._service_url, self._auth, _TIMEOUT_S, self._rules).make()
 
 
 def _quoted(text: str) -> str:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from eos.sinks.all_or_nothing import all_or_nothing
     from eos.sinks.delta_sink import DeltaSink
     from eos.sinks.pulsar_sink import PulsarSink
+    from eos.transport.auth import Auth
 
 __version__ = "0.2.0"
 
 __all__ = [
     "AsyncPulsarClient",
+    "Auth",
     "AvroSchema",
     "DeltaSink",
     "EpochListener",
@@ -39,6 +41,7 @@ __all__ = [
 
 _MODULES: Final = {
     "AsyncPulsarClient": "eos.client.aio",
+    "Auth": "eos.transport.auth",
     "AvroSchema": "eos.schemas",
     "DeltaSink": "eos.sinks.delta_sink",
     "EpochListener": "eos.events",

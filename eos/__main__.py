@@ -2,4 +2,5 @@
 
 from eos.cli.programs import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,8 +20,8 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from eos.protocol import Fate, History, LogRecord, Part
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 GROUP: Final = "eos.participants"
 """The group of entry points; the name of one is the kind, what it refers to is a ``Kind``."""
@@ -181,7 +181,7 @@ class Access:
     """How to reach the outputs of a log: what a person or a CI job gives to recovery."""
 
     service_url: str | None = None
-    security: Security = field(default_factory=Security, repr=False)
+    auth: Auth = field(default_factory=Auth, repr=False)
     rules: ClusterRules = field(default_factory=ClusterRules)
     admin_url: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)

@@ -114,7 +114,7 @@ def open_takeover(
         sink_id,
         commit_log=target.root,
         service_url=target.service_url,
-        security=target.security,
+        auth=target.auth,
         rules=target.rules,
         admin_url=target.admin_url,
         storage_options=target.storage_options,

@@ -14,8 +14,8 @@ from eos.errors import ConfigurationError
 from eos.participant import Access, Participant
 from eos.protocol import History, LogRecord, Part, Reason, State
 from eos.recovery._unreachable_output import GivenUp, check_given_up
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 
 class Takeover:
@@ -39,7 +39,7 @@ class Takeover:
         *,
         commit_log: str | Path,
         service_url: str | None = None,
-        security: Security | None = None,
+        auth: Auth | None = None,
         rules: ClusterRules,
         admin_url: str | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -57,7 +57,7 @@ class Takeover:
         check_given_up(give_up, [part for record in named for part in record.participants], sink_id)
         access = Access(
             service_url=service_url,
-            security=security or Security(),
+            auth=auth or Auth(),
             rules=rules,
             admin_url=admin_url,
             storage_options=storage_options,

@@ -88,7 +88,7 @@ class Target(Cluster):
 
     def addresses(self) -> tuple[Address, ...]:
         """Those of the service URL that was given, else of those that the logs recorded."""
-        if self.service_url or not self.commit_log or not self.security.exposes:
+        if self.service_url or not self.commit_log or not self.auth.exposes:
             return super().addresses()  # nothing that a wrong admin URL could show
         found: list[Address] = []
         for name in sinks(self.root, storage_options=self.storage_options):
@@ -102,7 +102,7 @@ class Target(Cluster):
         """How to reach the outputs that a log names."""
         return Access(
             service_url=self.service_url,
-            security=self.security,
+            auth=self.auth,
             rules=self.rules,
             admin_url=self.admin_url,
             storage_options=self.storage_options,

@@ -18,8 +18,8 @@ from eos.recovery._evidence import Evidence, ask_outputs, gather
 from eos.recovery._target import Target
 from eos.recovery._timeline import life_of
 from eos.recovery._unreachable_output import check_given_up
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 STATE: Final = {
     Verdict.COMMITTED: State.COMMITTED,
@@ -101,7 +101,7 @@ def decide(
     query_id: str | None = None,
     commit_log: str | Path,
     service_url: str | None = None,
-    security: Security | None = None,
+    auth: Auth | None = None,
     listener_name: str | None = None,
     subscription_prefix: str | None = None,
     admin_url: str | None = None,
@@ -137,7 +137,7 @@ def decide(
         service_url=service_url,
         admin_url=admin_url,
         timeout_s=timeout_s,
-        security=security or Security(),
+        auth=auth or Auth(),
         rules=ClusterRules(listener_name, subscription_prefix),
         storage_options=storage_options,
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 from eos.errors import EosError
 from eos.protocol import LogRecord
 from eos.recovery._takeover import Takeover
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 
 def resolve(
@@ -17,7 +17,7 @@ def resolve(
     *,
     commit_log: str | Path,
     service_url: str | None = None,
-    security: Security | None = None,
+    auth: Auth | None = None,
     listener_name: str | None = None,
     subscription_prefix: str | None = None,
     admin_url: str | None = None,
@@ -49,7 +49,7 @@ def resolve(
         sink_id,
         commit_log=commit_log,
         service_url=service_url,
-        security=security,
+        auth=auth,
         rules=ClusterRules(listener_name, subscription_prefix),
         admin_url=admin_url,
         storage_options=storage_options,

@@ -55,7 +55,7 @@ class TopicCreation:
 
         transport = Transport(
             self.admin_url,
-            options.security,
+            options.auth,
             timeout_s=options.timeout_s,
             service=parse_service_url(options.service_url),
         )

@@ -41,7 +41,7 @@ class PulsarOutput(Output):
         self.participant = PulsarParticipant(
             options.sink_id,
             options.service_url,
-            options.security,
+            options.auth,
             rules=options.rules,
             receipt_namespace=options.receipts_in,
             admin_url=options.admin_url,

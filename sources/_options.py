@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     StringConstraints,
     ValidationError,
     model_validator,
@@ -24,9 +24,9 @@ from eos.schemas import Schema
 from eos.sources._values import BYTES, Mode, own_schema
 from eos.spelling import no_option, plain
 from eos.transport.address import parse_service_url
+from eos.transport.auth import AUTH_OPTIONS, Auth, take_auth
 from eos.transport.rules import ClusterRules
 from eos.transport.secret_text import check_no_secrets
-from eos.transport.security import Security
 
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
@@ -103,7 +103,8 @@ class SourceOptions(BaseModel):
         metadata: adds the message's own columns, ``__key`` and others: see ``METADATA``.
         request_timeout_s: deadline of each request, and for how long a task waits for an entry
             that the broker has promised.
-        listener_name, subscription_prefix, token, and others: as for ``PulsarSink``.
+        listener_name, subscription_prefix: as for ``PulsarSink``.
+        auth: made of the options that have the names of an ``Auth``'s arguments: ``token_file``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -140,18 +141,7 @@ class SourceOptions(BaseModel):
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     listener_name: _Text | None = None
     subscription_prefix: _Text | None = None
-    token: str | None = Field(default=None, repr=False)
-    token_file: _Text | None = None
-    oauth2_issuer_url: _Text | None = None
-    oauth2_credentials_file: _Text | None = None
-    oauth2_audience: _Text | None = None
-    oauth2_scope: _Text | None = None
-    oauth2_trust_certs_file: _Text | None = None
-    basic_user: _Text | None = None
-    basic_password: str | None = Field(default=None, repr=False)
-    tls_trust_certs_file: _Text | None = None
-    tls_certificate_file: _Text | None = None
-    tls_private_key_file: _Text | None = None
+    auth: InstanceOf[Auth] = Auth()
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -161,7 +151,8 @@ class SourceOptions(BaseModel):
             ConfigurationError: names each wrong option and says what is allowed; never repeats a
                 secret.
         """
-        own = [one.alias or name for name, one in cls.model_fields.items()]
+        own = [one.alias or name for name, one in cls.model_fields.items() if name != "auth"]
+        own += AUTH_OPTIONS
         names = {plain(name): name for name in own}
         values: dict[str, Any] = {}
         for name, value in given.items():
@@ -171,15 +162,16 @@ class SourceOptions(BaseModel):
                 raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
         check_no_secrets(values, _SECRETS)
+        auth = take_auth(values)
         try:
-            options = cls(**values)
+            options = cls(**values, auth=auth)
         except ValidationError as error:
             wrong = "; ".join(_explain(one) for one in error.errors())
             # As users of Spark write them, and our docs.
             written = re.sub(rf"\b({'|'.join(own)})\b", lambda name: _camel(name[0]), wrong)
             raise ConfigurationError(f"{written}.") from None
         parse_service_url(options.service_url)
-        options.security, options.rules  # noqa: B018 - half a key pair is refused here, not in a task
+        options.rules  # noqa: B018 - what is wrong is said here, not in a task
         options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
         options.own_schema  # noqa: B018
         options._check_dropped()
@@ -316,11 +308,6 @@ class SourceOptions(BaseModel):
         return any(getattr(self, name) is not None for name in LIMITS)
 
     @property
-    def security(self) -> Security:
-        """Authentication and TLS, as the client takes them."""
-        return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
-
-    @property
     def rules(self) -> ClusterRules:
         """What the cluster's operators dictate."""
         return ClusterRules(self.listener_name, self.subscription_prefix)
@@ -330,7 +317,7 @@ class SourceOptions(BaseModel):
         """What the driver and tasks make their clients of."""
         return ClientOptions(
             service_url=self.service_url,
-            security=self.security,
+            auth=self.auth,
             rules=self.rules,
             timeout_s=self.request_timeout_s,
         )
@@ -354,6 +341,4 @@ def _explain(error: Any) -> str:
     name = str(error["loc"][0])
     if error["type"] == "missing":
         return f"option {name!r} is required"
-    if name in _SECRETS:
-        return f"option {name!r} has the wrong type"
     return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"

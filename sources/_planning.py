@@ -259,7 +259,7 @@ class Planner:
         assert options.admin_url is not None
         return AdminClient(
             options.admin_url,
-            options.security,
+            options.auth,
             timeout_s=options.request_timeout_s,
             service=parse_service_url(options.service_url),
         )

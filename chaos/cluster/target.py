@@ -25,7 +25,7 @@ from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 from eos.standalone import BrokerNode, PulsarCluster, PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 _POLL_S: Final = 0.05
 _START_S: Final = 15.0
@@ -68,7 +68,7 @@ class FaultTarget:
     @property
     def admin(self) -> AdminClient:
         """The questions to the broker's admin API; ``broker.admin`` is for what breaks things."""
-        return AdminClient(self.broker.admin_url, Security(), timeout_s=_ADMIN_TIMEOUT_S)
+        return AdminClient(self.broker.admin_url, Auth(), timeout_s=_ADMIN_TIMEOUT_S)
 
     @property
     def has_log(self) -> bool:

@@ -27,7 +27,7 @@ from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.address import Address
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 _VERSION: Final = "/admin/v2/brokers/version"
 _VERSION_CHARS: Final = 100
@@ -43,7 +43,7 @@ class AdminClient:
     be asked.
 
     Args:
-        security: the token goes only where ``Transport`` says.
+        auth: the token goes only where ``Transport`` says.
         service: the addresses of the cluster's service URL, where they are known.
         timeout_s: for each request.
 
@@ -54,12 +54,12 @@ class AdminClient:
     def __init__(
         self,
         admin_url: str,
-        security: Security,
+        auth: Auth,
         *,
         timeout_s: float,
         service: Sequence[Address] = (),
     ) -> None:
-        self._transport = Transport(admin_url, security, timeout_s=timeout_s, service=service)
+        self._transport = Transport(admin_url, auth, timeout_s=timeout_s, service=service)
         self.url = admin_url
 
     def open_transactions(self) -> list[OpenTransaction]:

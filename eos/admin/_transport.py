@@ -27,8 +27,8 @@ from eos.errors import (
     printable,
 )
 from eos.transport.address import Address
+from eos.transport.auth import Auth
 from eos.transport.http import Origin, Response, perform
-from eos.transport.security import Security
 
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -68,20 +68,20 @@ class Transport:
     def __init__(
         self,
         admin_url: str,
-        security: Security,
+        auth: Auth,
         *,
         timeout_s: float,
         service: Sequence[Address] = (),
     ) -> None:
         self._origins, self._path = parse_admin_url(admin_url)
-        exposes = security.exposes
+        exposes = auth.exposes
         if exposes and not self._origins[0].tls and any(address.tls for address in service):
             raise ConfigurationError(
                 f"admin_url is http://, and the service URL is for TLS: the {exposes} would go "
                 "over the network in the clear.",
                 hint="Use https:// and the brokers' web port for TLS (8443) in admin_url.",
             )
-        self._security = security
+        self._auth = auth
         self._exposes = exposes
         self._timeout_s = timeout_s
         self._checked: set[Origin] = set()
@@ -184,11 +184,11 @@ class Transport:
     def _perform(
         self, origin: Origin, deadline: float, method: str, path: str, body: bytes | None = None
     ) -> Response:
-        login = self._security.login
+        login = self._auth.login
         left_s = max(0.0, deadline - time.monotonic())
         credentials = login.credentials(left_s)
         authorization = login.http_authorization(credentials)
-        context = self._security.ssl_context() if origin.tls else None
+        context = self._auth.ssl_context() if origin.tls else None
         request = admin_request(method, path, body, authorization=authorization)
         answer = perform(request, ADMIN_API, origin, context, deadline)
         if authorization is None or answer.status in _DONE:

@@ -11,8 +11,8 @@ from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError
 from eos.transport.address import Address, parse_service_url
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Cluster:
     service_url: str | None
     admin_url: str | None
     timeout_s: float
-    security: Security = field(repr=False)
+    auth: Auth = field(repr=False)
     rules: ClusterRules = field(default_factory=ClusterRules)
     as_json: bool = False
 
@@ -43,7 +43,7 @@ class Cluster:
     def client(self, otherwise: str | None = None) -> PulsarClient:
         """A client of the cluster; the caller closes it. The argument is as above."""
         url = self.service_url_of(otherwise)
-        return ClientOptions(url, self.security, self.timeout_s, self.rules).make()
+        return ClientOptions(url, self.auth, self.timeout_s, self.rules).make()
 
     def admin(self) -> AdminClient:
         """The admin API.
@@ -57,7 +57,7 @@ class Cluster:
                 hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL.",
             )
         return AdminClient(
-            self.admin_url, self.security, timeout_s=self.timeout_s, service=self.addresses()
+            self.admin_url, self.auth, timeout_s=self.timeout_s, service=self.addresses()
         )
 
     def addresses(self) -> tuple[Address, ...]:
@@ -104,19 +104,19 @@ def cluster_of(
         service_url=service_url,
         admin_url=admin_url,
         timeout_s=timeout_s,
-        security=Security(
-            token=token,
-            token_file=token_file,
-            oauth2_issuer_url=oauth2_issuer_url,
-            oauth2_credentials_file=oauth2_credentials_file,
-            oauth2_audience=oauth2_audience,
-            oauth2_scope=oauth2_scope,
-            oauth2_trust_certs_file=oauth2_trust_certs_file,
-            basic_user=basic_user,
+        auth=Auth(
+            token=token or None,
+            token_file=token_file or None,
+            oauth2_issuer_url=oauth2_issuer_url or None,
+            oauth2_credentials_file=oauth2_credentials_file or None,
+            oauth2_audience=oauth2_audience or None,
+            oauth2_scope=oauth2_scope or None,
+            oauth2_trust_certs_file=oauth2_trust_certs_file or None,
+            basic_user=basic_user or None,
             basic_password=password if basic_user else None,
-            tls_trust_certs_file=tls_trust_certs_file,
-            tls_certificate_file=tls_certificate_file,
-            tls_private_key_file=tls_private_key_file,
+            tls_trust_certs_file=tls_trust_certs_file or None,
+            tls_certificate_file=tls_certificate_file or None,
+            tls_private_key_file=tls_private_key_file or None,
         ),
         rules=ClusterRules(listener_name or None, subscription_prefix or None),
         as_json=json_,

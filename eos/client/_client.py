@@ -28,8 +28,8 @@ from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
 from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
 from eos.wire.decoding import checked_columns
 
@@ -47,7 +47,7 @@ class PulsarClient:
 
     Args:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
-        security, listener_name, subscription_prefix: see ``Security`` and ``ClusterRules``.
+        auth, listener_name, subscription_prefix: see ``Auth`` and ``ClusterRules``.
         timeout_s: deadline of each connection attempt, each request and each acknowledgement.
         max_pending_bytes: how many bytes all producers together may have in flight; ``send``
             waits beyond.
@@ -60,7 +60,7 @@ class PulsarClient:
         self,
         service_url: str,
         *,
-        security: Security | None = None,
+        auth: Auth | None = None,
         listener_name: str | None = None,
         subscription_prefix: str | None = None,
         timeout_s: float = 30.0,
@@ -76,7 +76,7 @@ class PulsarClient:
         self._transactions = weakref.WeakValueDictionary[TxnId, Transaction]()
         self._transactions_lock = threading.Lock()
         rules = ClusterRules(listener_name, subscription_prefix)
-        self.lookup = Lookup(service_url, security or Security(), rules, timeout_s=timeout_s)
+        self.lookup = Lookup(service_url, auth or Auth(), rules, timeout_s=timeout_s)
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
         self._clock = LingerClock()
         self._crowd = crowd = Crowd()

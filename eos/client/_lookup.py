@@ -23,10 +23,10 @@ from eos.errors import (
 )
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
+from eos.transport.auth import Auth
 from eos.transport.blocking_connection import DirectConnection
 from eos.transport.connection import Connection
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 from eos.wire import commands
 
 MAX_REDIRECTS: Final = 20
@@ -42,13 +42,13 @@ class Lookup:
     """
 
     def __init__(
-        self, service_url: str, security: Security, rules: ClusterRules, *, timeout_s: float
+        self, service_url: str, auth: Auth, rules: ClusterRules, *, timeout_s: float
     ) -> None:
         self.rules = rules
         self._service = parse_service_url(service_url)
         self._timeout_s = timeout_s
-        self._security = security
-        self._pool = Pool(security)
+        self._auth = auth
+        self._pool = Pool(auth)
 
     @property
     def service(self) -> tuple[Address, ...]:
@@ -74,7 +74,7 @@ class Lookup:
         deadline = time.monotonic() + self._timeout_s
         address, proxy_to = self._find(topic, deadline)
         left_s = max(0.0, deadline - time.monotonic())
-        return DirectConnection.open(address, self._security, timeout_s=left_s, proxy_to=proxy_to)
+        return DirectConnection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
 
     def _find(self, topic: str, deadline: float) -> Route:
         connection = self._any_broker(deadline)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from eos.errors import Fatal
 from eos.transport.address import Address
+from eos.transport.auth import Auth
 from eos.transport.connection import Connection
-from eos.transport.security import Security
 
 Route = tuple[Address, str | None]
 """Where a connection leads: the address that is dialled, and the broker behind that proxy."""
@@ -38,8 +38,8 @@ class Pool:
     A peer that sends us from one address to the next can so never pile up connections here.
     """
 
-    def __init__(self, security: Security) -> None:
-        self._security = security
+    def __init__(self, auth: Auth) -> None:
+        self._auth = auth
         self._lock = threading.Lock()
         self._slots: dict[Route, _Slot] = {}
         self._closed = False
@@ -94,7 +94,7 @@ class Pool:
             if known is not None and known.is_alive:
                 return known
             left_s = max(0.0, deadline - time.monotonic())
-            opened = Connection.open(address, self._security, timeout_s=left_s, proxy_to=proxy_to)
+            opened = Connection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
             with self._lock:
                 if not self._closed:
                     slot.connection = opened

@@ -21,7 +21,7 @@ from eos.client._thread_pool import Offloaded
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 _THREADS: Final = 32
 """How many calls of one client may wait at once, besides those that receive."""
@@ -243,7 +243,7 @@ class AsyncPulsarClient:
         self,
         service_url: str,
         *,
-        security: Security | None = None,
+        auth: Auth | None = None,
         listener_name: str | None = None,
         subscription_prefix: str | None = None,
         timeout_s: float = 30.0,
@@ -251,7 +251,7 @@ class AsyncPulsarClient:
     ) -> None:
         self._client = PulsarClient(
             service_url,
-            security=security,
+            auth=auth,
             listener_name=listener_name,
             subscription_prefix=subscription_prefix,
             timeout_s=timeout_s,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eos.client import PulsarClient
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 
 MAX_KEPT: Final = 8
 """In one worker, for jobs with several sinks; the one that was not used for longest goes."""
@@ -28,7 +28,7 @@ class ClientOptions:
     """What a client is made of; those of equal options are the same to a task."""
 
     service_url: str
-    security: Security
+    auth: Auth
     timeout_s: float
     rules: ClusterRules = field(default_factory=ClusterRules)
     max_pending_bytes: int = 32 * 1024 * 1024
@@ -37,7 +37,7 @@ class ClientOptions:
         """A new client; nothing is connected yet."""
         return PulsarClient(
             self.service_url,
-            security=self.security,
+            auth=self.auth,
             listener_name=self.rules.listener_name,
             subscription_prefix=self.rules.subscription_prefix,
             timeout_s=self.timeout_s,
@@ -52,7 +52,7 @@ def kept_client(options: ClientOptions) -> Iterator[PulsarClient]:
     A token function comes from Spark by value, as another one for each task: what was made with it
     is of no use to the next one, and is closed.
     """
-    if callable(options.security.token):
+    if callable(options.auth.token):
         with options.make() as own:
             yield own
         return

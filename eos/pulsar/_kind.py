@@ -24,7 +24,7 @@ class PulsarKind:
         return PulsarParticipant(
             sink_id,
             access.service_url or part.service_url,
-            access.security,
+            access.auth,
             rules=access.rules,
             receipt_namespace=TopicName.parse(part.receipt_topic).namespace_name,
             admin_url=access.admin_url,

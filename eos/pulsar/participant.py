@@ -38,8 +38,8 @@ from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
 from eos.task_report import Answer, TaskSummary, is_drivers_own, merge_figures, raise_task_error
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 from eos.wire.commands import TxnAction
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class PulsarParticipant(Participant):
 
     Args:
         sink_id: names the receipt topic.
-        service_url, security, rules: the cluster; one principal for driver and executors.
+        service_url, auth, rules: the cluster; one principal for driver and executors.
         receipt_namespace: ``tenant/namespace`` for a new receipt topic.
         admin_url: with it, pinned partitions are found and healed after an abort, and the receipt
             topic is created where clients may not create any.
@@ -69,7 +69,7 @@ class PulsarParticipant(Participant):
         self,
         sink_id: str,
         service_url: str,
-        security: Security,
+        auth: Auth,
         *,
         rules: ClusterRules | None = None,
         receipt_namespace: str,
@@ -78,7 +78,7 @@ class PulsarParticipant(Participant):
         timeout_s: float = 30.0,
     ) -> None:
         rules = rules or ClusterRules()
-        self.client = ClientOptions(service_url, security, timeout_s, rules).make()
+        self.client = ClientOptions(service_url, auth, timeout_s, rules).make()
         self._sink_id = sink_id
         self._service_url = service_url
         self._ttl_ms = ttl_ms
@@ -87,7 +87,7 @@ class PulsarParticipant(Participant):
         self._admin: AdminClient | None = None
         if admin_url:
             service = self.client.lookup.service
-            self._admin = AdminClient(admin_url, security, timeout_s=timeout_s, service=service)
+            self._admin = AdminClient(admin_url, auth, timeout_s=timeout_s, service=service)
         self._pins = Pins(self.client, self._admin)
         self._receipts: ReceiptTopic | None = None
         self._acknowledging: Acknowledging | None = None

@@ -15,7 +15,7 @@ from eos.standalone import _settings as settings
 from eos.standalone import maven
 from eos.standalone._log_tail import relevant_tail
 from eos.standalone._readiness import Probe
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
@@ -173,9 +173,7 @@ class PulsarStandalone:
                 the broker's words.
             EosError: it was not answered.
         """
-        transport = Transport(
-            self.admin_url, Security(token=self._token), timeout_s=_ADMIN_TIMEOUT_S
-        )
+        transport = Transport(self.admin_url, Auth(token=self._token), timeout_s=_ADMIN_TIMEOUT_S)
         return transport.ask_json(method, f"/admin{path}", body)
 
     def __enter__(self) -> Self:

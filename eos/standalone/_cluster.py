@@ -24,7 +24,7 @@ from eos.standalone._node import (
 )
 from eos.standalone._setup import set_up
 from eos.standalone.jvm import need_java
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 _ADMIN_TIMEOUT_S: Final = 60.0
 
@@ -198,7 +198,7 @@ class PulsarCluster:
         """To those that can answer, where there are any."""
         brokers = self._started()
         awake = [one for one in brokers if one.is_running() and not one.is_paused] or brokers
-        return Transport(_admin_url(awake), Security(), timeout_s=timeout_s)
+        return Transport(_admin_url(awake), Auth(), timeout_s=timeout_s)
 
     def _create(self) -> None:
         machine = Machine(need_java(), self._version, self._ready_timeout_s)

@@ -9,7 +9,7 @@ from typing import Final
 from eos import __version__
 from eos.errors import ConnectionLost, EosError, ProtocolError, Unauthorized
 from eos.transport.address import Address
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire import commands
 
 CLIENT_VERSION: Final = f"eos-python-{__version__}"
@@ -25,8 +25,8 @@ ANSWER_S: Final = 30.0
 class Greeting:
     """Says on one connection who we are, as often as a broker has reason to ask."""
 
-    def __init__(self, security: Security) -> None:
-        self._login = security.login
+    def __init__(self, auth: Auth) -> None:
+        self._login = auth.login
         self._sent = b""
         self._asked: deque[float] = deque(maxlen=CHALLENGES)
 

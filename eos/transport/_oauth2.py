@@ -25,7 +25,7 @@ from eos.errors import (
     ProtocolError,
     Unauthorized,
 )
-from eos.transport._auth import Login, checked_token, token_advice
+from eos.transport._auth_methods import Login, checked_token, token_advice
 from eos.transport._tls import verifying_context
 from eos.transport.http import HttpService, Origin, Request, Response, perform
 from eos.transport.secret_text import path_text

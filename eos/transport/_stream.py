@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from eos.transport._connect import Peer, dial
 from eos.transport.address import Address
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 _RECV_BYTES: Final = 256 * 1024
 _TLS_SEND_BYTES: Final = 256 * 1024
@@ -118,7 +118,7 @@ class Stream:
             self._sock.close()
 
 
-def open_stream(address: Address, security: Security, timeout_s: float) -> Stream:
+def open_stream(address: Address, auth: Auth, timeout_s: float) -> Stream:
     """Connect to ``address``; with TLS also verify the certificate and its host name.
 
     Raises:
@@ -126,5 +126,5 @@ def open_stream(address: Address, security: Security, timeout_s: float) -> Strea
         ConfigurationError: the broker's certificate can't be verified, or our files are wrong.
     """
     deadline = time.monotonic() + timeout_s
-    context = security.ssl_context() if address.tls else None
+    context = auth.ssl_context() if address.tls else None
     return Stream(dial(Peer.of_broker(address), context, deadline))

@@ -20,8 +20,8 @@ from eos.transport._pending import CONNECT
 from eos.transport._stream import Stream, open_stream
 from eos.transport._writer import SEND_STALL_S
 from eos.transport.address import Address
+from eos.transport.auth import Auth
 from eos.transport.connection import KEEP_ALIVE_S, MIN_MESSAGE_BYTES, AnswerT
-from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.decoding import DeliveredEntry
 from eos.wire.frames import encode_frame
@@ -38,10 +38,10 @@ class DirectConnection:
     A peer hears nothing from us while nobody calls: after a minute or so brokers hang up.
     """
 
-    def __init__(self, address: Address, stream: Stream, security: Security) -> None:
+    def __init__(self, address: Address, stream: Stream, auth: Auth) -> None:
         self.address = address
         self._stream = stream
-        self._greeting = Greeting(security)
+        self._greeting = Greeting(auth)
         self._inbox = Inbox()
         self._request_ids = itertools.count(CONNECT + 1)
         self._unasked: list[WireMessage] = []  # came while an answer was awaited
@@ -51,11 +51,11 @@ class DirectConnection:
 
     @classmethod
     def open(
-        cls, address: Address, security: Security, *, timeout_s: float, proxy_to: str | None = None
+        cls, address: Address, auth: Auth, *, timeout_s: float, proxy_to: str | None = None
     ) -> DirectConnection:
         """Connect, authenticate and wait for CONNECTED, as ``Connection.open`` does."""
         deadline = time.monotonic() + timeout_s
-        connection = cls(address, open_stream(address, security, timeout_s), security)
+        connection = cls(address, open_stream(address, auth, timeout_s), auth)
         try:
             connection._handshake(deadline, proxy_to)
         except BaseException:

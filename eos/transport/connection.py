@@ -27,7 +27,7 @@ from eos.transport._pending import CONNECT, PendingRequests
 from eos.transport._stream import Chunk, Stream, open_stream
 from eos.transport._writer import WITHOUT_LIMIT, Writer
 from eos.transport.address import Address
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send
@@ -50,12 +50,12 @@ class Connection:
     ``max_message_bytes`` is the broker's limit for one message's metadata and payload.
     """
 
-    def __init__(self, address: Address, stream: Stream, security: Security) -> None:
+    def __init__(self, address: Address, stream: Stream, auth: Auth) -> None:
         self.address = address
         self.max_message_bytes = 0
         self.server_version = ""
         self._stream = stream
-        self._greeting = Greeting(security)
+        self._greeting = Greeting(auth)
         self._decoder = FrameDecoder()
         self._writer = Writer(stream)
         self._answers = PendingRequests()
@@ -66,7 +66,7 @@ class Connection:
 
     @classmethod
     def open(
-        cls, address: Address, security: Security, *, timeout_s: float, proxy_to: str | None = None
+        cls, address: Address, auth: Auth, *, timeout_s: float, proxy_to: str | None = None
     ) -> Connection:
         """Connect, authenticate and wait for CONNECTED.
 
@@ -78,7 +78,7 @@ class Connection:
             ConnectionLost, Unauthorized, ConfigurationError, ProtocolError, BrokerNotReady
         """
         deadline = time.monotonic() + timeout_s
-        connection = cls(address, open_stream(address, security, timeout_s), security)
+        connection = cls(address, open_stream(address, auth, timeout_s), auth)
         name = f"eos-reader-{address.host_port}"
         try:
             threading.Thread(target=connection._read_loop, name=name, daemon=True).start()

@@ -21,11 +21,12 @@ from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
 from eos.spelling import no_option
+from eos.transport.auth import AUTH_OPTIONS
 from eos.transport.secret_text import check_no_secrets
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
-_SECRET = {"token", "basic_password", "storage_options"}
+SECRETS = {"token", "basic_password", "storage_options"}
 _LEFT_OUT = {
     "encrypt": "end-to-end encryption is not supported yet, and nothing is written without it",
     "crypto": "end-to-end encryption is not supported yet, and nothing is written without it",
@@ -101,7 +102,7 @@ class SinkOptions(BaseModel):
             ConfigurationError: names each wrong option and says what is allowed; never repeats a
                 secret.
         """
-        check_no_secrets(values, _SECRET)
+        check_no_secrets(values, SECRETS)
         try:
             return cls(**values)
         except ValidationError as error:
@@ -138,11 +139,13 @@ def _explain(error: Any, known: Sequence[str]) -> str:
     match error["type"]:
         case "missing":
             return f"option {name!r} is required"
+        case "extra_forbidden" if name in AUTH_OPTIONS:
+            return f"option {name!r}: pass auth=Auth({name}=...), with Auth from eos"
         case "extra_forbidden" if why := left_out(name):
             return f"option {name!r}: {why}"
         case "extra_forbidden":
             return no_option(name, known)
-        case _ if name in _SECRET:
+        case _ if name in SECRETS:
             return f"option {name!r} has the wrong type"
         case _:
             return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"

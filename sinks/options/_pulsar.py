@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Required, Self
 
 from pydantic import Field, InstanceOf, field_validator, model_validator
@@ -16,8 +15,8 @@ from eos.schemas import Schema, schema_of
 from eos.sinks._creation import TopicCreation
 from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed
 from eos.transport.address import parse_service_url
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 from eos.wire.batch import parse_compression
 
 
@@ -43,18 +42,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     metadata: bool
     listener_name: str | None
     subscription_prefix: str | None
-    token: str | Callable[[], str] | None
-    token_file: str | None
-    oauth2_issuer_url: str | None
-    oauth2_credentials_file: str | None
-    oauth2_audience: str | None
-    oauth2_scope: str | None
-    oauth2_trust_certs_file: str | None
-    basic_user: str | None
-    basic_password: str | None
-    tls_trust_certs_file: str | None
-    tls_certificate_file: str | None
-    tls_private_key_file: str | None
+    auth: Auth
 
 
 class PulsarSinkOptions(SinkOptions):
@@ -96,14 +84,7 @@ class PulsarSinkOptions(SinkOptions):
             have several (``advertisedListeners``).
         subscription_prefix: what our subscriptions begin with; the role's name, where a namespace
             has ``subscriptionAuthMode=Prefix``.
-        token, token_file: authentication by token; a string or function, or a file.
-        oauth2_issuer_url, oauth2_credentials_file: authentication by OAuth2 client credentials: the
-            token server, and a JSON file with ``client_id`` and ``client_secret``.
-        oauth2_audience, oauth2_scope: what the token server wants to know besides.
-        oauth2_trust_certs_file: PEM file of the authorities that sign its certificate.
-        basic_user, basic_password: authentication by user name and password.
-        tls_trust_certs_file: PEM file of the authorities that sign the brokers' certificates.
-        tls_certificate_file, tls_private_key_file: authentication by client certificate.
+        auth: how to authenticate, and which certificates to trust.
     """
 
     service_url: Text
@@ -126,24 +107,13 @@ class PulsarSinkOptions(SinkOptions):
     metadata: bool = True
     listener_name: Text | None = None
     subscription_prefix: Text | None = None
-    token: str | Callable[[], str] | None = Field(default=None, repr=False)
-    token_file: Text | None = None
-    oauth2_issuer_url: Text | None = None
-    oauth2_credentials_file: Text | None = None
-    oauth2_audience: Text | None = None
-    oauth2_scope: Text | None = None
-    oauth2_trust_certs_file: Text | None = None
-    basic_user: Text | None = None
-    basic_password: str | None = Field(default=None, repr=False)
-    tls_trust_certs_file: Text | None = None
-    tls_certificate_file: Text | None = None
-    tls_private_key_file: Text | None = None
+    auth: InstanceOf[Auth] = Auth()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """See ``SinkOptions.parse``."""
         options = super().parse(values)
-        options.security, options.rules  # noqa: B018 - half a key pair is refused here, not in a task
+        options.rules  # noqa: B018 - what is wrong is said here, not in a task
         return options
 
     @field_validator("topic")
@@ -197,11 +167,6 @@ class PulsarSinkOptions(SinkOptions):
         return value
 
     @property
-    def security(self) -> Security:
-        """Authentication and TLS, as the client takes them."""
-        return Security(**{one.name: getattr(self, one.name) for one in fields(Security)})
-
-    @property
     def rules(self) -> ClusterRules:
         """What the cluster's operators dictate."""
         return ClusterRules(self.listener_name, self.subscription_prefix)
@@ -225,7 +190,7 @@ class PulsarSinkOptions(SinkOptions):
         """What tasks make their clients of."""
         return ClientOptions(
             service_url=self.service_url,
-            security=self.security,
+            auth=self.auth,
             rules=self.rules,
             timeout_s=self.request_timeout_s,
             max_pending_bytes=self.max_pending_bytes,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eos.admin import AdminClient, Ledger
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.http_server import ScriptedServer, scripted_server
 from tests.support.odd_answers import damaged
 
@@ -105,7 +105,7 @@ def test_topics_of_others_whose_names_we_do_not_take_are_left_out(server):
     theirs = {"persistent://public/default/my events": {}, "non-persistent://public/default/x": {}}
     answer = {**TRANSACTION, "producedPartitions": {**theirs, str(TOPIC): {}}}
     server.give(200, json.dumps({"(0,7)": answer}).encode())
-    (transaction,) = AdminClient(server.url(), Security(), timeout_s=10).open_transactions()
+    (transaction,) = AdminClient(server.url(), Auth(), timeout_s=10).open_transactions()
     assert transaction.topics == (str(TOPIC),)
 
 
@@ -113,28 +113,28 @@ def test_topics_of_others_whose_names_we_do_not_take_are_left_out(server):
 def test_an_answer_as_pulsar_gives_it_is_understood(server, question):
     ask, good = QUESTIONS[question]
     server.give(200, json.dumps(good).encode())
-    ask(AdminClient(server.url(), Security(), timeout_s=10))
+    ask(AdminClient(server.url(), Auth(), timeout_s=10))
 
 
 def test_a_namespaces_topics_are_named_once_and_the_brokers_own_are_left_out(server):
     names = [f"{TOPIC}-partition-{n}" for n in range(3)] + [str(TOPIC), "no topic of ours"]
     names.append("persistent://public/default/__change_events")
     server.give(200, json.dumps(names).encode())
-    admin = AdminClient(server.url(), Security(), timeout_s=10)
+    admin = AdminClient(server.url(), Auth(), timeout_s=10)
     assert admin.topics("public/default") == [TOPIC]
 
 
 def test_what_a_hostile_writer_has_a_broker_count_is_read(server):
     """It adds up what entries claim to hold: -1000 messages, for one."""
     server.give(200, json.dumps({"msgInCounter": -1000, "storageSize": 7}).encode())
-    admin = AdminClient(server.url(), Security(), timeout_s=10)
+    admin = AdminClient(server.url(), Auth(), timeout_s=10)
     stats = admin.topic_stats(TOPIC, is_partitioned=False)
     assert (stats.messages_in, stats.storage_bytes) == (0, 7)
 
 
 def test_the_ledger_that_is_written_to_has_its_entries(server):
     server.give(200, json.dumps(LEDGERS).encode())
-    assert AdminClient(server.url(), Security(), timeout_s=10).ledgers(TOPIC) == [
+    assert AdminClient(server.url(), Auth(), timeout_s=10).ledgers(TOPIC) == [
         Ledger(id=7, entries=5, bytes=500, is_offloaded=True),
         Ledger(id=9, entries=3, bytes=240, is_offloaded=False),
     ]
@@ -143,7 +143,7 @@ def test_the_ledger_that_is_written_to_has_its_entries(server):
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_any_other_answer_is_an_error_of_ours_or_understood(server, question):
     ask, good = QUESTIONS[question]
-    admin = AdminClient(server.url(), Security(), timeout_s=10)
+    admin = AdminClient(server.url(), Auth(), timeout_s=10)
 
     @settings(max_examples=60, deadline=None, database=None)
     @given(st.one_of(damaged(good).map(json.dumps).map(str.encode), st.binary(max_size=40)))
@@ -158,7 +158,7 @@ def test_any_other_answer_is_an_error_of_ours_or_understood(server, question):
 def test_a_number_of_partitions_that_nobody_has_costs_nothing(server):
     server.give(200, b'{"partitions": 1e300}')
     with pytest.raises(EosError, match=r"partitions: .*valid integer"):
-        AdminClient(server.url(), Security(), timeout_s=10).partitions(TOPIC)
+        AdminClient(server.url(), Auth(), timeout_s=10).partitions(TOPIC)
     server.give(200, b'{"partitions": 1000000000}')
     with pytest.raises(EosError, match=r"partitions: .*less than"):
-        AdminClient(server.url(), Security(), timeout_s=10).partitions(TOPIC)
+        AdminClient(server.url(), Auth(), timeout_s=10).partitions(TOPIC)

@@ -12,7 +12,7 @@ from eos.client import PulsarClient
 from eos.errors import ProtocolError
 from eos.ids import TopicName
 from eos.standalone import PulsarCluster
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.tokens import CONFIG, token
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -32,11 +32,11 @@ _LOGIN: Final = {
 def cluster() -> Iterator[PulsarCluster]:
     """Two brokers, and topics that each of them has some of."""
     with PulsarCluster(brokers=2, bookies=1, config={**CONFIG, **_LOGIN}) as running:
-        transport = Transport(running.admin_url, Security(token=ADMIN), timeout_s=30)
+        transport = Transport(running.admin_url, Auth(token=ADMIN), timeout_s=30)
         path = f"/admin/v2/namespaces/{NAMESPACE}"
         transport.ask("PUT", path, {"bundles": {"numBundles": 8}})
         transport.ask("POST", f"{path}/permissions/job", ["produce", "consume"])
-        with PulsarClient(running.service_url, security=Security(token=JOB)) as client:
+        with PulsarClient(running.service_url, auth=Auth(token=JOB)) as client:
             for topic in TOPICS:
                 client.entry_producer(str(topic), create=True).close()
             owners = {client.lookup.broker_of(str(topic)).address for topic in TOPICS}
@@ -46,7 +46,7 @@ def cluster() -> Iterator[PulsarCluster]:
 
 def asked(admin_url: str, secret: str) -> list[int]:
     """How many ledgers each topic has."""
-    client = AdminClient(admin_url, Security(token=secret), timeout_s=30)
+    client = AdminClient(admin_url, Auth(token=secret), timeout_s=30)
     return [len(client.ledgers(topic)) for topic in TOPICS]
 
 

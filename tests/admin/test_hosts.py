@@ -10,8 +10,8 @@ import pytest
 from eos.admin import Transport
 from eos.admin.request import parse_admin_url
 from eos.errors import BrokerNotReady, ConnectionLost, ProtocolError, TopicNotFound, Unreachable
+from eos.transport.auth import Auth
 from eos.transport.http import Origin
-from eos.transport.security import Security
 from tests.support.http_server import Answer, ScriptedServer, scripted_server
 
 DEAD = "127.0.0.1:1"
@@ -55,7 +55,7 @@ def second() -> Iterator[ScriptedServer]:
 
 def transport(*hosts: str | ScriptedServer, timeout_s: float = 10, path: str = "") -> Transport:
     names = [one if isinstance(one, str) else f"127.0.0.1:{one.server_port}" for one in hosts]
-    return Transport(f"http://{','.join(names)}{path}", Security(), timeout_s=timeout_s)
+    return Transport(f"http://{','.join(names)}{path}", Auth(), timeout_s=timeout_s)
 
 
 def silent(server: ScriptedServer, for_s: float) -> None:

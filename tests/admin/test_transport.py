@@ -26,8 +26,8 @@ from eos.errors import (
 )
 from eos.ids import TopicName, TxnId
 from eos.transport.address import parse_service_url
+from eos.transport.auth import Auth
 from eos.transport.http import MAX_ANSWER_BYTES
-from eos.transport.security import Security
 from tests.support.http_server import ScriptedServer, scripted_server
 from tests.support.token_server import token_server
 
@@ -54,7 +54,7 @@ def elsewhere() -> Iterator[ScriptedServer]:
 
 
 def admin(server: ScriptedServer, **options) -> AdminClient:
-    return AdminClient(server.url(), Security(token=SECRET), **{"timeout_s": 10} | options)
+    return AdminClient(server.url(), Auth(token=SECRET), **{"timeout_s": 10} | options)
 
 
 def ask(client: AdminClient) -> bool:
@@ -127,12 +127,12 @@ def test_what_is_not_found_is_not_pinned(server):
 
 
 def test_a_token_does_not_go_in_the_clear_where_the_brokers_speak_tls():
-    token = Security(token=SECRET)
+    token = Auth(token=SECRET)
     with pytest.raises(ConfigurationError, match=r"in the clear.*https://"):
         AdminClient("http://broker:8080", token, timeout_s=1, service=TLS)
     AdminClient("http://broker:8080", token, timeout_s=1, service=PLAIN)
     AdminClient("https://broker:8443", token, timeout_s=1, service=TLS)
-    AdminClient("http://broker:8080", Security(), timeout_s=1, service=TLS)
+    AdminClient("http://broker:8080", Auth(), timeout_s=1, service=TLS)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_a_token_does_not_go_in_the_clear_where_the_brokers_speak_tls():
 )  # fmt: skip
 def test_what_is_no_admin_url_is_refused_and_not_repeated(url):
     with pytest.raises(ConfigurationError, match="admin_url must be http://host:port") as caught:
-        AdminClient(url, Security(), timeout_s=1)
+        AdminClient(url, Auth(), timeout_s=1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-PASSWORD = Security(basic_user="spark", basic_password=SECRET)
+PASSWORD = Auth(basic_user="spark", basic_password=SECRET)
 
 
 def test_a_password_goes_along_and_an_answer_that_repeats_it_is_not_shown(server):
@@ -166,7 +166,7 @@ def test_a_password_goes_along_and_an_answer_that_repeats_it_is_not_shown(server
 
 def test_a_token_of_a_token_server_that_the_api_refuses_is_not_kept(server, tmp_path):
     with token_server(tmp_path, SECRET) as issuer:
-        admin_client = AdminClient(server.url(), Security(**issuer.options()), timeout_s=10)
+        admin_client = AdminClient(server.url(), Auth(**issuer.options()), timeout_s=10)
         server.give(401)
         for _ in range(2):
             with pytest.raises(Unauthorized):
@@ -203,7 +203,7 @@ def test_a_redirect_to_another_port_gets_no_token_unless_it_is_named(server, els
         ask(admin(server, service=service))
     assert elsewhere.asked == []
     both = f"{server.url()},{elsewhere.url(name).partition('//')[2]}"
-    assert ask(AdminClient(both, Security(token=SECRET), timeout_s=10))
+    assert ask(AdminClient(both, Auth(token=SECRET), timeout_s=10))
     assert elsewhere.asked[0][1] == f"Bearer {SECRET}"
 
 
@@ -243,7 +243,7 @@ def test_a_redirect_to_a_broker_of_the_service_url_is_followed_to_the_same_port(
 
 def test_without_a_token_any_host_of_the_same_scheme_is_asked(server, elsewhere):
     redirected(server, elsewhere.url("localhost"))
-    assert ask(AdminClient(server.url(), Security(), timeout_s=10))
+    assert ask(AdminClient(server.url(), Auth(), timeout_s=10))
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "https", "file"])
@@ -294,12 +294,12 @@ LONG_SECRET = ".".join(("eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJzcGFyayJ9", "q7-X_z"
 def test_a_refusal_that_repeats_the_token_in_any_form_is_not_quoted(server, encoded):
     server.give(500, f"Who is {encoded(LONG_SECRET)}?".encode())
     with pytest.raises(BrokerNotReady) as caught:
-        ask(AdminClient(server.url(), Security(token=LONG_SECRET), timeout_s=10))
+        ask(AdminClient(server.url(), Auth(token=LONG_SECRET), timeout_s=10))
     words = "".join(getattr(caught.value, "__notes__", []))
     assert words in ("", "Who is <token>?")
     server.give(500, b"Topic persistent://public/default/orders-partition-0 is fenced.")
     with pytest.raises(BrokerNotReady) as caught:
-        ask(AdminClient(server.url(), Security(token=LONG_SECRET), timeout_s=10))
+        ask(AdminClient(server.url(), Auth(token=LONG_SECRET), timeout_s=10))
     assert "orders-partition-0 is fenced" in caught.value.__notes__[0]
 
 
@@ -375,19 +375,19 @@ def secure(server) -> Callable[[trustme.LeafCert], str]:
 def test_https_works_with_a_trusted_authority(server, secure, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    security = Security(token=SECRET, tls_trust_certs_file=str(tmp_path / "ca.pem"))
+    auth = Auth(token=SECRET, tls_trust_certs_file=str(tmp_path / "ca.pem"))
     url = secure(authority.issue_cert("127.0.0.1"))
-    assert not ask(AdminClient(url, security, timeout_s=10, service=TLS))
+    assert not ask(AdminClient(url, auth, timeout_s=10, service=TLS))
     assert server.asked[0][1] == f"Bearer {SECRET}"
 
 
 def test_a_certificate_that_can_not_be_verified_has_the_hint_that_helps(secure, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    trusting = Security(tls_trust_certs_file=str(tmp_path / "ca.pem"))
+    trusting = Auth(tls_trust_certs_file=str(tmp_path / "ca.pem"))
     url = secure(authority.issue_cert("elsewhere.example"))
     with pytest.raises(ConfigurationError, match="Set tls_trust_certs_file"):
-        ask(AdminClient(url, Security(), timeout_s=10))
+        ask(AdminClient(url, Auth(), timeout_s=10))
     with pytest.raises(ConfigurationError, match="Use a host name in admin_url"):
         ask(AdminClient(url, trusting, timeout_s=10))
 
@@ -395,7 +395,7 @@ def test_a_certificate_that_can_not_be_verified_has_the_hint_that_helps(secure, 
 def test_an_expired_certificate_is_to_be_renewed_not_trusted(secure, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    trusting = Security(tls_trust_certs_file=str(tmp_path / "ca.pem"))
+    trusting = Auth(tls_trust_certs_file=str(tmp_path / "ca.pem"))
     yesterday = datetime.now(UTC) - timedelta(days=1)
     url = secure(authority.issue_cert("127.0.0.1", not_after=yesterday))
     with pytest.raises(ConfigurationError, match=r"expired\..*Here it is 20.*renewed") as caught:
@@ -406,12 +406,12 @@ def test_an_expired_certificate_is_to_be_renewed_not_trusted(secure, tmp_path):
 def test_https_to_a_plain_port_says_which_port_it_needs(server):
     url = server.url().replace("http", "https")
     with pytest.raises(ConnectionLost, match=r"needs the broker's web port for TLS"):
-        ask(AdminClient(url, Security(), timeout_s=5))
+        ask(AdminClient(url, Auth(), timeout_s=5))
 
 
 def test_the_brokers_of_a_real_cluster_are_listed_by_host(pulsar_standalone):
     """What a redirect is compared with."""
-    transport = Transport(pulsar_standalone.admin_url, Security(), timeout_s=10)
+    transport = Transport(pulsar_standalone.admin_url, Auth(), timeout_s=10)
     named = set(transport._named)
     transport._named.clear()
     transport._trust_brokers(time.monotonic() + 10)
@@ -420,4 +420,4 @@ def test_the_brokers_of_a_real_cluster_are_listed_by_host(pulsar_standalone):
 
 def test_every_error_is_one_of_ours_when_nobody_is_there():
     with pytest.raises(EosError, match=r"Can't connect to http://127\.0\.0\.1:1"):
-        ask(AdminClient("http://127.0.0.1:1", Security(), timeout_s=2))
+        ask(AdminClient("http://127.0.0.1:1", Auth(), timeout_s=2))

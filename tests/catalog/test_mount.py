@@ -15,7 +15,7 @@ from eos import PulsarCatalog
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
 from eos.standalone import PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_no_secret_is_shown(
         spark,
         pulsar_standalone.service_url,
         pulsar_standalone.admin_url,
-        security=Security(token=secret),
+        auth=Auth(token=secret),
     ).mount("secret")
     assert values(spark, table) == ["a"]  # this broker asks nobody who he is
     told = [

@@ -19,7 +19,7 @@ from eos.catalog._values_shown import ValueDecoder
 from eos.client import Bounds, PulsarClient
 from eos.ids import MessageId, TopicName
 from eos.standalone import PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire.commands import SchemaInfo, SchemaType
 from tests.support import admin
 from tests.support.encrypted import send_encrypted
@@ -259,7 +259,7 @@ def test_no_subscription_stays(on_broker, pulsar_standalone, client, name):
     fill(client, name, 20)
     for where in ("latest", "earliest", "2020-01-01T00:00:00Z"):
         on_broker("peek", name, "-n", 2, "--from", where)
-    api = AdminClient(pulsar_standalone.admin_url, Security(), timeout_s=20)
+    api = AdminClient(pulsar_standalone.admin_url, Auth(), timeout_s=20)
     topic = TopicName.parse(name)
     deadline = time.monotonic() + 20
     while (stats := api.topic_stats(topic, is_partitioned=False)).readers:

@@ -15,7 +15,7 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
 from eos.schemas import AvroSchema
 from eos.standalone import PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.admin import call
 
 
@@ -196,7 +196,7 @@ def test_no_secret_is_kept_with_the_table(
         spark,
         pulsar_standalone.service_url,
         pulsar_standalone.admin_url,
-        security=Security(token=secret),
+        auth=Auth(token=secret),
     )
     table = catalog.register(plain)
     assert len(values(spark, table)) == 5  # this broker asks nobody who he is

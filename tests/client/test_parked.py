@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.chaos.cluster.proxy import FrameAction
-from eos.client import EntryProducer, PulsarClient, Transaction, _crowd, _shelf
+from eos.client import EntryProducer, PulsarClient, Transaction, _limit_backoff, _shelf
 from eos.errors import ConnectionLost, EosError, Fatal, ProducerBusy
 from eos.wire import commands
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -214,7 +214,7 @@ def crowded(through, topic, name, pulsar_standalone) -> str:
 def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     through, crowded, pulsar_standalone, monkeypatch, values
 ):
-    for module in (_shelf, _crowd):
+    for module in (_shelf, _limit_backoff):
         monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
     with PulsarClient(pulsar_standalone.service_url) as other:
         write(other, crowded, b"1")
@@ -227,7 +227,7 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
 
 
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
-    through._crowd.was_met = True
+    through._limit_backoff.was_met = True
     write(through, topic, b"1")
     assert not through._opening.parked._places._waiting
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from eos.client import EntryReader, PulsarClient, _crowd, _shelf
+from eos.client import EntryReader, PulsarClient, _limit_backoff, _shelf
 from eos.errors import ConsumerBusy, EosError
 from eos.ids import MessageId
 from eos.wire import commands
@@ -111,7 +111,7 @@ def crowded(request, topic, name, pulsar_standalone) -> str:
 def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     through, crowded, pulsar_standalone, monkeypatch
 ):
-    for module in (_shelf, _crowd):
+    for module in (_shelf, _limit_backoff):
         monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
     with PulsarClient(pulsar_standalone.service_url) as other:
         other.park_reader(read_one(other, crowded, b"1"))
@@ -120,7 +120,7 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
 
 
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
-    through._crowd.was_met = True
+    through._limit_backoff.was_met = True
     through.park_reader(read_one(through, topic, b"1"))
     assert through.parked_reader(topic) is None
     wait_until(lambda: not subscriptions(pulsar_standalone, topic))
@@ -131,12 +131,12 @@ def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
         other.park_reader(read_one(other, crowded, b"1"))
         with pytest.raises(EosError) as refused:
             through.entry_reader(crowded)
-    assert type(refused.value) in _crowd.OF_READERS
+    assert type(refused.value) in _limit_backoff.OF_READERS
     assert not through.was_crowded
 
 
 def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
-    monkeypatch.setattr(_crowd, "PARKED_FOR_S", -4.0)
+    monkeypatch.setattr(_limit_backoff, "PARKED_FOR_S", -4.0)
 
     def refuse(*_: object) -> EntryReader:
         raise ConsumerBusy("no")

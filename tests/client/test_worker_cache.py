@@ -5,7 +5,7 @@ import pytest
 from eos.client import worker_cache
 from eos.client.worker_cache import MAX_KEPT, ClientOptions, kept_client
 from eos.errors import ConnectionLost
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def nothing_kept(monkeypatch):
 
 
 def options(port: int = 6650, **others) -> ClientOptions:
-    known = {"security": Security(), "timeout_s": 5.0, "max_pending_bytes": 1000}
+    known = {"auth": Auth(), "timeout_s": 5.0, "max_pending_bytes": 1000}
     return ClientOptions(service_url=f"pulsar://127.0.0.1:{port}", **{**known, **others})
 
 
@@ -34,7 +34,7 @@ def test_the_next_task_of_a_worker_uses_the_connections_of_the_last():
 
 
 def test_other_options_are_another_client():
-    token = options(security=Security(token="a"))
+    token = options(auth=Auth(token="a"))
     assert len({id(used(wanted)) for wanted in (options(), options(6651), token)}) == 3
 
 
@@ -45,7 +45,7 @@ def test_a_client_with_a_token_function_is_closed_with_its_task():
         def __call__(self) -> str:
             return "token"
 
-    made = [used(options(security=Security(token=Provider()))) for _ in range(2)]
+    made = [used(options(auth=Auth(token=Provider()))) for _ in range(2)]
     assert [is_closed(client) for client in made] == [True, True]
     assert worker_cache._kept == {}
 

@@ -13,7 +13,7 @@ import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch, SharedRun, _open_epoch
+from eos.committer import OpenEpoch, SharedRun, _attempt
 from eos.errors import (
     ConfigurationError,
     Fenced,
@@ -25,7 +25,7 @@ from eos.protocol import Skip
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
 from eos.steps import Step
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, PlainDriver, rows_of, send_rows
 
@@ -42,7 +42,7 @@ def make_process(pulsar_standalone, tmp_path, name, make_driver):
         participant = PulsarParticipant(
             name,
             pulsar_standalone.service_url,
-            Security(),
+            Auth(),
             receipt_namespace="public/default",
             ttl_ms=60_000,
             timeout_s=20.0,
@@ -258,7 +258,7 @@ def test_a_clock_that_is_ahead_of_the_drivers_would_hide_a_rewind(
 
     process = make_process()
     with monkeypatch.context() as patch:
-        patch.setattr(_open_epoch, "datetime", Elsewhere)
+        patch.setattr(_attempt, "datetime", Elsewhere)
         opened = process.join(QUERY, "0")
     rows = write(opened)
     if behind:

@@ -12,14 +12,14 @@ from eos.client import PulsarClient
 from eos.errors import Unauthorized
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
 from tests.support.tokens import CONFIG, token
 
 ADMIN = token("admin")
-WRITER = Security(token=token("writer"))
+WRITER = Auth(token=token("writer"))
 NAMESPACES = ("public/default", "pulsar/system")
 
 
@@ -42,14 +42,14 @@ def driver(broker: PulsarStandalone, tmp_path, name: str) -> Iterator[PlainDrive
     for namespace in NAMESPACES:
         permissions(broker, "POST", namespace)
     topic = f"persistent://public/default/{name}"
-    with PulsarClient(broker.service_url, security=Security(token=ADMIN)) as client:
+    with PulsarClient(broker.service_url, auth=Auth(token=ADMIN)) as client:
         client.entry_producer(topic, create=True).close()
     driver = PlainDriver(
         broker.service_url,
         tmp_path / "log",
         name,
         topic,
-        security=WRITER,
+        auth=WRITER,
         ttl_ms=20_000,
         deadline_s=10,
     )
@@ -66,7 +66,7 @@ def withdraw(broker: PulsarStandalone, topic: str) -> None:
     permissions(broker, "DELETE", "public/default")
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        with PulsarClient(broker.service_url, security=WRITER) as client:
+        with PulsarClient(broker.service_url, auth=WRITER) as client:
             try:
                 client.entry_producer(topic).close()
             except Unauthorized:

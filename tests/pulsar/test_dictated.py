@@ -17,8 +17,8 @@ from eos.errors import ConfigurationError, Unauthorized
 from eos.recovery.cli import main as recovery_main
 from eos.recovery.resolve import resolve
 from eos.standalone import PulsarStandalone
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 from tests.support import admin
 from tests.support.command_line import Ended, command_line
 from tests.support.plain_driver import PlainDriver
@@ -46,7 +46,7 @@ def broker() -> Iterator[PulsarStandalone]:
 @pytest.fixture
 def connect(broker: PulsarStandalone) -> Callable[..., PulsarClient]:
     """A client of the role ``writer``, with these rules."""
-    return partial(PulsarClient, broker.service_url, security=Security(token=WRITER), timeout_s=10)
+    return partial(PulsarClient, broker.service_url, auth=Auth(token=WRITER), timeout_s=10)
 
 
 @pytest.fixture
@@ -84,7 +84,12 @@ def cli(broker, monkeypatch, capsys, tmp_path) -> Callable[..., Ended]:
 def test_sinks_sources_and_sql_work_by_the_rules(spark, broker, topic, name, tmp_path, cli):
     login = {"serviceUrl": broker.service_url, "token": WRITER, **CAMEL}
     log = str(tmp_path / "log")
-    given = {"service_url": broker.service_url, "commit_log": log, "token": WRITER, **RULES}
+    given = {
+        "service_url": broker.service_url,
+        "commit_log": log,
+        "auth": Auth(token=WRITER),
+        **RULES,
+    }
     rows = spark.range(4, numPartitions=1).selectExpr("binary(string(id)) AS value")
     with closing(PulsarSink(sink_id=name, topic=topic, **given)) as sink:
         assert sink.write(rows, epoch="a").status == "written"
@@ -101,7 +106,7 @@ def test_sinks_sources_and_sql_work_by_the_rules(spark, broker, topic, name, tmp
     assert writer.trigger(availableNow=True).start().awaitTermination(300)
     catalog = PulsarCatalog(
         spark, broker.service_url, broker.admin_url, commit_log=log,
-        security=Security(token=WRITER), **RULES,
+        auth=Auth(token=WRITER), **RULES,
     )  # fmt: skip
     table = catalog.register(copy)
     spark.sql(f"INSERT INTO {table} WITH (epoch='c') SELECT binary('x') AS value")
@@ -124,7 +129,7 @@ def test_sinks_sources_and_sql_work_by_the_rules(spark, broker, topic, name, tmp
 def test_recovery_works_by_the_rules(broker, topic, name, tmp_path, cli):
     driver = PlainDriver(
         broker.service_url, tmp_path / "log", name, f"{topic}-partition-0",
-        security=Security(token=WRITER), rules=ClusterRules(**RULES), receipt_namespace=NAMESPACE,
+        auth=Auth(token=WRITER), rules=ClusterRules(**RULES), receipt_namespace=NAMESPACE,
         deadline_s=20,
     )  # fmt: skip
     with closing(driver):
@@ -136,7 +141,7 @@ def test_recovery_works_by_the_rules(broker, topic, name, tmp_path, cli):
             assert (ended.code, ended.err) == (0, ""), ended
         resolve(
             name, commit_log=tmp_path / "log", service_url=broker.service_url,
-            security=Security(token=WRITER), **RULES,
+            auth=Auth(token=WRITER), **RULES,
         )  # fmt: skip
         checks = {one["name"]: one for one in cli(recovery_main, "doctor", "--json").json["checks"]}
         (mine,) = (one for title, one in checks.items() if title.startswith("receipts "))
@@ -147,7 +152,7 @@ def test_another_prefix_loses_nothing_and_what_stays_is_named(broker, topic, nam
     def driver(prefix: str, at: str) -> PlainDriver:
         return PlainDriver(
             broker.service_url, tmp_path / "log", name, f"{topic}-partition-0",
-            security=Security(token=at),
+            auth=Auth(token=at),
             rules=ClusterRules(subscription_prefix=prefix),
             receipt_namespace=NAMESPACE, deadline_s=20,
         )  # fmt: skip
@@ -195,7 +200,7 @@ def test_a_client_without_the_prefix_is_told_of_the_policy(connect, topic):
 def test_asyncio_has_the_rules_too(broker, topic):
     async def send() -> None:
         async with AsyncPulsarClient(
-            broker.service_url, security=Security(token=WRITER), **RULES
+            broker.service_url, auth=Auth(token=WRITER), **RULES
         ) as client:
             producer = await client.producer(topic)
             async with client.transaction(timeout_s=20) as txn:

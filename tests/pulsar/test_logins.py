@@ -28,7 +28,7 @@ from eos.errors import (
 from eos.standalone import maven
 from eos.steps import Step
 from eos.transport._oauth2 import kept_tokens
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
 from tests.support.secured import ADMIN, PASSWORD, Secured, secured_broker
@@ -56,13 +56,13 @@ def issuer(tmp_path_factory) -> Iterator[TokenServer]:
 
 
 @pytest.fixture
-def login(secured, issuer, tmp_path) -> Callable[[str], Security]:
+def login(secured, issuer, tmp_path) -> Callable[[str], Auth]:
     """A good login of the role ``writer``, by the name of its way."""
     kept_tokens.cache_clear()
     issuer.life_s, issuer.secret = 3600.0, CLIENT_SECRET
     issuer.write_credentials(CLIENT_SECRET)
 
-    def make(way: str) -> Security:
+    def make(way: str) -> Auth:
         (tmp_path / "token").write_text(token("writer"))
         ways = {
             "token": {"token": token("writer")},
@@ -75,7 +75,7 @@ def login(secured, issuer, tmp_path) -> Callable[[str], Security]:
                 "tls_private_key_file": secured.key,
             },
         }
-        return Security(tls_trust_certs_file=secured.trusted, **ways[way])
+        return Auth(tls_trust_certs_file=secured.trusted, **ways[way])
 
     return make
 
@@ -84,17 +84,17 @@ def login(secured, issuer, tmp_path) -> Callable[[str], Security]:
 def make_driver(secured, tmp_path, name) -> Iterator[Callable[..., PlainDriver]]:
     """Drivers of one sink on one topic, which is there."""
     topic = f"persistent://public/default/{name}"
-    with PulsarClient(secured.broker.service_url, security=Security(token=ADMIN)) as client:
+    with PulsarClient(secured.broker.service_url, auth=Auth(token=ADMIN)) as client:
         client.entry_producer(topic, create=True).close()
     drivers: list[PlainDriver] = []
 
-    def make(security: Security, service_url: str = "") -> PlainDriver:
+    def make(auth: Auth, service_url: str = "") -> PlainDriver:
         driver = PlainDriver(
             service_url or secured.broker.tls_service_url,
             tmp_path / "log",
             name,
             topic,
-            security=security,
+            auth=auth,
             admin_url=secured.broker.tls_admin_url,
             deadline_s=DEADLINE_S / 3,
             timeout_s=5.0,
@@ -182,10 +182,10 @@ def test_a_broker_that_asks_again_in_the_middle_of_a_long_transaction_gets_a_fre
 
     ways = {"callable": {"token": fresh}, "file": {"token_file": str(file)}}
     fresh()
-    security = Security(tls_trust_certs_file=secured.trusted, **(ways.get(way) or issuer.options()))
+    auth = Auth(tls_trust_certs_file=secured.trusted, **(ways.get(way) or issuer.options()))
     topic = f"persistent://public/default/{name}"
     sent = 0
-    with PulsarClient(secured.broker.tls_service_url, security=security, timeout_s=10) as client:
+    with PulsarClient(secured.broker.tls_service_url, auth=auth, timeout_s=10) as client:
         producer = client.entry_producer(topic, create=True)
         with client.transaction(timeout_s=60) as txn:
             until = time.monotonic() + 10
@@ -211,8 +211,8 @@ def test_a_driver_and_its_epoch_outlive_their_tokens(secured, issuer, login, mak
 def test_a_token_that_nobody_renews_ends_the_epoch_and_the_next_run_writes_it(
     secured, login, make_driver
 ):
-    security = Security(tls_trust_certs_file=secured.trusted, token=token("writer", life_s=4))
-    driver = make_driver(security)
+    auth = Auth(tls_trust_certs_file=secured.trusted, token=token("writer", life_s=4))
+    driver = make_driver(auth)
     driver.during_write = lambda _: time.sleep(8)
     with pytest.raises(Unauthorized, match="token"):
         driver.run("0")
@@ -239,7 +239,7 @@ class Wrong:
 
 def log_in(**options: object) -> Callable[[PlainDriver, Secured, TokenServer], None]:
     def change(driver: PlainDriver, secured: Secured, issuer: TokenServer) -> None:
-        driver.security = Security(tls_trust_certs_file=secured.trusted, **options)
+        driver.auth = Auth(tls_trust_certs_file=secured.trusted, **options)
 
     return change
 
@@ -255,7 +255,7 @@ def silent_issuer(driver: PlainDriver, secured: Secured, issuer: TokenServer) ->
 
 
 def untrusted(driver: PlainDriver, secured: Secured, issuer: TokenServer) -> None:
-    driver.security = Security(token=token("writer"))
+    driver.auth = Auth(token=token("writer"))
 
 
 def other_name(driver: PlainDriver, secured: Secured, issuer: TokenServer) -> None:
@@ -295,7 +295,7 @@ def test_tasks_that_are_refused_abort_the_epoch_with_one_clear_error_that_the_lo
     caplog.set_level(logging.DEBUG)
     driver = make_driver(login("token"))
     driver.run("0")
-    good = driver.security, driver.service_url
+    good = driver.auth, driver.service_url
     started = time.monotonic()
     with (
         failpoints.armed(Step.OPEN, lambda: wrong.change(driver, secured, issuer)),
@@ -310,7 +310,7 @@ def test_tasks_that_are_refused_abort_the_epoch_with_one_clear_error_that_the_lo
     kept = "".join(file.read_bytes().decode("latin-1") for file in files(tmp_path / "log"))
     shown = caplog.text + "".join(traceback.format_exception(caught.value)) + kept
     assert not [secret for secret in (token("writer"), *wrong.secrets) if secret in shown]
-    driver.security, driver.service_url = good
+    driver.auth, driver.service_url = good
     assert driver.run("1").status == "written"
     assert values(secured, driver) == rows_of("0") + rows_of("1")
 
@@ -324,7 +324,7 @@ def test_a_driver_that_is_refused_says_so_in_time_and_claims_nothing(
     first.run("0")
     before = first.records()
     wrong.change(first, secured, issuer)
-    driver = make_driver(first.security, service_url=first.service_url)
+    driver = make_driver(first.auth, service_url=first.service_url)
     started = time.monotonic()
     with pytest.raises(wrong.error, match=wrong.says) as caught:
         driver.run("1")
@@ -347,7 +347,7 @@ def withdraw(secured) -> Iterator[Callable[[], None]]:
         while time.monotonic() < deadline:  # the broker notices a moment later
             try:
                 with PulsarClient(
-                    secured.broker.service_url, security=Security(token=token("writer"))
+                    secured.broker.service_url, auth=Auth(token=token("writer"))
                 ) as client:
                     client.coordinators.count()
             except Unauthorized:

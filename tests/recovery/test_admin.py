@@ -16,7 +16,7 @@ from eos.admin import AdminClient
 from eos.errors import EosError
 from eos.protocol import State
 from eos.recovery.checks.namespace import check_policies, check_retention
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.admin.test_client import POLICIES
 from tests.protocol.epochs import changed
 from tests.support.http_server import ScriptedServer, scripted_server
@@ -39,11 +39,11 @@ def check_namespace(admin: AdminClient) -> None:
 
 def test_policies_as_pulsar_gives_them_are_judged(server):
     server.give(200, json.dumps(POLICIES).encode())
-    check_namespace(AdminClient(server.url(), Security(), timeout_s=10))
+    check_namespace(AdminClient(server.url(), Auth(), timeout_s=10))
 
 
 def test_other_policies_are_an_error_of_ours_or_judged(server):
-    admin = AdminClient(server.url(), Security(), timeout_s=10)
+    admin = AdminClient(server.url(), Auth(), timeout_s=10)
 
     @settings(max_examples=60, deadline=None, database=None)
     @given(st.one_of(damaged(POLICIES).map(json.dumps).map(str.encode), st.binary(max_size=40)))

@@ -19,9 +19,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from eos import PulsarCatalog, PulsarSink
+from eos import Auth, PulsarCatalog, PulsarSink
 from eos.chaos.cluster.spark_env import local_cluster
-from eos.transport.security import Security
 
 
 @dataclass(frozen=True)
@@ -44,18 +43,20 @@ def main() -> None:
     spark = _session(plan)
     rows = spark.range(100).selectExpr("cast(id as string) AS value")
     for way, login in plan.logins.items():
-        sink = _sink(plan, way, topic=plan.topic, **login)
+        sink = _sink(plan, way, topic=plan.topic, auth=Auth(**login))
         print(way, sink.write(rows, epoch="a").status, flush=True)
         _write_to_a_closed_topic(plan, way, rows, login)
         _write_by_format(plan, way, rows, login)
     _read_by_format(spark, plan, plan.logins["token"])
     _read_from_a_catalog(spark, plan, plan.logins["token"])
     slow = rows.selectExpr("repeat('x', 4000) AS value").mapInArrow(_slowly, "value string")
-    long = _sink(plan, "long", topic=plan.topic, max_batch_bytes=4096, **plan.logins["oauth2"])
+    long = _sink(
+        plan, "long", topic=plan.topic, max_batch_bytes=4096, auth=Auth(**plan.logins["oauth2"])
+    )
     print("long", long.write(slow, epoch="a").status, flush=True)
     for way, login in plan.refused.items():
         with _Shown(way):
-            _sink(plan, way, topic=plan.topic, **login).write(rows, epoch="a")
+            _sink(plan, way, topic=plan.topic, auth=Auth(**login)).write(rows, epoch="a")
     _stream_to_a_closed_topic(spark, plan)
     print("ui", spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId, flush=True)
     sys.stdin.read()
@@ -75,7 +76,7 @@ def _write_to_a_closed_topic(plan: Plan, way: str, rows: DataFrame, login: dict[
         "value", f"if(value = '77', '{plan.closed_topic}', '{plan.topic}') AS topic"
     )
     with _Shown(f"{way}-closed"):
-        _sink(plan, f"{way}-closed", **login).write(several, epoch="a")
+        _sink(plan, f"{way}-closed", auth=Auth(**login)).write(several, epoch="a")
 
 
 def _write_by_format(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any]) -> None:
@@ -123,7 +124,7 @@ def _read_from_a_catalog(spark: SparkSession, plan: Plan, login: dict[str, Any])
         plan.service_url,
         plan.admin_url,
         commit_log=f"{plan.folder}/log",
-        security=Security(**login),
+        auth=Auth(**login),
     )
     catalog.mount("secured")
     namespace, _, topic = plan.topic.removeprefix("persistent://").rpartition("/")
@@ -155,7 +156,7 @@ def _stream_to_a_closed_topic(spark: SparkSession, plan: Plan) -> None:
     source.mkdir()
     (source / "0.txt").write_text("a")
     way, login = next(iter(plan.logins.items()))
-    sink = _sink(plan, f"{way}-stream", topic=plan.closed_topic, **login)
+    sink = _sink(plan, f"{way}-stream", topic=plan.closed_topic, auth=Auth(**login))
     query = (
         spark.readStream.text(str(source))
         .writeStream.foreachBatch(sink)

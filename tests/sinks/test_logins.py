@@ -15,7 +15,7 @@ import pytest
 from eos.chaos.cluster.spark_env import spark_env
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.judge import drain
 from tests.support.processes import driver
 from tests.support.secured import ADMIN, PASSWORD, Secured, secured_broker
@@ -42,7 +42,7 @@ def open_topics(secured: Secured) -> tuple[str, str]:
     """A topic that ``writer`` may write to, and one that it may not."""
     secured.broker.admin("PUT", f"/v2/namespaces/{NAMESPACE}")
     topics = tuple(f"{NAMESPACE}/{name}" for name in ("open", "closed"))
-    with PulsarClient(secured.broker.service_url, security=Security(token=ADMIN)) as client:
+    with PulsarClient(secured.broker.service_url, auth=Auth(token=ADMIN)) as client:
         for topic in topics:
             client.entry_producer(f"persistent://{topic}", create=True).close()
     secured.allow(topics[0], "produce", "consume")

@@ -7,7 +7,7 @@ from pathlib import Path
 import mypy.api
 import pytest
 
-from eos import PulsarSink
+from eos import Auth, PulsarSink
 from eos.errors import ConfigurationError
 from eos.sinks.options import DeltaSinkOptions, PulsarSinkArguments, PulsarSinkOptions
 
@@ -108,14 +108,19 @@ def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):
 )
 def test_half_a_way_to_log_in_and_two_of_them_are_refused_at_once(options, match):
     with pytest.raises(ConfigurationError, match=match):
-        PulsarSink(**GOOD, **options)
+        PulsarSink(**GOOD, auth=Auth(**options))
+
+
+def test_an_argument_of_auth_given_to_a_sink_is_told_where_it_belongs():
+    with pytest.raises(ConfigurationError, match=r"'token_file': pass auth=Auth\(token_file=...\)"):
+        PulsarSink(**GOOD, token_file="/b")
 
 
 def test_secrets_show_nowhere():
     storage = {"storage_options": {"secret": SECRET}}
     shown = []
     for login in ({"token": SECRET}, {"basic_user": "spark", "basic_password": SECRET}):
-        sink = PulsarSink(**GOOD, **storage, **login)
+        sink = PulsarSink(**GOOD, **storage, auth=Auth(**login))
         shown += [repr(sink), repr(sink.options), str(sink.options), repr(sink.options.client)]
     for wrong in (
         {"token": [SECRET], "storage_options": SECRET, "basic_password": [SECRET]},
@@ -123,7 +128,8 @@ def test_secrets_show_nowhere():
         {"basic_user": SECRET, "basic_password": f"a:{SECRET}"},
         {"token": SECRET, "basic_user": "spark", "basic_password": SECRET},
     ):
-        with pytest.raises(ConfigurationError) as caught:
-            PulsarSink(**GOOD, **wrong)
-        shown += [str(caught.value), repr(caught.value)]
+        for make in (lambda wrong: PulsarSink(**GOOD, **wrong), lambda wrong: Auth(**wrong)):
+            with pytest.raises((ConfigurationError, TypeError)) as caught:
+                make(wrong)
+            shown += [str(caught.value), repr(caught.value)]
     assert not [text for text in shown if SECRET in text]

@@ -17,7 +17,7 @@ from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
 from eos.sinks._task import WriteTask, _PartitionWriter, _Run, gathered
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire.batch import Compression, Hashing
 
 
@@ -144,7 +144,7 @@ def test_a_topic_that_is_gone_under_a_task_was_deleted_and_no_option_is_named(mo
 
 
 def options(port: int = 6650, **others) -> ClientOptions:
-    known = {"security": Security(), "timeout_s": 5.0, "max_pending_bytes": 1000}
+    known = {"auth": Auth(), "timeout_s": 5.0, "max_pending_bytes": 1000}
     return ClientOptions(service_url=f"pulsar://127.0.0.1:{port}", **{**known, **others})
 
 

@@ -16,7 +16,7 @@ from eos.pulsar.part import pulsar_part
 from eos.recovery.resolve import resolve
 from eos.sinks import _creation
 from eos.steps import Step
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support.admin import create_partitioned, delete_topic
 from tests.support.judge import drain
 from tests.transport.scripted import wait_until
@@ -194,7 +194,7 @@ def test_a_topic_that_is_made_says_what_keeps_its_messages(
     kept = {"admin_url": url, "retention_minutes": 10_080}
     for topic, how in ((f"{name}-flat", True), (f"{name}-parts", 3)):
         make_sink(sink_id=topic, topic=topic, create_topics=how, **kept).write(df, epoch="a")
-        admin = AdminClient(url, Security(), timeout_s=20)
+        admin = AdminClient(url, Auth(), timeout_s=20)
         wait_until(lambda admin=admin, topic=topic: kept_min(admin, topic) == 10_080)
     assert [one for one in caplog.records if one.name == "eos.sinks._creation"] == []
 

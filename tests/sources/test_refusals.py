@@ -17,7 +17,7 @@ from eos.sources._epochs import EpochPlanner, values_of
 from eos.sources._options import SourceOptions
 from eos.sources._reading import read_range
 from eos.standalone import PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire import commands
 from tests.support import admin
 from tests.support.encrypted import send_encrypted
@@ -59,7 +59,7 @@ def permit(broker: PulsarStandalone, topic: str, method: str) -> None:
 @pytest.mark.parametrize("schema", ["bytes", "auto"])
 def test_a_topic_that_the_role_may_not_read(guarded, name, schema):
     url = guarded.service_url
-    with PulsarClient(url, security=Security(token=ADMIN)) as client:
+    with PulsarClient(url, auth=Auth(token=ADMIN)) as client:
         client.entry_producer(name, create=True).send(b"a").result(timeout=20)
     reader = {"token": token("reader"), "schema": schema}
     with pytest.raises(Unauthorized, match=f"{name}.*permissions of its role"):

@@ -13,7 +13,7 @@ from eos.admin import Transport
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, ConnectionLost
 from eos.standalone import BrokerNode, PulsarCluster
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.standalone.messages import read, write
 
 pytestmark = pytest.mark.broker
@@ -97,7 +97,7 @@ def test_a_paused_broker_says_nothing_and_goes_on(cluster: PulsarCluster):
     broker = cluster.brokers[0]
 
     def answers(timeout_s: float) -> bool:
-        transport = Transport(broker.admin_url, Security(), timeout_s=timeout_s)
+        transport = Transport(broker.admin_url, Auth(), timeout_s=timeout_s)
         return transport.ask("GET", "/admin/v2/brokers/version").status == 200
 
     broker.pause()

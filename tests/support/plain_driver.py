@@ -26,8 +26,8 @@ from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.task_report import PartitionFigures, TaskSummary
+from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
-from eos.transport.security import Security
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from examples.folder.participant import FolderPart, FolderParticipant
 
@@ -58,7 +58,7 @@ class PlainDriver:
     on_gap: Literal["refuse", "continue"] = "refuse"
     on_rewind: Literal["refuse", "skip"] = "refuse"
     receipt_namespace: str = "public/default"
-    security: Security = field(default_factory=Security)
+    auth: Auth = field(default_factory=Auth)
     rules: ClusterRules = field(default_factory=ClusterRules)
     during_write: Callable[[TxnId], None] = lambda _: None
     folder: Path | None = None
@@ -72,7 +72,7 @@ class PlainDriver:
         self.participant = PulsarParticipant(
             self.sink_id,
             self.service_url,
-            self.security,
+            self.auth,
             rules=self.rules,
             receipt_namespace=self.receipt_namespace,
             admin_url=self.admin_url,
@@ -129,7 +129,7 @@ class PlainDriver:
         values = values[: self.topic_count]
         assert part.txn is not None
         with ClientOptions(
-            self.service_url, self.security, self.timeout_s, self.rules
+            self.service_url, self.auth, self.timeout_s, self.rules
         ).make() as client:
             count = client.partition_count(self.topic)
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]

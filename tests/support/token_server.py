@@ -60,7 +60,7 @@ class TokenServer(ThreadingHTTPServer):
         self.credentials_file.write_text(json.dumps(client))
 
     def options(self) -> dict[str, Any]:
-        """What ``Security`` and sinks take to ask here."""
+        """What ``Auth`` and sinks take to ask here."""
         return {
             "oauth2_issuer_url": f"{self.origin}/realm",
             "oauth2_credentials_file": str(self.credentials_file),

@@ -24,7 +24,7 @@ from eos.pulsar._kind import KIND as PULSAR
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.task_report import PartitionFigures, TaskSummary
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from examples.folder.participant import KIND as FOLDER
 from examples.folder.participant import FolderPart, FolderParticipant
@@ -95,9 +95,7 @@ class TopicOutput:
         self.access = Access(service_url=service_url)
 
     def participant(self) -> Participant:
-        return PulsarParticipant(
-            "contract", self.url, Security(), receipt_namespace="public/default"
-        )
+        return PulsarParticipant("contract", self.url, Auth(), receipt_namespace="public/default")
 
     def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
         assert isinstance(part, PulsarPart)

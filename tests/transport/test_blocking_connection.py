@@ -15,8 +15,8 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.transport import blocking_connection as direct_module
+from eos.transport.auth import Auth
 from eos.transport.blocking_connection import DirectConnection
-from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import encode_frame
 from tests.transport.scripted import (
@@ -31,9 +31,9 @@ ENTRY = frame(0, 5, body(metadata(), b"x"))
 
 
 def open_direct(
-    broker: ScriptedBroker, security: Security | None = None, timeout_s: float = 10.0
+    broker: ScriptedBroker, auth: Auth | None = None, timeout_s: float = 10.0
 ) -> DirectConnection:
-    return DirectConnection.open(broker.address, security or Security(), timeout_s=timeout_s)
+    return DirectConnection.open(broker.address, auth or Auth(), timeout_s=timeout_s)
 
 
 def ask(connection: DirectConnection, *, timeout_s: float = 10.0) -> commands.Success:
@@ -73,7 +73,7 @@ def test_a_refusal_has_its_class_and_nothing_stays_open():
         peer.send(commands.Error(request_id=0, error=3, message="no"))
 
     with ScriptedBroker(script) as broker, nothing_left_behind(), pytest.raises(Unauthorized):
-        open_direct(broker, Security(token="abc"))
+        open_direct(broker, Auth(token="abc"))
 
 
 def test_a_peer_that_does_not_answer_connect_is_given_up_in_time():
@@ -145,7 +145,7 @@ def test_a_ping_is_answered_and_a_challenge_with_a_fresh_token():
         peer.sock.sendall(ENTRY)
 
     with ScriptedBroker(script) as broker:
-        connection = open_direct(broker, Security(token=lambda: next(tokens)))
+        connection = open_direct(broker, Auth(token=lambda: next(tokens)))
         entries = []
         while not entries:
             entries, _ = connection.receive(10)

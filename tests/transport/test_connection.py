@@ -22,8 +22,8 @@ from eos.errors import (
 )
 from eos.transport import _writer as writer_module
 from eos.transport import connection as connection_module
+from eos.transport.auth import Auth
 from eos.transport.connection import Connection
-from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import encode_frame
 from tests.support.token_server import TokenServer, token_server
@@ -40,9 +40,9 @@ SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing t
 
 
 def open_connection(
-    broker: ScriptedBroker, security: Security | None = None, timeout_s: float = 10.0
+    broker: ScriptedBroker, auth: Auth | None = None, timeout_s: float = 10.0
 ) -> Connection:
-    return Connection.open(broker.address, security or Security(), timeout_s=timeout_s)
+    return Connection.open(broker.address, auth or Auth(), timeout_s=timeout_s)
 
 
 def ask(connection: Connection, *, timeout_s: float = 10.0) -> commands.Success:
@@ -254,7 +254,7 @@ def test_a_refusal_of_the_connection_has_its_class_and_never_shows_the_token(cod
         nothing_left_behind(),
         pytest.raises(error) as caught,
     ):
-        open_connection(broker, Security(token=SECRET))
+        open_connection(broker, Auth(token=SECRET))
     assert "not you" in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
@@ -265,7 +265,7 @@ def test_a_broker_that_repeats_what_it_was_sent_is_not_quoted():
         peer.send(commands.Error(request_id=2**64 - 1, error=3, message=f"Who is {said}?"))
 
     with ScriptedBroker(script) as broker, pytest.raises(Unauthorized) as caught:
-        open_connection(broker, Security(token=SECRET))
+        open_connection(broker, Auth(token=SECRET))
     assert "Who is <token>?" in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
@@ -276,9 +276,9 @@ def test_a_password_does_not_show_by_the_gap_where_it_is_hidden(password):
         peer.next(commands.Connect)
         peer.send(commands.Error(request_id=2**64 - 1, error=3, message="no role a found"))
 
-    security = Security(basic_user="spark", basic_password=password)
+    auth = Auth(basic_user="spark", basic_password=password)
     with ScriptedBroker(script) as broker, pytest.raises(Unauthorized) as caught:
-        open_connection(broker, security)
+        open_connection(broker, auth)
     assert caught.value.message == (
         f"Connecting to {broker.address}: the broker answered with code 3."
     )
@@ -294,7 +294,7 @@ def test_a_token_that_can_not_be_had_leaves_nothing_open():
         nothing_left_behind(),
         pytest.raises(Unauthorized) as caught,
     ):
-        open_connection(broker, Security(token=fail))
+        open_connection(broker, Auth(token=fail))
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -402,7 +402,7 @@ def test_an_auth_challenge_is_answered_with_a_fresh_token():
             broker.received.append(response.auth_data)
 
     with ScriptedBroker(script) as broker:
-        open_connection(broker, Security(token=lambda: next(tokens)))
+        open_connection(broker, Auth(token=lambda: next(tokens)))
         wait_until(lambda: len(broker.received) == 3)
         assert broker.received == [b"first", b"second", b"third"]
 
@@ -422,13 +422,13 @@ def test_an_auth_challenge_gets_another_token_than_the_one_that_is_kept(issuer):
         broker.received.append(peer.next(commands.AuthResponse).response.auth_data)
 
     with ScriptedBroker(script) as broker:
-        open_connection(broker, Security(**issuer.options()))
+        open_connection(broker, Auth(**issuer.options()))
         wait_until(lambda: len(broker.received) == 2)
         assert broker.received == [given.encode() for given in issuer.given]
 
 
 def test_a_token_that_the_broker_refused_is_not_kept(issuer):
-    security = Security(**issuer.options())
+    auth = Auth(**issuer.options())
 
     def script(peer: Peer) -> None:
         broker.received.append(peer.next(commands.Connect).auth_data)
@@ -437,7 +437,7 @@ def test_a_token_that_the_broker_refused_is_not_kept(issuer):
     with ScriptedBroker(script) as broker:
         for _ in range(2):
             with pytest.raises(Unauthorized):
-                open_connection(broker, security)
+                open_connection(broker, auth)
         assert broker.received == [given.encode() for given in issuer.given]
         assert len(set(broker.received)) == 2
 
@@ -447,7 +447,7 @@ def test_a_token_server_that_is_silent_does_not_outlast_the_connections_deadline
     with ScriptedBroker(lambda peer: peer.next()) as broker:
         started = time.monotonic()
         with pytest.raises(ConnectionLost, match="token server"):
-            open_connection(broker, Security(**issuer.options()), timeout_s=1)
+            open_connection(broker, Auth(**issuer.options()), timeout_s=1)
         assert time.monotonic() - started < 2.5
 
 
@@ -460,7 +460,7 @@ def test_a_token_function_that_fails_at_a_challenge_ends_the_connection():
         peer.next(commands.Ping)
 
     with ScriptedBroker(script) as broker, nothing_left_behind():
-        connection = open_connection(broker, Security(token=lambda: next(tokens)))
+        connection = open_connection(broker, Auth(token=lambda: next(tokens)))
         wait_until(lambda: not connection.is_alive)
         with pytest.raises(Unauthorized, match="the token function: StopIteration"):
             ask(connection)
@@ -483,7 +483,7 @@ def test_a_token_function_that_wants_the_process_to_exit_only_ends_the_connectio
         peer.next(commands.Ping)
 
     with ScriptedBroker(script) as broker, nothing_left_behind():
-        connection = open_connection(broker, Security(token=token))
+        connection = open_connection(broker, Auth(token=token))
         with pytest.raises(ConnectionLost, match="reader"):
             ask(connection, timeout_s=5)
 
@@ -503,7 +503,7 @@ def test_a_flood_of_auth_challenges_ends_the_connection_and_spares_the_token_fun
             time.sleep(pause_s)
 
     with ScriptedBroker(script) as broker, nothing_left_behind():
-        connection = open_connection(broker, Security(token=token))
+        connection = open_connection(broker, Auth(token=token))
         wait_until(lambda: not connection.is_alive)
         with pytest.raises(ProtocolError, match="asked for authentication 11 times"):
             ask(connection)

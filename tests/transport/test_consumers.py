@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from eos.errors import ConnectionLost, EosError, ProtocolError
+from eos.transport.auth import Auth
 from eos.transport.connection import Connection
-from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import Delivery, encode_frame
 from tests.transport.scripted import Peer, ScriptedBroker
@@ -55,7 +55,7 @@ def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Con
         peer.next(commands.Ping)
 
     with ScriptedBroker(script) as broker:
-        connection = Connection.open(broker.address, Security(), timeout_s=10)
+        connection = Connection.open(broker.address, Auth(), timeout_s=10)
         consumer = Consumer()
         connection.listen_to_consumer(1, consumer)
         connection.listen(1, Producer())
@@ -103,4 +103,4 @@ def test_before_the_broker_has_told_its_limit_a_frame_is_short():
         peer.sock.sendall(frame(1, 1, bytes(2 * MIB)))
 
     with ScriptedBroker(script) as broker, pytest.raises(ProtocolError, match="A frame of"):
-        Connection.open(broker.address, Security(), timeout_s=10)
+        Connection.open(broker.address, Auth(), timeout_s=10)

@@ -22,8 +22,8 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.transport._oauth2 import FETCH_TIMEOUT_S, kept_tokens
+from eos.transport.auth import Auth
 from eos.transport.http import MAX_ANSWER_BYTES
-from eos.transport.security import Security
 from tests.support.http_server import scripted_server
 from tests.support.token_server import METADATA, TokenServer, token_server
 
@@ -39,7 +39,7 @@ def server(tmp_path) -> Iterator[TokenServer]:
 
 
 def fetch(server: TokenServer, timeout_s: float = 10.0, **options: object) -> str:
-    return Security(**{**server.options(), **options}).login.credentials(timeout_s).decode()
+    return Auth(**{**server.options(), **options}).login.credentials(timeout_s).decode()
 
 
 def test_the_token_endpoint_gets_id_secret_audience_and_scope(server):
@@ -61,7 +61,7 @@ def test_a_process_asks_once_and_uses_the_token_until_shortly_before_it_expires(
     now = time.monotonic()
     monkeypatch.setattr("eos.transport._oauth2.time.monotonic", lambda: now)
     first = fetch(server)
-    travelled = pickle.loads(pickle.dumps(Security(**server.options())))
+    travelled = pickle.loads(pickle.dumps(Auth(**server.options())))
     now += 3600 * 0.89
     assert travelled.login.credentials(10) == first.encode()
     now += 3600 * 0.02
@@ -76,7 +76,7 @@ def test_many_threads_ask_once(server):
 
 
 def test_a_token_that_a_peer_refused_is_not_used_again(server):
-    login = Security(**server.options()).login
+    login = Auth(**server.options()).login
     first = login.credentials(10)
     login.forget(b"another one, refused elsewhere")
     assert login.credentials(10) == first
@@ -159,7 +159,7 @@ def test_a_secret_in_the_place_of_a_path_is_refused_and_not_shown(options):
     if "token_file" not in options:
         options |= {"oauth2_issuer_url": "https://localhost"}
     with pytest.raises(ConfigurationError, match="path") as caught:
-        Security(**options)
+        Auth(**options)
     assert "hush" not in str(caught.value)
 
 
@@ -259,7 +259,7 @@ def test_the_secret_is_not_printed_where_http_client_is_being_debugged(server, c
 )  # fmt: skip
 def test_an_issuer_url_without_tls_or_with_more_than_a_path_is_refused_and_not_repeated(url):
     with pytest.raises(ConfigurationError, match="oauth2_issuer_url") as caught:
-        Security(oauth2_issuer_url=url, oauth2_credentials_file="/x")
+        Auth(oauth2_issuer_url=url, oauth2_credentials_file="/x")
     assert "hunter2" not in str(caught.value)
 
 

@@ -11,12 +11,12 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Unauthorized
 from eos.sinks.options import PulsarSinkOptions
 from eos.sources._options import SourceOptions
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 
 TOKEN = ".".join(("eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJzcGFyayJ9", "c2lnbmF0dXJl"))
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg"
 OPAQUE = "Zk3" + "q9XvB7" * 8
-PLACES = [one.name for one in fields(Security) if one.name not in ("token", "basic_password")]
+PLACES = [one.name for one in fields(Auth) if one.name not in ("token", "basic_password")]
 
 
 def shown(error: BaseException) -> str:
@@ -27,7 +27,7 @@ def shown(error: BaseException) -> str:
 @pytest.mark.parametrize("name", PLACES)
 def test_a_token_or_key_in_another_option_is_refused_and_not_shown(name: str, secret: str) -> None:
     with pytest.raises(ConfigurationError, match="looks like a token or a key") as caught:
-        Security(**{name: secret})
+        Auth(**{name: secret})
     assert name in str(caught.value)
     assert secret[-10:] not in shown(caught.value)
 
@@ -35,9 +35,9 @@ def test_a_token_or_key_in_another_option_is_refused_and_not_shown(name: str, se
 @pytest.mark.parametrize("secret", [OPAQUE, f"{OPAQUE}=", f"{OPAQUE}/{OPAQUE}", OPAQUE * 200])
 def test_what_does_not_look_like_a_path_is_not_shown_as_one(secret: str) -> None:
     with pytest.raises(Unauthorized, match="not shown") as caught:
-        Security(token_file=secret).login.credentials(1)
+        Auth(token_file=secret).login.credentials(1)
     assert OPAQUE not in shown(caught.value)
-    given = Security(oauth2_issuer_url="https://issuer", oauth2_credentials_file=secret).login
+    given = Auth(oauth2_issuer_url="https://issuer", oauth2_credentials_file=secret).login
     with pytest.raises(EosError, match="not shown") as caught:
         given.credentials(1)
     assert OPAQUE not in shown(caught.value)
@@ -46,7 +46,7 @@ def test_what_does_not_look_like_a_path_is_not_shown_as_one(secret: str) -> None
 @pytest.mark.parametrize("path", ["/run/secrets/token", "./token", "~/token", "pulsar.jwt"])
 def test_a_path_is_shown(path: str) -> None:
     with pytest.raises(Unauthorized) as caught:
-        Security(token_file=path).login.credentials(1)
+        Auth(token_file=path).login.credentials(1)
     assert path in str(caught.value)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.errors import ProtocolError
-from eos.wire import commands, inbox
+from eos.wire import commands, receive_buffer
 from eos.wire.decoding import PADDING_BYTES
 from eos.wire.frames import encode_frame
 from eos.wire.messages import WireMessage
@@ -63,7 +63,7 @@ def test_frames_come_out_whole_however_they_are_cut(payloads: list[bytes], cuts:
 def test_a_frame_that_is_longer_than_the_buffer_gets_a_longer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inbox, "INBOX_BYTES", 1000)
+    monkeypatch.setattr(receive_buffer, "INBOX_BYTES", 1000)
     box = Inbox()
     box.admit_messages(100_000)
     small, large = b"s" * 300, b"l" * 90_000

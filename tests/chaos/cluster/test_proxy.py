@@ -14,8 +14,8 @@ from eos.chaos.cluster.proxy import FaultProxy, FrameAction, Hold, Replace, _Soc
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, EosError, RequestTimeout
 from eos.transport.address import parse_service_url
+from eos.transport.auth import Auth
 from eos.transport.connection import Connection
-from eos.transport.security import Security
 from eos.wire import commands
 from eos.wire.frames import encode_frame
 from eos.wire.messages import WireMessage
@@ -54,7 +54,7 @@ def ask(connection: Connection, number: int) -> commands.Success:
 def connect(proxy: FaultProxy) -> Connection:
     with PulsarClient(proxy.service_url) as client:
         (address,) = client.lookup._service
-    return Connection.open(address, Security(), timeout_s=10)
+    return Connection.open(address, Auth(), timeout_s=10)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def through(proxy: FaultProxy, broker: ScriptedBroker | None = None) -> Connecti
     """A connection by the proxy, to ``broker`` where one is named."""
     (address,) = parse_service_url(proxy.service_url)
     wanted = None if broker is None else broker.url.removeprefix("pulsar://")
-    return Connection.open(address, Security(), timeout_s=5, proxy_to=wanted)
+    return Connection.open(address, Auth(), timeout_s=5, proxy_to=wanted)
 
 
 def test_a_client_that_names_a_broker_gets_that_one(two):

@@ -14,7 +14,7 @@ from eos.recovery.checks.data_topics import judge
 from eos.recovery.checks.local import check_spark
 from eos.recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
 from eos.standalone import PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support import admin
 from tests.transport.scripted import wait_until
 
@@ -104,7 +104,7 @@ def test_who_may_not_see_the_brokers_settings_is_not_told_that_all_is_well(monke
     monkeypatch.setattr(AdminClient, "subscriptions", lambda *_: ["eos-receipts"])
     monkeypatch.setattr(AdminClient, "backlog_quotas", refuse)
     receipts = {TopicName.parse("persistent://t/n/r"): True}
-    client = AdminClient("http://127.0.0.1:1", Security(), timeout_s=1)
+    client = AdminClient("http://127.0.0.1:1", Auth(), timeout_s=1)
     told = {one.name: one.verdict for one in check_receipt_topics(client, receipts)}
     assert told.pop("broker settings") == "unknown"
     assert told.pop("retention in t/n") == "unknown"

@@ -19,24 +19,24 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from eos.errors import ConfigurationError, Unauthorized
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from tests.support import tokens
 
 SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
 
 
 def test_a_token_never_shows_and_travels_to_executors():
-    security = Security(token=SECRET)
-    assert SECRET not in repr(security) + str(security)
-    assert pickle.loads(pickle.dumps(security)).login.credentials(1) == SECRET.encode()
+    auth = Auth(token=SECRET)
+    assert SECRET not in repr(auth) + str(auth)
+    assert pickle.loads(pickle.dumps(auth)).login.credentials(1) == SECRET.encode()
 
 
 def test_a_token_file_is_read_again_each_time(tmp_path):
     file = tmp_path / "token"
-    security = Security(token_file=str(file))
+    auth = Auth(token_file=str(file))
     for token in ("first", "second"):
         file.write_text(f"{token}\n")
-        assert security.login.credentials(1) == token.encode()
+        assert auth.login.credentials(1) == token.encode()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_token_file_is_read_again_each_time(tmp_path):
 )
 def test_what_is_no_token_is_refused_without_showing_it(token):
     with pytest.raises(Unauthorized, match="no token") as caught:
-        Security(token=lambda: token).login.credentials(1)
+        Auth(token=lambda: token).login.credentials(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -55,13 +55,13 @@ def test_a_token_function_that_fails_is_named_without_what_it_said():
         raise ValueError(SECRET)
 
     with pytest.raises(Unauthorized, match="the token function: ValueError") as caught:
-        Security(token=fail).login.credentials(1)
+        Auth(token=fail).login.credentials(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_token_file_that_is_not_there_is_named():
     with pytest.raises(Unauthorized, match="/nowhere"):
-        Security(token_file="/nowhere").login.credentials(1)
+        Auth(token_file="/nowhere").login.credentials(1)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_a_token_file_that_is_not_there_is_named():
 )
 def test_options_that_contradict_each_other_are_refused(options):
     with pytest.raises(ConfigurationError):
-        Security(**options)
+        Auth(**options)
 
 
 def test_a_password_never_shows_and_travels_to_executors():
-    security = Security(basic_user="spark", basic_password=SECRET)
-    assert SECRET not in repr(security) + repr(security.login)
-    login = pickle.loads(pickle.dumps(security)).login
+    auth = Auth(basic_user="spark", basic_password=SECRET)
+    assert SECRET not in repr(auth) + repr(auth.login)
+    login = pickle.loads(pickle.dumps(auth)).login
     sent = login.credentials(1)
     assert (login.method_name, sent) == ("basic", f"spark:{SECRET}".encode())
     assert login.http_authorization(sent) == f"Basic {b64encode(sent).decode()}"
@@ -109,7 +109,7 @@ def test_a_password_never_shows_and_travels_to_executors():
     ],
 )
 def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
-    assert re.search(says, Security(token="x").login.advice(sent.encode()))
+    assert re.search(says, Auth(token="x").login.advice(sent.encode()))
 
 
 @pytest.mark.parametrize("odd", ["", "a:b", "a\nb", "a\0b", "a\ud800", b"bytes", 5])
@@ -117,23 +117,23 @@ def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
 def test_a_user_or_password_that_cannot_be_sent_is_refused_at_once(name, odd):
     options = {"basic_user": "spark", "basic_password": "secret"} | {name: odd}
     with pytest.raises(ConfigurationError, match=f"^{name} has to be text") as caught:
-        Security(**options)
+        Auth(**options)
     assert "secret" not in str(caught.value)
 
 
 def test_what_a_peer_repeats_of_a_secret_is_hidden():
-    for security in (Security(token=SECRET), Security(basic_user="spark", basic_password=SECRET)):
-        login = security.login
+    for auth in (Auth(token=SECRET), Auth(basic_user="spark", basic_password=SECRET)):
+        login = auth.login
         sent = login.credentials(1)
         header = login.http_authorization(sent)
         hidden = login.hidden(f"you sent {sent.decode()} as {header}, {SECRET}", sent)
         assert "hunter" not in hidden
         assert header.partition(" ")[2] not in hidden
-    assert Security().login.hidden("text", b"") == "text"
+    assert Auth().login.hidden("text", b"") == "text"
 
 
 def test_the_broker_is_always_verified_and_by_nothing_older_than_tls_1_2():
-    context = Security().ssl_context()
+    context = Auth().ssl_context()
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -156,7 +156,7 @@ def test_tls_files_that_can_not_be_used_are_a_clear_error_not_a_question(tmp_pat
         {"tls_certificate_file": str(chain), "tls_private_key_file": str(chain)},
     ):
         with pytest.raises(ConfigurationError, match="TLS files can't be loaded"):
-            Security(**options).ssl_context()
+            Auth(**options).ssl_context()
 
 
 def test_one_set_of_authorities_serves_every_library(tmp_path, monkeypatch):
@@ -166,11 +166,11 @@ def test_one_set_of_authorities_serves_every_library(tmp_path, monkeypatch):
         trustme.CA().cert_pem.write_to_path(file)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    assert Path(Security().trust_file).is_file()
+    assert Path(Auth().trust_file).is_file()
     monkeypatch.setenv("SSL_CERT_FILE", str(theirs))
-    assert Security().trust_file == str(theirs)
-    assert len(Security().ssl_context().get_ca_certs()) == 1
-    assert Security(tls_trust_certs_file=str(ours)).trust_file == str(ours)
+    assert Auth().trust_file == str(theirs)
+    assert len(Auth().ssl_context().get_ca_certs()) == 1
+    assert Auth(tls_trust_certs_file=str(ours)).trust_file == str(ours)
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
     with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
-        Security().ssl_context()
+        Auth().ssl_context()

@@ -1,6 +1,6 @@
 """Authentication: how the client and the broker prove their identity.
 
-One ``Security`` object serves the driver and, pickled, every executor: the broker lets only the
+One ``Auth`` object serves the driver and, pickled, every executor: the broker lets only the
 principal that began a transaction write in it and end it. Secrets never show in a repr.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from eos.errors import ConfigurationError
-from eos.transport._auth import Anonymous, ByCertificate, ByPassword, ByToken, Login
+from eos.transport._auth_methods import Anonymous, ByCertificate, ByPassword, ByToken, Login
 from eos.transport._tls import trust_file, verifying_context
 from eos.transport.secret_text import check_no_secrets
 
@@ -20,7 +20,7 @@ _SECRETS: Final = ("token", "basic_password")
 
 
 @dataclass(frozen=True)
-class Security:
+class Auth:
     """Authentication and TLS of all connections. One way to log in, or none.
 
     Args:
@@ -58,6 +58,10 @@ class Security:
     tls_private_key_file: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            is_function = name == "token" and callable(value)
+            if value is not None and not is_function and (not isinstance(value, str) or not value):
+                raise ConfigurationError(f"{name} has to be text, and not empty.")
         check_no_secrets(vars(self), _SECRETS)
         for one, other in (
             ("tls_certificate_file", "tls_private_key_file"),
@@ -126,3 +130,16 @@ class Security:
                 "the certificate.",
             ) from error
         return context
+
+
+AUTH_OPTIONS: Final = tuple(one.name for one in fields(Auth))
+"""Names of all that an ``Auth`` is made of: the options of ``format("pulsar")`` for it."""
+
+
+def take_auth(options: dict[str, Any]) -> Auth:
+    """Take the options of an ``Auth`` out of ``options``, where they stand beside others.
+
+    Raises:
+        ConfigurationError: see ``Auth``.
+    """
+    return Auth(**{name: options.pop(name) for name in AUTH_OPTIONS if name in options})

@@ -19,7 +19,7 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.standalone import PulsarStandalone
-from eos.transport.security import Security
+from eos.transport.auth import Auth
 from eos.wire.commands import TxnAction
 from tests.support.tls import issue, tls_config
 from tests.support.tokens import CONFIG, token
@@ -37,8 +37,8 @@ def secured(tmp_path_factory):
         yield broker, str(folder / "ca.pem")
 
 
-def write(url: str, security: Security, name: str) -> None:
-    with PulsarClient(url, security=security, timeout_s=10) as client:
+def write(url: str, auth: Auth, name: str) -> None:
+    with PulsarClient(url, auth=auth, timeout_s=10) as client:
         producer = client.entry_producer(name, create=True)
         with client.transaction(timeout_s=60) as txn:
             for _ in range(8):  # a thread reads acknowledgements while this one writes
@@ -54,15 +54,15 @@ def test_tls_with_a_trusted_authority_works_for_token_file_and_function(secured,
         {"token_file": str(file)},
         {"token": lambda: token("admin")},
     ):
-        security = Security(tls_trust_certs_file=trusted, **credentials)
-        write(broker.tls_service_url, security, name)
+        auth = Auth(tls_trust_certs_file=trusted, **credentials)
+        write(broker.tls_service_url, auth, name)
 
 
 def test_several_threads_write_through_one_tls_connection(secured, name):
     """OpenSSL's objects are not safe for that; what comes out has to be what went in."""
     broker, trusted = secured
-    security = Security(token=token("admin"), tls_trust_certs_file=trusted)
-    with PulsarClient(broker.tls_service_url, security=security, timeout_s=20) as client:
+    auth = Auth(token=token("admin"), tls_trust_certs_file=trusted)
+    with PulsarClient(broker.tls_service_url, auth=auth, timeout_s=20) as client:
         client.entry_producer(name, create=True).close()
         txn = client.transaction(timeout_s=60)
         acknowledgements: list[list[object]] = []
@@ -87,13 +87,13 @@ def test_several_threads_write_through_one_tls_connection(secured, name):
 def test_an_untrusted_certificate_is_refused_with_the_option_to_set(secured, name):
     broker, _ = secured
     with pytest.raises(ConfigurationError, match="tls_trust_certs_file"):
-        write(broker.tls_service_url, Security(token=token("admin")), name)
+        write(broker.tls_service_url, Auth(token=token("admin")), name)
 
 
 def test_an_authority_that_only_the_environment_names_is_trusted(secured, name, monkeypatch):
     broker, trusted = secured
     monkeypatch.setenv("SSL_CERT_FILE", trusted)
-    write(broker.tls_service_url, Security(token=token("admin")), name)
+    write(broker.tls_service_url, Auth(token=token("admin")), name)
 
 
 def test_a_service_url_with_the_admin_apis_port_is_recognised(secured):
@@ -109,14 +109,14 @@ def test_a_service_url_with_the_admin_apis_port_is_recognised(secured):
 def test_a_certificate_for_another_name_is_refused_with_what_to_change(secured, name):
     broker, trusted = secured
     url = broker.tls_service_url.replace("127.0.0.1", "localhost")
-    security = Security(token=token("admin"), tls_trust_certs_file=trusted)
+    auth = Auth(token=token("admin"), tls_trust_certs_file=trusted)
     with pytest.raises(ConfigurationError, match=r"mismatch.*service_url"):
-        write(url, security, name)
+        write(url, auth, name)
 
 
 def test_tls_spoken_to_a_plain_port_and_the_other_way_round_is_an_error_in_time(secured, name):
     broker, trusted = secured
-    security = Security(token=token("admin"), tls_trust_certs_file=trusted)
+    auth = Auth(token=token("admin"), tls_trust_certs_file=trusted)
     plain, tls = broker.service_url, broker.tls_service_url
     http = broker.admin_url.replace("http:", "pulsar+ssl:")
     as_tls, as_plain = plain.replace("pulsar:", "pulsar+ssl:"), tls.replace("+ssl:", ":")
@@ -124,7 +124,7 @@ def test_tls_spoken_to_a_plain_port_and_the_other_way_round_is_an_error_in_time(
     for url, hint in ((as_tls, needs), (http, needs), (as_plain, r"want pulsar\+ssl://")):
         started = time.monotonic()
         with (
-            PulsarClient(url, security=security, timeout_s=3) as client,
+            PulsarClient(url, auth=auth, timeout_s=3) as client,
             pytest.raises(ConnectionLost, match=hint),
         ):
             client.lookup.any_broker()
@@ -135,15 +135,15 @@ WRONG = token("admin", b"x" * 32)
 
 
 @pytest.mark.parametrize(
-    "security",
-    [Security(), Security(token=WRONG), Security(token=lambda: WRONG), Security(token="nonsense")],
+    "auth",
+    [Auth(), Auth(token=WRONG), Auth(token=lambda: WRONG), Auth(token="nonsense")],
     ids=["none", "another key", "function", "nonsense"],
 )
-def test_a_wrong_token_is_unauthorized_and_never_shown(secured, name, security):
+def test_a_wrong_token_is_unauthorized_and_never_shown(secured, name, auth):
     broker, _ = secured
     with pytest.raises(Unauthorized) as caught:
-        write(broker.service_url, security, name)
-    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(security)
+        write(broker.service_url, auth, name)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(auth)
     for part in WRONG.split("."):
         assert part not in shown
     assert WRONG not in str(pickle.loads(pickle.dumps(caught.value)).__dict__)
@@ -153,8 +153,8 @@ def test_a_rotated_token_file_is_used_by_the_next_connection(secured, name, tmp_
     broker, _ = secured
     file = tmp_path / "token"
     file.write_text(WRONG)
-    security = Security(token_file=str(file))
-    with PulsarClient(broker.service_url, security=security, timeout_s=10) as client:
+    auth = Auth(token_file=str(file))
+    with PulsarClient(broker.service_url, auth=auth, timeout_s=10) as client:
         with pytest.raises(Unauthorized):
             client.coordinators.count()
         file.write_text(token("admin"))
@@ -164,8 +164,8 @@ def test_a_rotated_token_file_is_used_by_the_next_connection(secured, name, tmp_
 def test_another_principal_can_neither_write_in_a_transaction_nor_end_it(secured):
     broker, _ = secured
     with (
-        PulsarClient(broker.service_url, security=Security(token=token("owner"))) as owner,
-        PulsarClient(broker.service_url, security=Security(token=token("other"))) as other,
+        PulsarClient(broker.service_url, auth=Auth(token=token("owner"))) as owner,
+        PulsarClient(broker.service_url, auth=Auth(token=token("other"))) as other,
     ):
         txn = owner.transaction(timeout_s=60)
         stranger = other.join(txn.id)
@@ -188,15 +188,15 @@ def test_a_client_certificate_authenticates(tmp_path):
     own = authority.issue_cert("client.example", common_name="client")
     chain, private = issue(tmp_path, authority, own, "client")
     trusted = str(tmp_path / "ca.pem")
-    known = Security(
+    known = Auth(
         tls_trust_certs_file=trusted, tls_certificate_file=chain, tls_private_key_file=private
     )
     with PulsarStandalone(config=config) as broker:
-        with PulsarClient(broker.tls_service_url, security=known) as client:
+        with PulsarClient(broker.tls_service_url, auth=known) as client:
             assert client.lookup.any_broker().is_alive
-        unknown = Security(tls_trust_certs_file=trusted)
+        unknown = Auth(tls_trust_certs_file=trusted)
         with (
-            PulsarClient(broker.tls_service_url, security=unknown) as client,
+            PulsarClient(broker.tls_service_url, auth=unknown) as client,
             pytest.raises(Unauthorized),
         ):
             client.lookup.any_broker()
