@@ -1,9 +1,9 @@
 """How long a micro-batch takes, and how long a row until a reader has it.
 
 A stream from files, as Spark times it itself (``bench/streams.py``). The same stream into the same
-sink where the driver sends few rows by itself, into one without transactions, into nothing (a
-``collect``), through Spark's Python into nothing (a ``mapInArrow``, as it comes), into
-pulsar-spark's sink, and into a Delta table if wanted. Epochs of them come in turn, a few at a time.
+sink without transactions, into nothing (a ``collect``), through Spark's Python into nothing (a
+``mapInArrow``, as it comes), into pulsar-spark's sink, and into a Delta table if wanted. Epochs of
+them come in turn, a few at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from bench.statistics import Spread, percentile
 from bench.streams import FileStream, WriteStream, drop
 
 ROWS: Final = (10, 1_000, 100_000)
-_DRIVER_ROWS: Final = 1_000
 _AT_A_TIME: Final = 10
 """Epochs of a start; one more is not counted. Not nine: Delta writes a checkpoint at each tenth
 commit, which could always be the one that is not counted."""
@@ -57,21 +56,17 @@ def measure(
 def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) -> dict[str, Any]:
     text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
     with ExitStack() as stack:
-        topic, drivers_topic, plain_topic, peers_topic = (
-            stack.enter_context(setting.topic(CORES)) for _ in range(4)
+        topic, plain_topic, peers_topic = (
+            stack.enter_context(setting.topic(CORES)) for _ in range(3)
         )
         sink = EosSink(setting, topic)
-        drivers = EosSink(setting, drivers_topic, driver_rows=_DRIVER_ROWS)
         streams = {
             "eos": FileStream(setting, text, lambda df: df.writeStream.foreachBatch(sink.sink)),
-            "by_driver": FileStream(
-                setting, text, lambda df: df.writeStream.foreachBatch(drivers.sink)
-            ),
             "no_transaction": FileStream(setting, text, _plain(setting, plain_topic)),
             "collect": FileStream(setting, text, _doing(DataFrame.collect)),
             "spark_python": FileStream(setting, text, _doing(pass_through_python)),
         }
-        written = {"eos": topic, "by_driver": drivers_topic, "no_transaction": plain_topic}
+        written = {"eos": topic, "no_transaction": plain_topic}
         if setting.has_pulsar_spark:
             url = setting.broker.service_url
             streams["pulsar_spark"] = FileStream(
@@ -92,7 +87,6 @@ def _of(setting: Setting, rows: int, epochs: int, *, delta: bool, warm_up: int) 
                 setting.await_count(where, streams[name].epochs * rows)
         finally:
             sink.close()
-            drivers.close()
     result: dict[str, Any] = {name: _with_p99(times_ms) for name, times_ms in took_ms.items()}
     with_it, without = result["eos"]["median"], result["no_transaction"]["median"]
     result["overhead_ms"] = round(with_it - without, 1)

@@ -48,7 +48,6 @@ _NAMES = {
     "pulsar_client": "pulsar-client, at-least-once",
     "no_transaction": "eos without transactions",
     "collect": "a collect alone",
-    "by_driver": "eos, rows sent by the driver",
     "spark_python": "through Spark's Python alone",
     "delta": "Delta append",
     "partitions_no_key": "rows without keys",

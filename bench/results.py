@@ -91,8 +91,8 @@ def summary(found: Results) -> Results:
         "cost_of_keys_16_partitions": _cost_of_keys(found["throughput"], 16),
         "epoch_overhead_ms": small.get("overhead_ms"),
         "epoch_overhead_ratio": small.get("overhead_ratio"),
-        "epoch_to_collect": _times(small, "by_driver", "collect"),
-        "epoch_to_pulsar_spark": _times(small, "by_driver", "pulsar_spark"),
+        "epoch_to_collect": _times(small, "eos", "collect"),
+        "epoch_to_pulsar_spark": _times(small, "eos", "pulsar_spark"),
         "keys_into_512_partitions": _growth_of(found.get("growth", {}).get("partitions_keyed")),
         "empty_tasks": _times(found.get("empty_tasks_s", {}), "eos", "spark_empty"),
         "first_epoch": _times(found.get("cold_s", {}), "eos", "pulsar_client"),
@@ -320,7 +320,6 @@ _PATHS: Final = {
 }
 _STREAMS: Final = {
     "eos": "eos",
-    "by_driver": "eos, `driver_rows=1000`",
     "no_transaction": "no transaction",
     "collect": "a `collect` alone",
     "spark_python": "a `mapInArrow` that does nothing",

@@ -141,7 +141,6 @@ class ScheduleRun:
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
-            few_rows=any(one.has_few_rows for one in self._conditions),
             input_topic=self._input_topic(name),
             history=str(folder / "past") if any(c.has_history for c in self._conditions) else "",
             rows=schedule.rows,

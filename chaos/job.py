@@ -57,7 +57,6 @@ class Job:
         rows: how many records an input has at most.
         whole_rows: whether it writes rows under a schema (``eos.chaos._rows``), for the same.
         by_format: whether it writes by ``format("pulsar")``, for the same.
-        few_rows: whether the driver sends the rows of small epochs by itself, for the same.
         habits: what its user's code does, for the same (``eos.chaos._user_code``).
         spark_conf: more settings of Spark.
     """
@@ -77,7 +76,6 @@ class Job:
     table: str = ""
     whole_rows: bool = False
     by_format: bool = False
-    few_rows: bool = False
     input_topic: str = ""
     history: str = ""
     rows: int = 0

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from eos.sinks.sink import Sink
 
 
-_FEW_ROWS: Final = 1000
-"""More than most inputs have, and fewer than some."""
-
 OWN: Final = "eos.chaos.workloads:stream"
 """The workload that knows all shapes and habits."""
 
@@ -94,9 +91,6 @@ def _sink(job: Job) -> Sink | _WholeRows:
                 null_values="tombstone",
             ),
         )
-    if job.few_rows:
-        say("few-rows", job.topic)
-        to_pulsar["driver_rows"] = _FEW_ROWS
     topic = PulsarSink(**shared, **to_pulsar, topic=job.topic)
     if not job.table:
         return topic

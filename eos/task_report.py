@@ -6,7 +6,7 @@ Crosses from executors as JSON, so it stands apart from everything that only a d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from eos.errors import EosError, Fatal, crossed
@@ -55,9 +55,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """One task's report. ``spark_partition``: None when the driver has written the epoch by itself,
-    without tasks. ``registered``: the exact partitions it added to the transaction. ``run_id``:
-    what it answered the roll call with; empty when it had no rows to send. ``counts``:
+    """One task's report. ``registered``: the exact partitions it added to the transaction.
+    ``run_id``: what it answered the roll call with; empty when it had no rows to send. ``counts``:
     how many partitions each topic had that its rows named. ``was_crowded``: a policy admits fewer
     producers than its process would like to keep.
 
@@ -65,7 +64,7 @@ class TaskSummary:
     only run it again, and no second run may write into the same transaction.
     """
 
-    spark_partition: int | None
+    spark_partition: int
     run_id: str
     registered: tuple[str, ...]
     partitions: tuple[PartitionFigures, ...]
@@ -75,10 +74,8 @@ class TaskSummary:
 
     @property
     def answer(self) -> Answer | None:
-        """What it answered the roll call with; None when it had no rows to send, or is none."""
-        if self.spark_partition is None or not self.run_id:
-            return None
-        return Answer(self.spark_partition, self.run_id)
+        """What it answered the roll call with; None when it had no rows to send."""
+        return Answer(self.spark_partition, self.run_id) if self.run_id else None
 
     @property
     def records(self) -> int:
@@ -142,11 +139,6 @@ def merge_figures(summaries: Iterable[TaskSummary]) -> tuple[PartitionFigures, .
     )
 
 
-def is_drivers_own(summaries: Sequence[TaskSummary]) -> bool:
-    """Whether the driver has written by itself: no task has then, and no roll call was held."""
-    return [summary.spark_partition for summary in summaries] == [None]
-
-
 def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
     """Raise what a task reports, in its own class: bad input before what bad luck caused.
 
@@ -158,6 +150,5 @@ def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
         raise error
 
 
-def _rebuilt(error: TaskError, spark_partition: int | None) -> EosError:
-    where = "" if spark_partition is None else f" (Spark partition {spark_partition})"
-    return crossed(error.kind, f"{error.message}{where}", error.hint)
+def _rebuilt(error: TaskError, spark_partition: int) -> EosError:
+    return crossed(error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark import SparkContext
@@ -17,7 +16,6 @@ from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.schemas import Schema, changed_fields
 from eos.sinks._changed_columns import ChangedColumns
-from eos.sinks._few_rows import FewRows
 from eos.sinks._jobs import tagged_jobs
 from eos.sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
 from eos.sinks._task import SUMMARY_SCHEMA, WriteTask
@@ -37,7 +35,6 @@ class PulsarOutput(Output):
         self._options = options
         self._seen: pa.DataType | None = None
         self._has_rows = False
-        self._few = FewRows(options.driver_rows)
         self.participant = PulsarParticipant(
             options.sink_id,
             options.service_url,
@@ -104,10 +101,8 @@ class PulsarOutput(Output):
             return [], []
         return changed_fields(registered, schema.writer(kind).info)
 
-    def plan(
-        self, df: DataFrame, context: SparkContext, begun: Begun, may_rerun: Callable[[], bool]
-    ) -> Write:
-        """See ``Output``. Rows that are few are fetched, meanwhile."""
+    def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
+        """See ``Output``."""
         options = self._options
         columns = select_columns(
             df,
@@ -117,10 +112,6 @@ class PulsarOutput(Output):
         )
         topics = self.topics()
         self.participant.touches(topics)
-        fetched = None
-        if self._few.are_expected and may_rerun():
-            with tagged_jobs(context):
-                fetched = self._few.fetch(columns.rows)
         task = self.task(
             begun(),
             topics,
@@ -128,28 +119,16 @@ class PulsarOutput(Output):
             after=self.participant.committed,
             parks=self.participant.parks,
         )
-        if fetched is None:
-            writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
-            write = partial(self._by_tasks, writing, context)
-        else:
-            write = partial(self._by_driver, task, fetched)
+        writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
 
-        def write_and_look() -> Sequence[TaskSummary]:
-            summaries = write()
-            if not any(one.error for one in summaries):
-                self._few.saw(sum(one.records for one in summaries))
+        def write() -> Sequence[TaskSummary]:
+            with tagged_jobs(context):
+                summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
             if not topics:
                 self.participant.touches({name for one in summaries for name in one.registered})
             return summaries
 
-        return write_and_look
-
-    def _by_driver(self, task: WriteTask, rows: list[pa.RecordBatch]) -> list[TaskSummary]:
-        return [task.write_here(self.participant.client, rows)]
-
-    def _by_tasks(self, writing: DataFrame, context: SparkContext) -> list[TaskSummary]:
-        with tagged_jobs(context):
-            return [TaskSummary.from_json(row.summary) for row in writing.collect()]
+        return write
 
     def task(
         self,

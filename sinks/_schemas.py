@@ -127,7 +127,7 @@ class TaskSchemas:
     ) -> dict[str, EntryProducer]:
         """A producer on each of ``topics``, registered in ``txn``: one that was parked ``after``
         one of those transactions, where there is one. Where no schema is registered, a new one,
-        which registers it. None stays open when one fails.
+        which registers it.
 
         Raises:
             IncompatibleSchema: shows what the topic has, and what the rows need; or readers would
@@ -143,20 +143,12 @@ class TaskSchemas:
             usable = () if is_new else after
             try:
                 producers = self._client.entry_producers(names, txn=txn, schema=info, after=usable)
-            except BaseException as error:
-                for producer in opened.values():
-                    producer.abandon()
-                if isinstance(error, IncompatibleSchema):
-                    self._explain(error, names[0], info)
+            except IncompatibleSchema as error:
+                self._explain(error, names[0], info)
                 raise
             opened.update(zip(names, producers, strict=True))
-        try:
-            for name, producer in opened.items():
-                self._check_version(_base(name), producer.schema_version)
-        except BaseException:
-            for producer in opened.values():
-                producer.abandon()
-            raise
+        for name, producer in opened.items():
+            self._check_version(_base(name), producer.schema_version)
         return opened
 
     def _check_version(self, base: str, version: bytes | None) -> None:

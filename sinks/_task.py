@@ -3,15 +3,14 @@
 Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends everything
 once or reports why not; it raises no ``EosError``, which Spark would answer with another attempt.
 It answers the roll call before its first row, and sends nothing when another run of it has answered
-(I4); without rows it neither answers nor connects. The driver sends few rows by the same code.
+(I4); without rows it neither answers nor connects.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -107,11 +106,7 @@ class WriteTask:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
         """Send ``batches``, or say why not."""
-        return _Run(self, spark_partition(), lambda: kept_client(self.client)).write(batches)
-
-    def write_here(self, client: PulsarClient, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
-        """Send ``batches`` from the driver, by its own ``client``, once; or say why not."""
-        return _Run(self, None, lambda: nullcontext(client)).write(batches)
+        return _Run(self, spark_partition()).write(batches)
 
 
 def spark_partition() -> int:
@@ -123,11 +118,10 @@ def spark_partition() -> int:
 
 @dataclass
 class _Run:
-    """One run of the task of one Spark partition; None: of none, the driver is at work itself."""
+    """One run of the task of one Spark partition."""
 
     task: WriteTask
-    spark_partition: int | None
-    client: Callable[[], AbstractContextManager[PulsarClient]]
+    spark_partition: int
     run_id: str = ""
     was_crowded: bool = False
 
@@ -164,7 +158,7 @@ class _Run:
     def _write(
         self, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
-        with self.client() as client:
+        with kept_client(self.task.client) as client:
             try:
                 return self._write_by(client, batches)
             finally:
@@ -174,10 +168,9 @@ class _Run:
         self, client: PulsarClient, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         task = self.task
-        if self.spark_partition is not None:
-            self.run_id = task.call.answer(
-                client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
-            )
+        self.run_id = task.call.answer(
+            client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
+        )
         failpoints.reached(TaskStep.ANSWER)
         txn = client.join(task.txn)
         topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
@@ -194,7 +187,7 @@ class _Run:
             # The abort that follows must not overtake what is under way: it could pin readers.
             txn.settle()
             for writer in writers.values():
-                writer.give_up()  # a driver's client goes on
+                writer.give_up()
             raise
         schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
         return figures, txn.registered, topics.counts
@@ -208,7 +201,7 @@ class _Run:
         writers: dict[str, _PartitionWriter],
     ) -> None:
         # From epoch to epoch the tasks move on, so that no partition is always left out.
-        turn = txn.id.least + (self.spark_partition or 0)
+        turn = txn.id.least + self.spark_partition
         for batch in batches:
             by_topic = list(topics.split(batch))
             schemas.look_up([names[0] for names, _ in by_topic])

@@ -115,11 +115,7 @@ class _AllOrNothing(Sink):
         return made
 
     def _plan(
-        self,
-        df: DataFrame,
-        context: SparkContext,
-        begun: PartsBegun,
-        may_rerun: Callable[[], bool],
+        self, df: DataFrame, context: SparkContext, begun: PartsBegun
     ) -> Callable[[], Reports]:
         """As every sink's, of rows that are computed once, and before anything is written.
 
@@ -134,7 +130,7 @@ class _AllOrNothing(Sink):
             with tagged_jobs(context):
                 rows = df.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
             try:
-                return plan(rows, context, begun, may_rerun)()
+                return plan(rows, context, begun)()
             except Py4JJavaError as error:
                 if _LOST in str(error):
                     gone = "An executor that kept rows for the outputs is gone."

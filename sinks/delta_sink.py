@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 import pyarrow as pa
@@ -102,13 +102,7 @@ class DeltaOutput(Output):
             changed.tell(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
             self._seen = have
 
-    def plan(
-        self,
-        df: DataFrame,
-        context: SparkContext,
-        begun: Begun,
-        may_rerun: Callable[[], bool],  # noqa: ARG002
-    ) -> Write:
+    def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
         """See ``Output``."""
         part = begun()
         assert isinstance(part, DeltaPart)

@@ -26,14 +26,11 @@ class Output(ABC):
     participant: Participant
 
     @abstractmethod
-    def plan(
-        self, df: DataFrame, context: SparkContext, begun: Begun, may_rerun: Callable[[], bool]
-    ) -> Write:
+    def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
         """Step 5 up to the one Spark action that writes ``df``; touches nothing yet.
 
         Args:
             begun: waits for the output's part of the attempt, which is being begun.
-            may_rerun: asked before ``df`` is computed where it may be once more.
 
         Raises:
             InputError: the DataFrame can't be written there.

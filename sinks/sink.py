@@ -166,9 +166,6 @@ class Sink(ABC):
         named: NamedKey | None = None,
         **known: Any,
     ) -> EpochResult:
-        def may_be_computed_again() -> bool:
-            return query_id == BATCH or may_rerun(df)
-
         try:
             self._check_order(query_id, epoch)
             committer = self._opened(df, query_id, epoch, known.get("call", ""))
@@ -177,12 +174,12 @@ class Sink(ABC):
             result = committer.run_epoch(
                 query_id,
                 epoch,
-                lambda begun: self._plan(df, context, begun, may_be_computed_again),
+                lambda begun: self._plan(df, context, begun),
                 check=lambda: self._check(df),
                 **known,
                 # A batch job's caller may end the process, or look at the log, right away.
                 notes_later=query_id != BATCH,
-                may_rerun=may_be_computed_again,
+                may_rerun=lambda: query_id == BATCH or may_rerun(df),
             )
         except BaseException as error:
             twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
@@ -252,18 +249,14 @@ class Sink(ABC):
             output.check(frame)
 
     def _plan(
-        self,
-        df: DataFrame,
-        context: SparkContext,
-        begun: PartsBegun,
-        may_rerun: Callable[[], bool],
+        self, df: DataFrame, context: SparkContext, begun: PartsBegun
     ) -> Callable[[], Reports]:
         """Step 5, up to the Spark actions that write the rows; the function runs these."""
         pairs = zip(self._outputs, self.frames(df), strict=True)
         # In the order of the record: what can expire comes first.
         ordered = sorted(pairs, key=lambda pair: not pair[0].participant.can_expire)
         writes = [
-            output.plan(frame, context, partial(_nth, begun, number), may_rerun)
+            output.plan(frame, context, partial(_nth, begun, number))
             for number, (output, frame) in enumerate(ordered)
         ]
         return lambda: [write() for write in writes]

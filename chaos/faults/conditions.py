@@ -48,7 +48,6 @@ class Condition:
         has_history: the first of them are in a table, which the source reads first.
         has_whole_rows: the workload writes rows under a schema (``eos.chaos._rows``).
         has_format: it writes by ``format("pulsar")``.
-        has_few_rows: the driver sends the rows of small epochs by itself.
         leaves_out: groups that have nothing to say then.
         excludes: faults that have nothing to hit then.
         operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
@@ -69,7 +68,6 @@ class Condition:
     has_history: bool = False
     has_whole_rows: bool = False
     has_format: bool = False
-    has_few_rows: bool = False
     leaves_out: frozenset[Group] = frozenset()
     excludes: tuple[str, ...] = ()
     operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
@@ -241,13 +239,6 @@ CONDITIONS: Final[dict[str, Condition]] = {
             has_format=True,
             leaves_out=frozenset({"user"}),
             excludes=("swallowed", "called-twice"),
-        ),
-        Condition(
-            "few-rows",
-            "output",
-            "the driver fetches the rows of small epochs, and sends them by itself",
-            said("few-rows"),
-            has_few_rows=True,
         ),
         Condition(
             FROM_TOPIC,

@@ -4,8 +4,7 @@ Spark does not say how often a task ran: ``TaskContext`` shows attempt 0 again w
 again after a fetch failure, and the events that tell of it are dropped when its listeners are slow
 (both measured, the second with the rows of both runs committed). So the tasks say it themselves, in
 a roll call (``roll_call``): each run answers before it sends its first row. A run that Spark
-has forgotten has answered too. Where the driver sends few rows by itself, nobody runs anything
-twice, and there is no roll call.
+has forgotten has answered too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from eos.task_report import Answer, TaskSummary, is_drivers_own
+from eos.task_report import Answer, TaskSummary
 
 
 def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> str | None:
@@ -26,10 +25,7 @@ def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> 
     failed = next(filter(None, map(_poison_of_task, summaries)), None)
     if failed is not None:
         return failed
-    numbers = [summary.spark_partition for summary in summaries]
-    if None in numbers and not is_drivers_own(summaries):
-        return "the driver has written, and others too"
-    twice = _first_twice(number for number in numbers if number is not None)
+    twice = _first_twice(summary.spark_partition for summary in summaries)
     if twice is not None:
         return f"more than one summary of Spark partition {twice}"
     counts: dict[str, int] = {}
@@ -56,13 +52,12 @@ def _first_twice(numbers: Iterable[int]) -> int | None:
 
 
 def _poison_of_task(summary: TaskSummary) -> str | None:
-    is_drivers = summary.spark_partition is None
-    where = "the driver" if is_drivers else f"task of Spark partition {summary.spark_partition}"
+    where = f"task of Spark partition {summary.spark_partition}"
     if summary.error is not None:
         return f"{where}: {summary.error.message}"
     sent_to = {partition.topic for partition in summary.partitions}
     if sent_to != set(summary.registered):
         return f"{where} did not send exactly to the partitions that it registered"
-    if sent_to and summary.answer is None and not is_drivers:
+    if sent_to and summary.answer is None:
         return f"{where} sent rows without an answer in the roll call"
     return None

@@ -37,7 +37,7 @@ from eos.pulsar.stuck_partitions import Pins, is_watched
 from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
-from eos.task_report import Answer, TaskSummary, is_drivers_own, merge_figures, raise_task_error
+from eos.task_report import Answer, TaskSummary, merge_figures, raise_task_error
 from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
 from eos.wire.commands import TxnAction
@@ -232,7 +232,7 @@ class PulsarParticipant(Participant):
         self._was_crowded |= any(one.was_crowded for one in summaries)
         raise_task_error(summaries)
         figures = merge_figures(summaries)
-        answers = self._answered(mine, summaries, with_receipt=bool(figures))
+        answers = self._close_roll_call(mine, with_receipt=bool(figures))
         poison = find_poison(summaries, answers)
         if poison is not None:
             raise TransactionPoisoned(f"Transaction {mine.txn} is poisoned: {poison}.")
@@ -245,9 +245,7 @@ class PulsarParticipant(Participant):
         failpoints.reached(Step.RECEIPT)
         return replace(mine, receipt_id=receipt_id)
 
-    def _answered(
-        self, part: PulsarPart, summaries: Sequence[TaskSummary], *, with_receipt: bool
-    ) -> tuple[Answer, ...]:
+    def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
         """Which runs of tasks have answered; whoever comes later sends nothing. Meanwhile what the
         receipt needs is registered: both take a few ms.
 
@@ -255,12 +253,8 @@ class PulsarParticipant(Participant):
             TransactionExpired: the transaction has ended.
             EosError: it is not known who has answered: poison.
         """
-        is_drivers = is_drivers_own(summaries)
         if not with_receipt:
-            return () if is_drivers else self._answers(part.call)
-        if is_drivers:
-            self._receipt_topic.register(part)
-            return ()
+            return self._answers(part.call)
         return beside(lambda: self._receipt_topic.register(part), lambda: self._answers(part.call))
 
     def _answers(self, call: RollCall) -> tuple[Answer, ...]:

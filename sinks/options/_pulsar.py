@@ -33,7 +33,6 @@ class PulsarSinkArguments(SinkArguments, total=False):
     request_timeout_s: float
     max_batch_bytes: int
     max_pending_bytes: int
-    driver_rows: int
     compression: str
     hashing: Literal["java", "murmur3"]
     batching: Literal["by_size", "by_key"]
@@ -64,11 +63,6 @@ class PulsarSinkOptions(SinkOptions):
         request_timeout_s: deadline of each request, and of the broker's answer to each send.
         max_batch_bytes: size of an entry; the broker's limit, when that is lower.
         max_pending_bytes: bytes in flight for each task.
-        driver_rows: for streams of small epochs: once three in a row had no more rows than this,
-            the driver fetches those of the next one and sends them by itself, which is quicker. One
-            that has more after all is computed once more, by the tasks that write it; until then
-            the driver needs room for so many rows, and one, of each Spark partition. 0: tasks
-            always write.
         compression: of each entry: auto (LZ4 where it pays), none, lz4, zlib, zstd or snappy.
         hashing: of keys, as in the Java client: java (its default, JavaStringHash) or murmur3.
         batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
@@ -97,7 +91,6 @@ class PulsarSinkOptions(SinkOptions):
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
     max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
-    driver_rows: Annotated[int, Field(ge=0, le=1000)] = 0
     compression: Text = "auto"
     hashing: Literal["java", "murmur3"] = "java"
     batching: Literal["by_size", "by_key"] = "by_size"

@@ -36,7 +36,6 @@ _NOT_HERE: Final = {
     "max_attempts": "Spark runs an epoch once, and a restart of the query runs it again",
     "on_gap": "Spark leaves no epoch out, and nobody can catch an epoch's error",
     "on_changed_columns": "columns are compared by PulsarSink",
-    "driver_rows": "Spark has tasks write all epochs: use PulsarSink",
 }
 _ELSEWHERE: Final = {
     "path": "name the topic: option('topic', ...), and save() or start() without a path",
@@ -59,9 +58,9 @@ class WriterOptions(PulsarSinkOptions):
     """What ``format("pulsar")`` takes for writing: the options of ``PulsarSink``, and a few more.
 
     Upper and lower case, ``_``, ``.`` and ``-`` don't count in names: ``service_url`` is
-    ``serviceUrl`` and StreamNative's ``service.url``. All but ``listeners``, ``max_attempts``,
-    ``on_gap`` and ``driver_rows``, which have no meaning here. ``storage_options`` are given one by
-    one: ``storage_options.aws_region``.
+    ``serviceUrl`` and StreamNative's ``service.url``. All but ``listeners``, ``max_attempts`` and
+    ``on_gap``, which have no meaning here. ``storage_options`` are given one by one:
+    ``storage_options.aws_region``.
 
     Attributes:
         epoch: of a batch job: what names its rows. With it, a job that runs again writes nothing

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -195,9 +194,7 @@ class ScriptedPulsar(PulsarParticipant):
             mark_uuid=mark,
         )
 
-    def _answered(
-        self, part: PulsarPart, summaries: Sequence[TaskSummary], *, with_receipt: bool
-    ) -> tuple[Answer, ...]:
+    def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
         return tuple(Answer(task, str(task)) for task in range(TASKS))
 
     def prepare(self, record: LogRecord, part: Part) -> PulsarPart:

@@ -15,22 +15,11 @@ PART = PartitionFigures(TOPIC, ("p",), 1, 1, 1, MessageId(1, 1), MessageId(1, 1)
 GOOD = [TaskSummary(index, f"run-{index}", (TOPIC,), (PART,)) for index in range(2)]
 ALL = [Answer(index, f"run-{index}") for index in range(2)]
 WITHOUT_ROWS = TaskSummary(2, "", (), ())
-BY_DRIVER = TaskSummary(None, "", (TOPIC,), (PART,))
 
 
 def test_one_summary_and_one_answer_for_each_task_with_rows_is_clean():
     assert find_poison(GOOD, ALL) is None
     assert find_poison([*GOOD, WITHOUT_ROWS], ALL) is None
-
-
-def test_the_driver_alone_answers_nobody():
-    assert find_poison([BY_DRIVER], []) is None
-    assert find_poison([replace(BY_DRIVER, registered=(), partitions=())], []) is None
-
-
-def test_no_summary_of_a_task_is_taken_for_the_drivers():
-    with pytest.raises(ValueError, match="not a task summary"):
-        TaskSummary.from_json(BY_DRIVER.to_json())
 
 
 def test_no_task_at_all_and_no_answer_is_an_empty_epoch():
@@ -52,10 +41,6 @@ def test_no_task_at_all_and_no_answer_is_an_empty_epoch():
         ([GOOD[0], replace(GOOD[1], run_id="")], ALL[:1], "without an answer"),
         ([GOOD[0], replace(GOOD[1], partitions=())], ALL, "exactly to the partitions"),
         ([GOOD[0], replace(GOOD[1], registered=())], ALL, "exactly to the partitions"),
-        ([BY_DRIVER, WITHOUT_ROWS], [], "the driver has written, and others too"),
-        ([BY_DRIVER, BY_DRIVER], [], "the driver has written, and others too"),
-        ([BY_DRIVER], ALL[:1], "partition 0 ran more than once"),
-        ([replace(BY_DRIVER, registered=())], [], "the driver did not send exactly"),
         ([GOOD[0], replace(GOOD[1], error=TaskError("ConnectionLost", "gone", ""))], ALL, "gone"),
     ],
 )

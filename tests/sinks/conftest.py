@@ -26,6 +26,18 @@ STORES = {
 }
 
 
+def store_settings(name: str) -> dict[str, str]:
+    """The session's settings for one of ``STORES``."""
+    provider, number, changelog = STORES[name]
+    prefix = "spark.sql.streaming.stateStore"
+    package = "org.apache.spark.sql.execution.streaming.state"
+    return {
+        f"{prefix}.providerClass": f"{package}.{provider}StateStoreProvider",
+        f"{prefix}.checkpointFormatVersion": str(number),
+        f"{prefix}.rocksdb.changelogCheckpointing.enabled": str(changelog).lower(),
+    }
+
+
 @pytest.fixture
 def make_sink(pulsar_standalone: PulsarStandalone, tmp_path, name: str) -> Iterator[MakeSink]:
     """Sinks of one id on one topic; further options as ``PulsarSink`` takes them."""
@@ -93,11 +105,7 @@ def stores(spark_conf) -> Callable[[str], None]:
     """Sets which state stores new queries have."""
 
     def choose(name: str) -> None:
-        provider, number, changelog = STORES[name]
-        prefix = "spark.sql.streaming.stateStore"
-        package = "org.apache.spark.sql.execution.streaming.state"
-        spark_conf(f"{prefix}.providerClass", f"{package}.{provider}StateStoreProvider")
-        spark_conf(f"{prefix}.checkpointFormatVersion", str(number))
-        spark_conf(f"{prefix}.rocksdb.changelogCheckpointing.enabled", str(changelog).lower())
+        for setting, value in store_settings(name).items():
+            spark_conf(setting, value)
 
     return choose

@@ -54,11 +54,3 @@ class Source:
         query.awaitTermination(120)
         assert not query.isActive
         return query
-
-    def start(
-        self, function: Callable[[DataFrame, int], object], checkpoint: Path
-    ) -> StreamingQuery:
-        """Write what is there and what comes, one file an epoch, until the query is stopped."""
-        stream = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
-        checked = stream.writeStream.foreachBatch(function)
-        return checked.option("checkpointLocation", str(checkpoint)).start()

@@ -84,7 +84,6 @@ def test_options_of_other_connectors_that_mean_the_same_are_taken():
         ("topics", "column 'topic'"),
         ("max_attempts", "a restart of the query"),
         ("on_gap", "Spark leaves no epoch out"),
-        ("driver_rows", "Spark has tasks write all epochs"),
         ("listeners", "PulsarSink"),
         ("sinkid2", "did you mean 'sink_id'?"),
         ("nothing_like_it", "options are: "),

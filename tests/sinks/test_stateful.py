@@ -19,7 +19,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from eos.sinks._streaming import is_stateful, may_rerun, run_without_writing
-from tests.sinks.conftest import STORES
+from tests.sinks.conftest import STORES, store_settings
+from tests.sinks.source import Source
 
 KEYS = [f"key {n}" for n in range(6)]  # some in each of the two state stores
 FORMAT_1 = [name for name, (_, number, _) in STORES.items() if number == 1]
@@ -248,3 +249,21 @@ def test_only_state_of_format_2_forbids_a_second_run(
     source.add(*KEYS)
     source.run(call, tmp_path / "checkpoint", query, mode)
     assert answers == [answer]
+
+
+def test_the_format_is_that_of_the_querys_session(spark, tmp_path):
+    """A DataFrame joined to one of another session has the other one's settings."""
+    session = spark.newSession()
+    for name, value in store_settings("rocksdb-2").items():
+        session.conf.set(name, value)
+    source = Source(session, tmp_path)
+    answers: list[bool] = []
+
+    def call(df, epoch) -> None:
+        rows = spark.range(0).selectExpr("'' AS value", "0L AS count").union(df)
+        answers.append(may_rerun(rows))
+        rows.collect()
+
+    source.add(*KEYS)
+    source.run(call, tmp_path / "checkpoint", counts, "update")
+    assert answers == [False]

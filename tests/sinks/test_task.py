@@ -12,10 +12,11 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from eos.client.worker_cache import ClientOptions, kept_client
+from eos.client.worker_cache import ClientOptions
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.pulsar.roll_call import RollCall
+from eos.sinks import _task
 from eos.sinks._task import WriteTask, _PartitionWriter, _Run, gathered
 from eos.transport.auth import Auth
 from eos.wire.batch import Compression, Hashing
@@ -93,12 +94,13 @@ def closing(
 
     txn = SimpleNamespace(settle=lambda: seen.append("settled"), check=check, registered=("t",))
     client = SimpleNamespace(join=lambda _: txn, was_crowded=False)
+    monkeypatch.setattr(_task, "kept_client", lambda _: nullcontext(client))
     writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
     monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
     try:
         task = replace(write_task(), parks=parks)
-        return _Run(task, 0, lambda: nullcontext(client))._write([]), seen
+        return _Run(task, 0)._write([]), seen
     except EosError as error:
         return error, seen
 
@@ -137,8 +139,7 @@ def test_a_topic_that_is_gone_under_a_task_was_deleted_and_no_option_is_named(mo
         raise TopicNotFound("no such topic", hint="open the producer with create=True")
 
     monkeypatch.setattr(RollCall, "answer", gone)
-    task = write_task()
-    error = _Run(task, 0, lambda: kept_client(task.client)).write([batch(1)]).error
+    error = _Run(write_task(), 0).write([batch(1)]).error
     assert error is not None
     assert (error.kind, error.hint) == ("TopicNotFound", TopicNotFound.deleted_hint)
 
