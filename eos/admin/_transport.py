@@ -196,8 +196,8 @@ class Transport:
         if answer.status == http.HTTPStatus.UNAUTHORIZED:
             login.forget(credentials)
         # The words of a refusal are shown, and a peer may repeat what it was sent.
-        words = login.hidden(answer.body.decode("utf-8", "replace"), credentials)
-        if not login.shows_words and answer.status in _REFUSED:
+        words = login.redact(answer.body.decode("utf-8", "replace"), credentials)
+        if not login.shows_refusals and answer.status in _REFUSED:
             words = ""
         return replace(answer, body=words.encode())
 

@@ -94,7 +94,7 @@ class Consumer:
             self._connection = connection
             self._queue = Deliveries(self._queue.entry_bytes_max)
         try:
-            connection.listen_to_consumer(self._id, self)
+            connection.add_consumer(self._id, self)
             subscribe(
                 connection,
                 self._subscribe_command,
@@ -102,7 +102,7 @@ class Consumer:
                 doing=f"Subscribing {self.subscription} to {self.topic}",
             )
         except BaseException:
-            connection.forget_consumer(self._id)
+            connection.remove_consumer(self._id)
             self._lose()
             raise
         with self._changed:
@@ -332,7 +332,7 @@ class Consumer:
         connection = self._connection
         if connection is not None:
             self._lose()
-            connection.forget_consumer(self._id)
+            connection.remove_consumer(self._id)
             with contextlib.suppress(EosError):
                 connection.request(
                     closing(self._id),
@@ -388,7 +388,7 @@ class Consumer:
         self._lose()
         self._failure = failure
         if connection is not None:
-            connection.forget_consumer(self._id)
+            connection.remove_consumer(self._id)
             connection.notify(closing(self._id))
 
     def on_closed(self, reason: EosError) -> None:  # noqa: ARG002

@@ -101,7 +101,7 @@ class EntryProducer:
             EosError: the broker refuses, or does not answer.
         """
         doing = f"Opening a producer on {self.topic}"
-        self._connection.listen(self._id, self)
+        self._connection.add_producer(self._id, self)
         try:
             answer = self._connection.request(
                 lambda request_id: commands.Producer(
@@ -291,7 +291,7 @@ class EntryProducer:
             timeout_s=self._timeout_s,
             doing=f"Closing the producer on {self.topic}",
         )
-        self._connection.forget(self._id)
+        self._connection.remove_producer(self._id)
         with self._window.lock:
             self._transactions.clear()
 
@@ -312,7 +312,7 @@ class EntryProducer:
             )
             heir.name, heir._schema_version = self.name, self._schema_version
             heir._window = self._window.successor(heir._poison_all)
-            self._connection.replace_listener(self._id, self, heir)
+            self._connection.replace_producer(self._id, self, heir)
         except EosError:
             self._take_back()
             raise
@@ -321,7 +321,7 @@ class EntryProducer:
         return heir
 
     def _take_back(self) -> None:
-        self._connection.forget(self._id)
+        self._connection.remove_producer(self._id)
         self._connection.notify(self._close_command)
 
     def _close_command(self, request_id: int) -> commands.CloseProducer:

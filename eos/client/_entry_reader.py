@@ -113,7 +113,7 @@ class EntryReader:
             TopicNotFound: there is no such topic.
             EosError: the broker refuses, or does not answer.
         """
-        self._connection.listen_to_consumer(self._id, self)
+        self._connection.add_consumer(self._id, self)
         try:
             subscribe(
                 self._connection,
@@ -122,7 +122,7 @@ class EntryReader:
                 doing=f"Opening a reader on {self.topic}",
             )
         except BaseException:
-            self._connection.forget_consumer(self._id)
+            self._connection.remove_consumer(self._id)
             raise
 
     def _subscribe_command(self, request_id: int) -> commands.Subscribe:
@@ -215,7 +215,7 @@ class EntryReader:
     def _open_again(self) -> None:
         """Subscribe anew behind what was read: what there was no room for comes again, and fewer at
         once."""
-        self._connection.forget_consumer(self._id)
+        self._connection.remove_consumer(self._id)
         self._connection.notify(closing(self._id))
         self._subscription = new_subscription(self._rules)  # the old one may not be closed yet
         with self._changed:
@@ -262,7 +262,7 @@ class EntryReader:
         if not self._closed:
             self._closed = True
             self._end(Fatal(f"The reader on {self.topic} is closed."))
-            self._connection.forget_consumer(self._id)
+            self._connection.remove_consumer(self._id)
             self._connection.notify(closing(self._id))
 
     def _end(self, reason: EosError) -> None:

@@ -24,7 +24,7 @@ from eos.errors import (
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
 from eos.transport.auth import Auth
-from eos.transport.blocking_connection import DirectConnection
+from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
 from eos.transport.rules import ClusterRules
 from eos.wire import commands
@@ -64,7 +64,7 @@ class Lookup:
         deadline = time.monotonic() + self._timeout_s
         return self._pool.kept(self._find(topic, deadline), deadline)
 
-    def own_connection(self, topic: str) -> DirectConnection:
+    def own_connection(self, topic: str) -> BlockingConnection:
         """A connection to the broker that owns ``topic``, for one thread and nobody else; to be
         closed by whoever asked for it.
 
@@ -74,7 +74,7 @@ class Lookup:
         deadline = time.monotonic() + self._timeout_s
         address, proxy_to = self._find(topic, deadline)
         left_s = max(0.0, deadline - time.monotonic())
-        return DirectConnection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
+        return BlockingConnection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
 
     def _find(self, topic: str, deadline: float) -> Route:
         connection = self._any_broker(deadline)

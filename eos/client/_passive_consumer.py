@@ -68,7 +68,7 @@ class IdleConsumer:
         connection = self._lookup.broker_of(self.topic)
         self._id = next(self._consumer_ids)
         self._closed.clear()
-        connection.listen_to_consumer(self._id, self)
+        connection.add_consumer(self._id, self)
         # Of a durable one a copy of ourselves may be there too, which does no harm.
         types = commands.SubscriptionType
         kind = types.FAILOVER if self._durable else types.EXCLUSIVE
@@ -92,7 +92,7 @@ class IdleConsumer:
                 doing=f"Subscribing {self.subscription} to {self.topic}",
             )
         except BaseException:
-            connection.forget_consumer(self._id)
+            connection.remove_consumer(self._id)
             raise
         self._connection = connection
         return connection
@@ -163,7 +163,7 @@ class IdleConsumer:
         """Free what the broker keeps for it; it may be used again."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.forget_consumer(self._id)
+            connection.remove_consumer(self._id)
             connection.notify(closing(self._id))
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------
@@ -181,4 +181,4 @@ class IdleConsumer:
         asked = self._asked
         if asked is not None:
             connection, request_id = asked
-            connection.abandon(request_id, reason)
+            connection.fail_request(request_id, reason)

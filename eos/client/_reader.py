@@ -21,7 +21,7 @@ from eos.client._lookup import Lookup
 from eos.client._subscriptions import naming_the_policy
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
-from eos.transport.blocking_connection import DirectConnection
+from eos.transport.blocking_connection import BlockingConnection
 from eos.wire import commands
 from eos.wire.commands import MessageIdData
 from eos.wire.decoding import DecodedEntries, DeliveredEntry, decode_entries
@@ -65,7 +65,7 @@ class Reader:
         self._columns = columns
         self._timeout_s = timeout_s
         self._read_compacted = read_compacted or None
-        self._connection: DirectConnection | None = None
+        self._connection: BlockingConnection | None = None
         self._last_id: MessageId | None = None
         self._is_terminated = False
         self._permits = 0
@@ -92,7 +92,7 @@ class Reader:
         """
         return self._last_id
 
-    def open(self) -> DirectConnection:
+    def open(self) -> BlockingConnection:
         """Connect, and SUBSCRIBE without a durable cursor: again and again for ``timeout_s``, as
         topics move.
 
@@ -104,7 +104,7 @@ class Reader:
 
         return attempts(self._timeout_s)(self._open)
 
-    def _open(self) -> DirectConnection:
+    def _open(self) -> BlockingConnection:
         self._disconnect()
         connection = self._lookup.own_connection(self.topic)
         try:
@@ -138,7 +138,7 @@ class Reader:
             force_topic_creation=False,
         )
 
-    def _ask_for_last_id(self, connection: DirectConnection) -> MessageId | None:
+    def _ask_for_last_id(self, connection: BlockingConnection) -> MessageId | None:
         answer = connection.request(
             lambda request_id: commands.GetLastMessageId(
                 consumer_id=_CONSUMER, request_id=request_id
@@ -288,7 +288,9 @@ class Reader:
             self._is_terminated |= isinstance(notice, commands.ReachedEndOfTopic)
         return bool(self._waiting)
 
-    def _acknowledge(self, connection: DirectConnection, entries: Sequence[DeliveredEntry]) -> None:
+    def _acknowledge(
+        self, connection: BlockingConnection, entries: Sequence[DeliveredEntry]
+    ) -> None:
         """Tell the broker what has come: without that it never says that a topic has ended."""
         last = MessageIdData.of_entry(entries[-1].id)
         connection.send(
@@ -298,7 +300,7 @@ class Reader:
         )
         self._permits -= sum(max(1, entry.metadata.num_messages_in_batch) for entry in entries)
 
-    def _permit(self, connection: DirectConnection, end: MessageId | None) -> None:
+    def _permit(self, connection: BlockingConnection, end: MessageId | None) -> None:
         """Let the broker send more, when it has few permits left: an entry may have taken more than
         there were, and others of it none (aborted ones, markers)."""
         low, high = _PERMITS // 2, _PERMITS

@@ -1,1 +1,1 @@
-"""Sockets, TLS and authentication: moves frames, knows nothing of topics or transactions."""
+"""Sockets, TLS and authentication: transports frames, without knowledge of topics."""

@@ -1,6 +1,7 @@
-"""Ways to log in: what each one sends to a broker, and as a header to its admin API.
+"""Authentication methods: their credentials for brokers, and their header for the admin API.
 
-A broker asks again when what it was sent has expired; then ``forget`` comes first.
+When credentials expire, the broker sends a challenge; then ``forget`` is called before
+``credentials``.
 """
 
 from __future__ import annotations
@@ -20,40 +21,41 @@ from eos.transport.secret_text import MAX_TEXT, path_text, repeats
 
 
 class Login(ABC):
-    """One way to log in. Secrets never show in a repr."""
+    """One authentication method. A repr never shows secrets."""
 
     method_name: ClassVar[str | None]
-    """Pulsar's name of it."""
+    """Pulsar's name of the method."""
 
     exposes: ClassVar[str | None] = None
-    """What whoever sees ``credentials`` has got, in a word; None: nothing."""
+    """The secret that ``credentials`` contain, in one word for messages; None: no secret."""
 
-    shows_words: ClassVar[bool] = True
-    """Whether what a peer says when it refuses us may be shown, as ``hidden`` leaves it."""
+    shows_refusals: ClassVar[bool] = True
+    """Whether the text of a peer's refusal may be shown, after ``redact``."""
 
     @abstractmethod
     def credentials(self, timeout_s: float) -> bytes:
-        """What CONNECT and AUTH_RESPONSE carry, as fresh as can be had.
+        """Return the current data for CONNECT and AUTH_RESPONSE.
 
         Raises:
-            Unauthorized: they can't be had; nothing of them is in the error.
-            EosError: a token server gave no answer that can be used in ``timeout_s``.
+            Unauthorized: the credentials are unavailable or malformed; the error does not contain
+                them.
+            EosError: a token server gave no usable answer within ``timeout_s``.
         """
 
-    def forget(self, credentials: bytes) -> None:  # noqa: B027 - most keep nothing
-        """The peer does not take ``credentials``, or not any more: don't keep them."""
+    def forget(self, credentials: bytes) -> None:  # noqa: B027 - most methods cache nothing
+        """Drop ``credentials`` from any cache: a peer has rejected them."""
 
     def http_authorization(self, credentials: bytes) -> str | None:
-        """The header ``Authorization`` for them; None for none."""
+        """Return the value of the ``Authorization`` header; None: no header."""
         return f"Bearer {credentials.decode()}" if self.exposes else None
 
     @abstractmethod
     def advice(self, credentials: bytes) -> str:
-        """What to look at when a peer has refused ``credentials``; nothing secret."""
+        """Return a hint for when a peer has rejected ``credentials``, without secrets."""
 
-    def hidden(self, text: str, credentials: bytes) -> str:
-        """``text`` of a peer without what the peer was sent; nothing of it where it repeats that in
-        part, or in another form."""
+    def redact(self, text: str, credentials: bytes) -> str:
+        """Return a peer's ``text`` without ``credentials``; "" if it repeats them in part or in
+        another encoding."""
         if not credentials:
             return text
         secret = credentials.decode()
@@ -62,36 +64,36 @@ class Login(ABC):
 
 
 class Anonymous(Login):
-    """Without authentication."""
+    """No authentication."""
 
     method_name = None
 
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
-        """Nothing."""
+        """Return no data."""
         return b""
 
     def advice(self, credentials: bytes) -> str:  # noqa: ARG002
         """See ``Login``."""
-        return "The broker wants its clients to log in: give the options for that."
+        return "The broker requires authentication: set the options for it."
 
 
 class ByCertificate(Login):
-    """By the client's certificate, which TLS has shown already."""
+    """By the client's certificate, which the TLS handshake has already sent."""
 
     method_name = "tls"
 
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
-        """Nothing."""
+        """Return no data."""
         return b""
 
     def advice(self, credentials: bytes) -> str:  # noqa: ARG002
         """See ``Login``."""
-        return "Check that the broker lets clients log in by certificate, and trusts this one."
+        return "Check that the broker accepts TLS authentication and trusts this certificate."
 
 
 @dataclass(frozen=True)
 class ByToken(Login):
-    """By a token, a function that returns one, or a file that holds one."""
+    """By a token, a function that returns one, or a file that contains one."""
 
     token: str | Callable[[], str] | None = field(repr=False)
     token_file: str | None
@@ -100,7 +102,7 @@ class ByToken(Login):
     exposes = "token"
 
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
-        """The current token. A function's time is not limited."""
+        """Return the current token. The running time of a token function is not limited."""
         source = "the token function" if callable(self.token) else "token"
         if self.token_file is not None:
             source = f"token_file {path_text(self.token_file)}"
@@ -120,32 +122,32 @@ class ByToken(Login):
 
 
 def token_advice(token: bytes) -> str:
-    """What a JSON web token says of its end (claim ``exp``, RFC 7519): no broker tells."""
+    """Return a hint with the expiry of a JSON web token (claim ``exp``, RFC 7519), which brokers
+    do not report."""
     advice = "Check the token."
     try:
         claims = token.split(b".")[1]
         exp = json.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))["exp"]
         until = datetime.fromtimestamp(exp, UTC)
-    except Exception:  # it is another kind of token, or never ends
+    except Exception:  # another kind of token, or one without expiry
         return advice
-    return f"{advice} It is good until {until:{_TIME}}; here it is {datetime.now(UTC):{_TIME}}."
+    return f"{advice} It expires at {until:{_TIME}}; it is now {datetime.now(UTC):{_TIME}}."
 
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def checked_token(token: object, source: str) -> bytes:
-    """``token`` as it is sent.
+    """Return ``token`` as it is sent.
 
-    Checked here, where the text can be kept out of the error: http.client shows a header that it
-    does not like.
+    Checked here to keep the token out of error messages: http.client quotes an invalid header.
 
     Raises:
-        Unauthorized: it is none.
+        Unauthorized: ``token`` is not a token.
     """
     token = token.strip() if isinstance(token, str) else ""
     if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise Unauthorized(f"What {source} gives is no token: printable ASCII is expected.")
+        raise Unauthorized(f"The value from {source} is not a token: it must be printable ASCII.")
     return token.encode()
 
 
@@ -158,27 +160,30 @@ class ByPassword(Login):
 
     method_name = "basic"
     exposes = "password"
-    shows_words = False
+    shows_refusals = False
 
     def __post_init__(self) -> None:
         for name, text in (("basic_user", self.user), ("basic_password", self.password)):
-            # A colon: Pulsar's own provider splits at each of them, and takes two parts only.
+            # Pulsar's provider splits at every colon and accepts exactly two parts.
             if not isinstance(text, str) or not text or ":" in text or not text.isprintable():
                 raise ConfigurationError(
-                    f"{name} has to be text without a colon or control characters, not empty."
+                    f"{name} must be non-empty text without colons or control characters."
                 )
 
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
-        """``user:password``."""
+        """Return ``user:password``."""
         return f"{self.user}:{self.password}".encode()
 
     def advice(self, credentials: bytes) -> str:  # noqa: ARG002
         """See ``Login``."""
         return "Check basic_user and basic_password."
 
-    def hidden(self, text: str, credentials: bytes) -> str:
-        """``text``, or nothing of it if the password is there: so short a word as it may be would
-        show by the gap where it was. The user's name is no secret."""
+    def redact(self, text: str, credentials: bytes) -> str:
+        """Return ``text``, or "" if it contains the password.
+
+        Replacing a short password would reveal it by its position in known text. The user name is
+        not a secret.
+        """
         text = text[:MAX_TEXT]
         secrets = (self.password, base64.b64encode(credentials).decode())
         return "" if repeats(text, *secrets) else text

@@ -1,4 +1,4 @@
-"""Making a connection: TCP, then TLS where it is asked for, both within one deadline."""
+"""Opens connections: TCP, then TLS if requested, both within one deadline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eos.transport.address import Address
 
 @dataclass(frozen=True)
 class Peer:
-    """What is dialled. ``name`` and ``option`` are for errors: what the user calls the peer, and
-    the option that names it."""
+    """The other end of a connection. Errors call it ``name`` and refer to ``option``, which
+    configures it."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class _Advice:
-    """What to look at, by the option that names the peer."""
+    """Hints for connection errors, by the option that configures the peer."""
 
     check: str
     ports: str
@@ -51,25 +51,26 @@ _ADVICE: Final = {
     ),
     "oauth2_issuer_url": _Advice(
         check="Check that the token server runs and that oauth2_issuer_url is right.",
-        ports="oauth2_issuer_url has to name the token server's port for TLS.",
+        ports="oauth2_issuer_url needs the token server's TLS port.",
         trust_option="oauth2_trust_certs_file",
     ),
 }
 
 
-def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
-    """A connected socket; with ``context`` the peer's certificate and host name are verified.
+def connect(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
+    """Return a connected socket; with ``context`` verify the peer's certificate and host name.
 
     Args:
-        deadline: by ``time.monotonic``, for all of it. (Nobody can interrupt the resolver.)
+        deadline: in ``time.monotonic`` time, for the whole call. Name resolution can't be
+            interrupted and may exceed it.
 
     Raises:
         Unreachable: no connection by the deadline.
         Untrusted: the peer's certificate can't be verified.
     """
     try:
-        sock = _connect(target, deadline)
-    except (OSError, UnicodeError) as error:  # a host name that can't be one is a UnicodeError
+        sock = _connect_tcp(target, deadline)
+    except (OSError, UnicodeError) as error:  # an invalid host name is a UnicodeError
         raise Unreachable(
             f"Can't connect to {target.name}: {error}.", hint=_ADVICE[target.option].check
         ) from error
@@ -82,10 +83,10 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
     except ssl.SSLCertVerificationError as error:
         sock.close()
         raise _unverified(target, error) from error
-    except (OSError, ValueError) as error:  # a host name that TLS can't take is a ValueError
+    except (OSError, ValueError) as error:  # a host name that TLS does not allow is a ValueError
         sock.close()
         raise Unreachable(
-            f"Can't speak TLS to {target.name}: {error}.",
+            f"The TLS handshake with {target.name} failed: {error}.",
             hint=f"Check that it runs, and its port: {_ADVICE[target.option].ports}",
         ) from error
     except BaseException:
@@ -93,7 +94,7 @@ def dial(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socke
         raise
 
 
-def _connect(target: Peer, deadline: float) -> socket.socket:
+def _connect_tcp(target: Peer, deadline: float) -> socket.socket:
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     last: OSError = OSError("the name has no address")
     for number, (family, kind, protocol, _, address) in enumerate(found):
@@ -103,7 +104,7 @@ def _connect(target: Peer, deadline: float) -> socket.socket:
             last = error
             continue
         try:
-            # An address that is silent leaves time for those after it.
+            # The remaining time is shared, so an unreachable address leaves time for the others.
             sock.settimeout(_left(deadline) / (len(found) - number))
             sock.connect(address)
             return sock
@@ -121,15 +122,15 @@ def _left(deadline: float) -> float:
 
 
 def _unverified(target: Peer, error: ssl.SSLCertVerificationError) -> Untrusted:
-    trust_option, words = _ADVICE[target.option].trust_option, error.verify_message.rstrip(".")
+    trust_option, reason = _ADVICE[target.option].trust_option, error.verify_message.rstrip(".")
     hint = f"Set {trust_option} to the PEM file of the authority that signed it."
     if "mismatch" in error.verify_message:
-        hint = f"Use a host name in {target.option} that the certificate holds."
+        hint = f"Use a host name in {target.option} that the certificate contains."
     elif "expired" in error.verify_message or "not yet valid" in error.verify_message:
-        # Python does not tell which certificate of the chain it is, nor its dates.
+        # Python does not say which certificate of the chain it is, or its dates.
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         hint = (
-            f"Here it is {now}. If that is right, the certificate, or the authority's that signed "
-            "it, has to be renewed."
+            f"The local time is {now}. If it is right, renew the certificate, or that of the "
+            "authority that signed it."
         )
-    return Untrusted(f"The certificate of {target.name} can't be verified: {words}.", hint=hint)
+    return Untrusted(f"The certificate of {target.name} can't be verified: {reason}.", hint=hint)

@@ -1,4 +1,4 @@
-"""The first words of a connection: both sides authenticate, and the peer may ask again."""
+"""Authenticates a connection: CONNECT, and answers to later authentication challenges."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from eos.transport.auth import Auth
 from eos.wire import commands
 
 CLIENT_VERSION: Final = f"eos-python-{__version__}"
-CHALLENGES: Final = 10
+MAX_CHALLENGES: Final = 10
 CHALLENGES_S: Final = 5.0
-"""A broker asks for a fresh token once a minute, or once a second at most. Each time the user's
-token function is called, so ``CHALLENGES`` within ``CHALLENGES_S`` is all that a peer gets."""
+"""A peer may send at most ``MAX_CHALLENGES`` challenges within ``CHALLENGES_S``, because each one
+calls the user's token function. Brokers challenge once a minute, or once a second at most."""
 
-ANSWER_S: Final = 30.0
-"""For the answer: a broker hangs up when none has come before it asks again."""
+RESPONSE_TIMEOUT_S: Final = 30.0
+"""For getting fresh credentials: a broker that has no answer by its next challenge disconnects."""
 
 
-class Greeting:
-    """Says on one connection who we are, as often as a broker has reason to ask."""
+class Authenticator:
+    """Authenticates one connection, and keeps its credentials out of error messages."""
 
     def __init__(self, auth: Auth) -> None:
         self._login = auth.login
         self._sent = b""
-        self._asked: deque[float] = deque(maxlen=CHALLENGES)
+        self._challenges: deque[float] = deque(maxlen=MAX_CHALLENGES)
 
     def connect(self, proxy_to: str | None, *, timeout_s: float) -> commands.Connect:
-        """CONNECT, with fresh authentication data.
+        """Return CONNECT with current credentials.
 
         Raises:
-            EosError: the data can't be had.
+            EosError: the credentials are unavailable.
         """
         self._sent = self._login.credentials(timeout_s)
         method = self._login.method_name
@@ -50,40 +50,42 @@ class Greeting:
         )
 
     def refusal(self, error: EosError) -> EosError:
-        """``error``, with which the peer answered CONNECT, to raise; a peer may repeat in it what
-        it was sent, and that is not sent again where there is other data to be had."""
+        """Return the error to raise for ``error``, the peer's answer to CONNECT.
+
+        The credentials are removed from its text, and from the cache if they were rejected.
+        """
         hint = error.hint
         if isinstance(error, Unauthorized):
             self._login.forget(self._sent)
             hint = self._login.advice(self._sent)
         return type(error)(self._shown(error.message), hint=hint)
 
-    def words(self, text: str) -> str:
-        """What the peer says, without what it was sent."""
-        return self._login.hidden(text, self._sent)
+    def redact(self, text: str) -> str:
+        """Return ``text``, which the peer sent, without the credentials that it was given."""
+        return self._login.redact(text, self._sent)
 
     def _shown(self, message: str) -> str:
-        if self._login.shows_words:
+        if self._login.shows_refusals:
             return message
-        ours, bracket, _ = message.partition(" (")  # behind it stand the peer's words
-        return f"{ours}." if bracket else ours
+        own_text, bracket, _ = message.partition(" (")  # the peer's text is in parentheses
+        return f"{own_text}." if bracket else own_text
 
-    def answer(self) -> commands.AuthResponse:
-        """AUTH_RESPONSE with fresh authentication data.
+    def challenge_response(self) -> commands.AuthResponse:
+        """Return AUTH_RESPONSE with fresh credentials.
 
         Raises:
-            EosError: the data can't be had.
-            ProtocolError: the peer asks more often than any broker does.
+            EosError: the credentials are unavailable.
+            ProtocolError: the peer challenges more often than any broker does.
         """
         now = time.monotonic()
-        if len(self._asked) == CHALLENGES and now - self._asked[0] < CHALLENGES_S:
+        if len(self._challenges) == MAX_CHALLENGES and now - self._challenges[0] < CHALLENGES_S:
             raise ProtocolError(
-                f"The peer asked for authentication {CHALLENGES + 1} times in "
-                f"{CHALLENGES_S:g} s: no broker does."
+                f"The peer asked for authentication {MAX_CHALLENGES + 1} times in "
+                f"{CHALLENGES_S:g} s, which no broker does."
             )
-        self._asked.append(now)
-        self._login.forget(self._sent)  # the broker's clock is the one that counts
-        self._sent = self._login.credentials(ANSWER_S)
+        self._challenges.append(now)
+        self._login.forget(self._sent)  # expiry is decided by the broker's clock
+        self._sent = self._login.credentials(RESPONSE_TIMEOUT_S)
         return commands.AuthResponse(
             client_version=CLIENT_VERSION,
             protocol_version=commands.PROTOCOL_VERSION,
@@ -94,25 +96,23 @@ class Greeting:
 
 
 def check_first_bytes(data: bytes, address: Address) -> None:
-    """Tell a peer by the first bytes that it sent; ``b""``: it left without a word.
+    """Check that the first bytes from a peer can be Pulsar's; ``b""``: it sent none and closed.
 
     Raises:
-        ProtocolError: it speaks HTTP or TLS.
-        ConnectionLost: it left.
+        ProtocolError: the peer speaks HTTP or TLS.
+        ConnectionLost: the peer closed the connection.
     """
     if not data:
         other = "pulsar://, with the plain port" if address.tls else "pulsar+ssl://, with TLS"
         raise ConnectionLost(
-            f"{address} closed the connection before it let us in.",
-            hint=f"Check the broker's log, and the port: does it want {other}?",
+            f"{address} closed the connection during the handshake.",
+            hint=f"Check the broker's log, and the port: does it need {other}?",
         )
     if data.startswith(b"HTTP"):
         raise ProtocolError(
             f"{address} is an HTTP port.",
-            hint="The service URL needs the broker's binary port (6650); the admin API's belongs "
-            "into admin_url.",
+            hint="Use the broker's binary port (6650) in the service URL, and the HTTP port in "
+            "admin_url.",
         )
-    if data[:2] == b"\x15\x03":  # a TLS alert: the answer to what is no TLS
-        raise ProtocolError(
-            f"{address} is a port for TLS.", hint="Use pulsar+ssl:// in the service URL."
-        )
+    if data[:2] == b"\x15\x03":  # a TLS alert, the answer to a client without TLS
+        raise ProtocolError(f"{address} is a TLS port.", hint="Use pulsar+ssl:// for this port.")

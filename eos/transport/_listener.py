@@ -1,4 +1,4 @@
-"""Who hears what the broker says about a producer or a consumer."""
+"""Dispatches the broker's unsolicited commands to the listener of their producer or consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerListener(Protocol):
-    """What a producer hears from its connection, always from the reading thread."""
+    """The callbacks of a producer. The connection's reading thread calls them."""
 
     def on_send_receipt(self, acknowledgement: commands.SendReceipt) -> None: ...
     def on_send_error(self, error: commands.SendError) -> None: ...
@@ -24,7 +24,7 @@ class ProducerListener(Protocol):
 
 
 class ConsumerListener(Protocol):
-    """What a consumer hears from its connection, always from the reading thread."""
+    """The callbacks of a consumer. The connection's reading thread calls them."""
 
     def on_delivery(self, delivery: Delivery) -> None: ...
     def on_closed(self, reason: EosError) -> None: ...
@@ -33,11 +33,11 @@ class ConsumerListener(Protocol):
 Notice = (
     commands.SendReceipt | commands.SendError | commands.CloseProducer | CloseConsumer | Delivery
 )
-"""What the broker says about one producer or consumer without having been asked."""
+"""A command about one producer or consumer that answers no request."""
 
 
 class Listeners:
-    """The producers and consumers of one connection. Their numbers are two series."""
+    """The listeners of one connection. Producers and consumers are numbered independently."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,10 +46,10 @@ class Listeners:
         self._failed: EosError | None = None
 
     def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
-        """Tell ``listener`` all that concerns ``producer_id``, from now on.
+        """Register ``listener`` for ``producer_id``.
 
         Raises:
-            EosError: what ``fail`` was told.
+            EosError: the connection has failed; the error that ``fail`` was given.
         """
         with self._lock:
             self._check()
@@ -58,11 +58,12 @@ class Listeners:
     def replace_producer(
         self, producer_id: int, old: ProducerListener, new: ProducerListener
     ) -> None:
-        """Tell ``new`` what was told to ``old`` until now.
+        """Register ``new`` for ``producer_id`` instead of ``old``.
 
         Raises:
-            ConnectionLost: the broker has closed the producer, and ``old`` is told, or will be.
-            EosError: what ``fail`` was told.
+            ConnectionLost: the broker has closed the producer; ``old.on_closed`` was or will be
+                called.
+            EosError: the connection has failed; the error that ``fail`` was given.
         """
         with self._lock:
             self._check()
@@ -71,7 +72,7 @@ class Listeners:
             self._producers[producer_id] = new
 
     def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
-        """The same for a consumer."""
+        """Register ``listener`` for ``consumer_id``; errors as in ``add_producer``."""
         with self._lock:
             self._check()
             self._consumers[consumer_id] = listener
@@ -80,27 +81,28 @@ class Listeners:
         if self._failed is not None:
             raise copy.copy(self._failed)
 
-    def forget_producer(self, producer_id: int) -> None:
-        """Nothing more is told."""
+    def remove_producer(self, producer_id: int) -> None:
+        """Stop dispatching to the listener of ``producer_id``."""
         with self._lock:
             self._producers.pop(producer_id, None)
 
-    def forget_consumer(self, consumer_id: int) -> None:
-        """Nothing more is told."""
+    def remove_consumer(self, consumer_id: int) -> None:
+        """Stop dispatching to the listener of ``consumer_id``."""
         with self._lock:
             self._consumers.pop(consumer_id, None)
 
-    def tell(self, notice: Notice) -> None:
-        """Hand ``notice`` to whom it concerns; what is for nobody any more is dropped."""
+    def dispatch(self, notice: Notice) -> None:
+        """Pass ``notice`` to its listener; drop it if the listener was removed."""
         if isinstance(notice, Delivery | CloseConsumer):
-            self._tell_consumer(notice)
+            self._dispatch_to_consumer(notice)
         else:
-            self._tell_producer(notice)
+            self._dispatch_to_producer(notice)
 
-    def _tell_producer(
+    def _dispatch_to_producer(
         self, notice: commands.SendReceipt | commands.SendError | commands.CloseProducer
     ) -> None:
-        # Looked for and forgotten in one step: it may be replaced meanwhile.
+        # Looked up and removed under one lock: otherwise ``replace_producer`` could succeed in
+        # between, and the new listener would never learn that the producer is closed.
         with self._lock:
             if isinstance(notice, commands.CloseProducer):
                 listener = self._producers.pop(notice.producer_id, None)
@@ -115,7 +117,7 @@ class Listeners:
         else:
             listener.on_closed(ConnectionLost("The broker closed the producer."))
 
-    def _tell_consumer(self, notice: Delivery | CloseConsumer) -> None:
+    def _dispatch_to_consumer(self, notice: Delivery | CloseConsumer) -> None:
         command = notice.command if isinstance(notice, Delivery) else notice
         with self._lock:
             listener = self._consumers.get(command.consumer_id)
@@ -124,11 +126,12 @@ class Listeners:
         if isinstance(notice, Delivery):
             listener.on_delivery(notice)
         else:
-            self.forget_consumer(notice.consumer_id)
+            self.remove_consumer(notice.consumer_id)
             listener.on_closed(ConnectionLost("The broker closed the consumer."))
 
     def fail(self, error: EosError) -> None:
-        """The connection is gone: tell everyone, under no lock, since that runs users' code."""
+        """Call ``on_closed`` of all listeners: the connection has failed. No lock is held
+        meanwhile, because listeners run users' code."""
         with self._lock:
             self._failed = error
             listeners: list[ProducerListener | ConsumerListener] = list(self._producers.values())
@@ -139,4 +142,4 @@ class Listeners:
             try:
                 listener.on_closed(copy.copy(error))
             except Exception:
-                logger.exception("a producer or consumer")
+                logger.exception("A listener's on_closed failed")

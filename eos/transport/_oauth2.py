@@ -1,9 +1,9 @@
-"""Log in by OAuth2 client credentials: a token server gives the tokens.
+"""Authentication by OAuth2 client credentials: a token server issues the tokens.
 
-The flow and its file are those of Pulsar's own clients (``AuthenticationOAuth2``): the issuer's
-``/.well-known/openid-configuration`` names the token endpoint (RFC 8414), which gets id and secret
-in a form (RFC 6749, sections 2.3.1 and 4.4). The secret goes there and nowhere else: only through
-TLS, and no redirect is followed. A process keeps one token for all of its connections.
+The flow and the credentials file are those of Pulsar's own clients (``AuthenticationOAuth2``): the
+issuer's ``/.well-known/openid-configuration`` names the token endpoint (RFC 8414), which receives
+client id and secret in a form (RFC 6749, sections 2.3.1 and 4.4). The secret is sent only there:
+through TLS, and without following redirects. All connections of a process share one token.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from eos.transport.http import HttpService, Origin, Request, Response, perform
 from eos.transport.secret_text import path_text
 
 FETCH_TIMEOUT_S: Final = 10.0
-"""For a token, however long its user could wait: a connection that is asked for a fresh one reads
-nothing else meanwhile."""
+"""For getting a token, even if the caller could wait longer: a connection that answers a challenge
+reads nothing else meanwhile."""
 
-KEPT_SHARE: Final = 0.9
-"""Of its life a token is used; the rest is left for what is still under way with it."""
+USED_SHARE: Final = 0.9
+"""A token is used for this share of its life; the rest is for requests in flight."""
 
 _MAX_LIFE_S: Final = 10**9
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
@@ -44,12 +44,13 @@ _TOKEN_SERVER: Final = HttpService(
     "oauth2_issuer_url",
     "Check that it runs and that oauth2_issuer_url is right.",
 )
-_URL: Final = "has to be https://host[:port][/path]"
+_URL: Final = "must be https://host[:port][/path]"
 
 
 @dataclass(frozen=True)
 class ByOAuth2(Login):
-    """By a token that ``issuer_url`` gives for the client id and secret in ``credentials_file``."""
+    """By a token that ``issuer_url`` issues for the client id and secret in
+    ``credentials_file``."""
 
     issuer_url: str
     credentials_file: str
@@ -64,20 +65,20 @@ class ByOAuth2(Login):
         if not self.credentials_file:
             raise ConfigurationError("oauth2_credentials_file must not be empty.")
         if self.credentials_file.lstrip().startswith(("{", "data:", "file:")):
-            # Its text is not shown: it may be the secret.
+            # The value is not shown: it may contain the secret.
             raise ConfigurationError(
                 "oauth2_credentials_file must be a path, not the file's content and not a URL."
             )
         if _https_origin(self.issuer_url) is None or {"?", "#"} & set(self.issuer_url):
-            # Its text may hold a password.
+            # The value is not shown: it may contain a password.
             raise ConfigurationError(
                 f"oauth2_issuer_url {_URL}, without user, password and query: "
-                "the client's secret does not go over the network in the clear."
+                "the client's secret must not be sent unencrypted."
             )
 
     def credentials(self, timeout_s: float) -> bytes:
-        """A token that is not about to expire."""
-        return _kept(self).get(min(timeout_s, FETCH_TIMEOUT_S))
+        """Return a token that does not expire soon."""
+        return _cached(self).get(min(timeout_s, FETCH_TIMEOUT_S))
 
     def advice(self, credentials: bytes) -> str:
         """See ``Login``."""
@@ -85,11 +86,11 @@ class ByOAuth2(Login):
 
     def forget(self, credentials: bytes) -> None:
         """See ``Login``."""
-        _kept(self).forget(credentials)
+        _cached(self).forget(credentials)
 
 
-class _KeptToken:
-    """A process's token; one thread at a time fetches."""
+class _CachedToken:
+    """The token of a process. One thread at a time fetches it."""
 
     def __init__(self, login: ByOAuth2) -> None:
         self._login = login
@@ -108,31 +109,31 @@ class _KeptToken:
             asked_at, token = time.monotonic(), self._token
             if not token or asked_at >= self._use_until:
                 token, life_s = _fetch(self._login, deadline)
-                self._token, self._use_until = token, asked_at + life_s * KEPT_SHARE
+                self._token, self._use_until = token, asked_at + life_s * USED_SHARE
             return token
         finally:
             self._lock.release()
 
     def forget(self, token: bytes) -> None:
-        # Without the lock: whoever fetches holds it. At worst a new token is dropped, too.
+        # Without the lock, which a fetching thread holds. At worst a new token is dropped, too.
         if self._token == token:
             self._token = b""
 
 
-kept_tokens: Final = lru_cache(maxsize=16)(_KeptToken)
-_kept_lock: Final = threading.Lock()
+token_cache: Final = lru_cache(maxsize=16)(_CachedToken)
+_cache_lock: Final = threading.Lock()
 
 
-def _kept(login: ByOAuth2) -> _KeptToken:
-    with _kept_lock:  # else two threads may get two of them at the first time
-        return kept_tokens(login)
+def _cached(login: ByOAuth2) -> _CachedToken:
+    with _cache_lock:  # lru_cache alone may create two objects for two concurrent first calls
+        return token_cache(login)
 
 
 # --- one token -----------------------------------------------------------------------------------
 
 
 def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
-    """A new token, and for how many seconds it is good; 0 when nobody says."""
+    """Return a new token and its life in seconds; 0 if the server does not say."""
     client_id, secret = _read_client(login.credentials_file)
     metadata = _ask(login, login.issuer_url.rstrip("/") + _WELL_KNOWN, None, deadline)
     endpoint = metadata.get("token_endpoint")
@@ -153,8 +154,12 @@ def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
 
 
 def _read_client(file: str) -> tuple[str, str]:
-    """Client id and secret. The text of an error of JSON might show them: only its kind is told."""
-    hint = "It is a JSON object with client_id and client_secret, on the driver and each executor."
+    """Return client id and secret. Errors name only the exception's type: its text may contain
+    them."""
+    hint = (
+        "It must be a JSON object with client_id and client_secret, on the driver and each "
+        "executor."
+    )
     try:
         client = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -170,7 +175,7 @@ def _read_client(file: str) -> tuple[str, str]:
         )
     if client.get("type", _TYPE) != _TYPE:
         raise Unauthorized(
-            f"oauth2_credentials_file {path_text(file)} is of a type other than {_TYPE}."
+            f"oauth2_credentials_file {path_text(file)} has a type other than {_TYPE}."
         )
     return client_id, secret
 
@@ -192,7 +197,7 @@ def _ask(login: ByOAuth2, url: str, form: bytes | None, deadline: float) -> dict
     except OSError as error:
         raise ConfigurationError(
             f"TLS files can't be loaded: {error}.",
-            hint="oauth2_trust_certs_file (or SSL_CERT_FILE) has to be a PEM file.",
+            hint="oauth2_trust_certs_file (or SSL_CERT_FILE) must be a PEM file.",
         ) from error
     request = Request("GET" if form is None else "POST", path, form, headers)
     answer = perform(request, _TOKEN_SERVER, origin, context, deadline)
@@ -201,7 +206,8 @@ def _ask(login: ByOAuth2, url: str, form: bytes | None, deadline: float) -> dict
     parsed = _object(answer.body)
     if parsed is None:
         raise ProtocolError(
-            f"The token server's answer from {origin} is no JSON object.", hint=_TOKEN_SERVER.hint
+            f"The token server's answer from {origin} is not a JSON object.",
+            hint=_TOKEN_SERVER.hint,
         )
     return parsed
 
@@ -210,12 +216,12 @@ def _refusal(answer: Response, origin: Origin) -> EosError:
     text = f"The token server at {origin} answered {answer.status}"
     if 300 <= answer.status < 400:
         return ProtocolError(
-            f"{text}, a redirect: the client's secret does not follow it.",
-            hint="Set oauth2_issuer_url to where it leads, if you trust that.",
+            f"{text}, a redirect, which the client's secret must not follow.",
+            hint="If you trust the redirect's target, set oauth2_issuer_url to it.",
         )
     if answer.status == 429 or answer.status >= 500:
         return ConnectionLost(f"{text}.", hint=_TOKEN_SERVER.hint)
-    # Of its words only the code: the rest may repeat the secret, in whatever encoding.
+    # Only a known error code is quoted: the rest may repeat the secret, in any encoding.
     code = (_object(answer.body) or {}).get("error")
     if code in _ERROR_CODES:
         text += f" ({code})"
@@ -235,11 +241,12 @@ _ERROR_CODES: Final = (
     "invalid_scope",
     "access_denied",
 )
-"""RFC 6749, section 5.2; and what some servers say for a wrong audience."""
+"""From RFC 6749, section 5.2; and ``access_denied``, which some servers use for a wrong
+audience."""
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
-    """The JSON object in ``body``; None if it is none."""
+    """Return the JSON object in ``body``; None if it is something else."""
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
@@ -249,7 +256,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 def _life_s(answer: dict[str, Any]) -> float:
     said = answer.get("expires_in")
-    if isinstance(said, str):  # some servers quote it
+    if isinstance(said, str):  # some servers send a string
         with contextlib.suppress(ValueError):
             said = float(said)
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < _MAX_LIFE_S:

@@ -1,4 +1,4 @@
-"""Who waits for which answer on one connection."""
+"""The requests of one connection that await an answer."""
 
 from __future__ import annotations
 
@@ -12,61 +12,62 @@ from eos.wire import commands
 from eos.wire.messages import WireMessage
 
 CONNECT: Final = 0
-"""Stands for a request id: CONNECT and its answer carry none. Real ids begin above it."""
+"""The id of CONNECT, which carries no request id, like its answer. Real ids are greater."""
 
 
 class PendingRequests:
-    """Pairs answers with requests by their id. Each future is settled at most once."""
+    """Matches answers with requests by request id. Each future is resolved at most once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[int, Future[WireMessage]] = {}
+        self._futures: dict[int, Future[WireMessage]] = {}
         self._failed: EosError | None = None
 
     def expect(self, request_id: int) -> Future[WireMessage]:
-        """The future answer to ``request_id``; ``forget`` it in any case.
+        """Return a future for the answer to ``request_id``. The caller must ``remove`` it.
 
         Raises:
-            EosError: what ``fail`` was told.
+            EosError: the connection has failed; the error that ``fail`` was given.
         """
         future: Future[WireMessage] = Future()
         with self._lock:
             if self._failed is not None:
                 raise copy.copy(self._failed)
-            self._pending[request_id] = future
+            self._futures[request_id] = future
         return future
 
-    def forget(self, request_id: int) -> None:
-        """Nobody waits any more."""
+    def remove(self, request_id: int) -> None:
+        """Drop the future of ``request_id``, answered or not."""
         with self._lock:
-            self._pending.pop(request_id, None)
+            self._futures.pop(request_id, None)
 
-    def abandon(self, request_id: int, error: EosError) -> None:
-        """No answer to ``request_id`` comes any more; whoever waits for it is told."""
+    def fail_one(self, request_id: int, error: EosError) -> None:
+        """Raise ``error`` in the request that waits for ``request_id``, if there is one."""
         with self._lock:
-            future = self._pending.pop(request_id, None)
+            future = self._futures.pop(request_id, None)
         if future is not None:
             future.set_exception(error)
 
-    def settle(self, command: WireMessage) -> None:
-        """Hand ``command`` to who asked. What nobody waits for is dropped: late answers to
-        requests that gave up, PONG, and notices that need no action."""
+    def resolve(self, command: WireMessage) -> None:
+        """Pass ``command`` to the request that it answers. Anything else is dropped: late answers
+        to requests that timed out, PONG, and notices that need no action."""
         request_id = getattr(command, "request_id", None)
         with self._lock:
-            # CONNECT is answered before anything else is asked; a refusal has some id or other.
+            # CONNECT is answered before any other request is sent; the id of an ERROR that
+            # answers it is arbitrary.
             if isinstance(command, commands.Connected | commands.Error) and (
-                CONNECT in self._pending
+                CONNECT in self._futures
             ):
                 request_id = CONNECT
-            future = None if request_id is None else self._pending.pop(request_id, None)
+            future = None if request_id is None else self._futures.pop(request_id, None)
         if future is not None:
             future.set_result(command)
 
     def fail(self, error: EosError) -> None:
-        """No answer comes any more: tell everyone who waits or will."""
+        """Raise ``error`` in all pending and all later requests: the connection has failed."""
         with self._lock:
             self._failed = error
-            futures = list(self._pending.values())
-            self._pending.clear()
+            futures = list(self._futures.values())
+            self._futures.clear()
         for future in futures:
             future.set_exception(copy.copy(error))

@@ -1,9 +1,9 @@
-"""Bytes over TCP or TLS, for one reading and one writing thread at a time.
+"""A byte stream over TCP or TLS, for one reading and one writing thread at a time.
 
-Both threads work on one non-blocking socket and wait in ``poll``, outside of any lock. Every call
-on the socket that is not ``recv`` holds a lock, so that none of them can hit a number that the
-system has given to another socket since ``close``. With TLS ``recv`` holds it too: an SSL object
-is not safe for a reader and a writer at once.
+Both threads use one non-blocking socket and wait in ``poll`` without holding the lock. Every
+socket call except ``recv`` holds the lock: after ``close`` the system may give the file descriptor
+to another socket. With TLS ``recv`` holds it too: an SSL object must not be used by two threads at
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from eos.transport._connect import Peer, dial
+from eos.transport._connect import Peer, connect
 from eos.transport.address import Address
 from eos.transport.auth import Auth
 
@@ -29,33 +29,34 @@ Received = TypeVar("Received", bytes, int)
 
 
 class Stream:
-    """An open byte stream. Made by ``open_stream``."""
+    """An open byte stream, created by ``open_stream``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._lock = threading.Lock()
-        # Only the reader closes, so its own calls need the lock for TLS only.
+        # Only the reading thread closes the socket, so its ``recv`` needs the lock only with TLS.
         self._recv_lock = self._lock if self._tls else contextlib.nullcontext()
         sock.setblocking(False)
 
     def recv(self, timeout_s: float) -> bytes:
-        """The next bytes; empty when the peer closed the stream.
+        """Return the next bytes; empty when the peer closed the stream.
 
         Raises:
-            TimeoutError: nothing came within ``timeout_s``.
+            TimeoutError: nothing arrived within ``timeout_s``.
             OSError: the stream broke.
         """
         return self._receive(lambda: self._sock.recv(_RECV_BYTES), timeout_s)
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
-        """Put the next bytes into ``room``; how many. 0 when the peer closed the stream.
+    def recv_into(self, target: memoryview, timeout_s: float) -> int:
+        """Read the next bytes into ``target`` and return their number; 0 when the peer closed the
+        stream.
 
         Raises:
-            TimeoutError: nothing came within ``timeout_s``.
+            TimeoutError: nothing arrived within ``timeout_s``.
             OSError: the stream broke.
         """
-        return self._receive(lambda: self._sock.recv_into(room), timeout_s)
+        return self._receive(lambda: self._sock.recv_into(target), timeout_s)
 
     def _receive(self, receive: Callable[[], Received], timeout_s: float) -> Received:
         deadline = time.monotonic() + timeout_s
@@ -69,11 +70,11 @@ class Stream:
                 self._wait(select.POLLOUT, deadline)
 
     def send(self, parts: Sequence[Chunk], timeout_s: float) -> None:
-        """Send all ``parts``, one after the other, without joining them.
+        """Send all ``parts`` in order, without copying them into one buffer.
 
         Raises:
-            TimeoutError: the peer took no bytes for ``timeout_s``; a frame may be cut in two, so
-                the stream is useless from here on.
+            TimeoutError: the peer accepted no bytes for ``timeout_s``. A frame may be incomplete,
+                so the stream can't be used any more.
             OSError: the stream broke.
         """
         views = [memoryview(part).cast("B") for part in parts if len(part)]
@@ -107,13 +108,13 @@ class Stream:
             raise TimeoutError("the peer is silent" if event & select.POLLIN else "the peer stalls")
 
     def shutdown(self) -> None:
-        """End the stream: whoever waits on it wakes up. ``close`` frees it later."""
+        """End the stream and wake up the threads that wait on it. ``close`` frees it later."""
         with contextlib.suppress(OSError, ValueError), self._lock:
-            # On an SSLSocket `shutdown` would drop the TLS state under the reader's feet.
+            # SSLSocket.shutdown would drop the TLS state while the reading thread uses it.
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Free the socket. Only the reading thread calls it, after its last ``recv``."""
+        """Free the socket. Only the reading thread may call this, after its last ``recv``."""
         with contextlib.suppress(OSError), self._lock:
             self._sock.close()
 
@@ -123,8 +124,9 @@ def open_stream(address: Address, auth: Auth, timeout_s: float) -> Stream:
 
     Raises:
         ConnectionLost: no connection within ``timeout_s``.
-        ConfigurationError: the broker's certificate can't be verified, or our files are wrong.
+        ConfigurationError: the broker's certificate can't be verified, or the client's TLS files
+            can't be loaded.
     """
     deadline = time.monotonic() + timeout_s
     context = auth.ssl_context() if address.tls else None
-    return Stream(dial(Peer.of_broker(address), context, deadline))
+    return Stream(connect(Peer.of_broker(address), context, deadline))

@@ -1,4 +1,4 @@
-"""TLS: whom to trust, and contexts that verify the peer's certificate and host name."""
+"""TLS: the authorities to trust, and contexts that verify the peer's certificate and host name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _SYSTEM_BUNDLES: Final = (
     "/etc/ssl/ca-bundle.pem",  # SUSE
     "/etc/ssl/cert.pem",  # BSD, macOS
 )
-"""Where systems keep their authorities in one file, when OpenSSL was built to look elsewhere."""
+"""The systems' certificate bundles, for an OpenSSL that was built with other default paths."""
 
 
 def trust_file(chosen: str | None) -> str | None:
-    """The PEM file of the authorities to trust: ``chosen``, else that of ``SSL_CERT_FILE``, else
-    the system's.
+    """Return the PEM file of the authorities to trust: ``chosen``, else that of ``SSL_CERT_FILE``,
+    else the system's.
 
-    Named and not left to each library's default: pulsar-client would take another set than
-    OpenSSL. None: there is only ``SSL_CERT_DIR``, which pulsar-client does not look at, or
-    nothing at all.
+    Not left to each library's default: that of pulsar-client differs from OpenSSL's. None: there
+    is only ``SSL_CERT_DIR``, which pulsar-client ignores, or no file was found.
     """
     if known := chosen or os.environ.get("SSL_CERT_FILE"):
         return known
@@ -33,7 +32,7 @@ def trust_file(chosen: str | None) -> str | None:
 
 
 def verifying_context(trust_certs_file: str | None) -> ssl.SSLContext:
-    """A context that verifies the peer's certificate and host name, for TLS 1.2 and newer.
+    """Return a context that verifies the peer's certificate and host name, for TLS 1.2 and newer.
 
     Raises:
         OSError: the file of the authorities can't be loaded.

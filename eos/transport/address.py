@@ -1,4 +1,4 @@
-"""Where brokers are: service URLs and the addresses in them."""
+"""Broker addresses, and service URLs, which list them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST_PORT: Final = re.compile(
 
 @dataclass(frozen=True)
 class Address:
-    """One broker or proxy, and whether it is spoken to through TLS."""
+    """The address of one broker or proxy, and whether to use TLS."""
 
     host: str
     port: int
@@ -29,24 +29,24 @@ class Address:
 
     @property
     def host_port(self) -> str:
-        """``host:port``, as ``proxy_to_broker_url`` wants it."""
+        """``host:port``, the form of ``proxy_to_broker_url``."""
         return str(self).split("://", 1)[1]
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
-    """The addresses of ``pulsar://host[:port][,host[:port]...]`` (or ``pulsar+ssl://``).
+    """Return the addresses of ``pulsar://host[:port][,host[:port]...]`` (or ``pulsar+ssl://``).
 
     Raises:
-        ConfigurationError: the URL is malformed, or carries a user, a password or a query. The
-            text of the error never repeats what stands before an ``@`` or behind a ``?``.
+        ConfigurationError: the URL is malformed, or contains a user, a password or a query. The
+            error never quotes the text before an ``@`` or after a ``?``.
     """
     if "@" in url:
         raise ConfigurationError(
-            "service_url must not carry a user or password: use the options for logging in."
+            "service_url must not contain a user or password: use the authentication options."
         )
     if "?" in url or "#" in url:
         raise ConfigurationError(
-            "service_url must be pulsar://host:port, without a query: a token has its own option."
+            "service_url must be pulsar://host:port without a query: use the option token."
         )
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _SCHEMES:

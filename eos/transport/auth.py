@@ -1,7 +1,7 @@
-"""Authentication: how the client and the broker prove their identity.
+"""Authentication options: how the client and the broker prove their identity.
 
-One ``Auth`` object serves the driver and, pickled, every executor: the broker lets only the
-principal that began a transaction write in it and end it. Secrets never show in a repr.
+The driver and, by pickling, all executors use the same ``Auth``: the broker lets only the
+principal that began a transaction write in it and end it. A repr never shows secrets.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _SECRETS: Final = ("token", "basic_password")
 
 @dataclass(frozen=True)
 class Auth:
-    """Authentication and TLS of all connections. One way to log in, or none.
+    """Authentication and TLS of all connections. At most one authentication method.
 
     Args:
         token: a JSON web token, or a function without arguments that returns one; the function
-            is called again for every connection and whenever the broker asks for a fresh token.
-            It has to return soon: what else the broker says waits behind it.
-        token_file: a file that holds the token; read again each time, so it may be rotated.
-        oauth2_issuer_url: ``https://`` URL of a token server that gives tokens by OAuth2 client
+            is called for every connection and whenever the broker asks for a fresh token.
+            It must return soon: the connection reads nothing else meanwhile.
+        token_file: a file that contains the token; read each time, so it may be rotated.
+        oauth2_issuer_url: ``https://`` URL of a token server that issues tokens by OAuth2 client
             credentials.
-        oauth2_credentials_file: JSON file with ``client_id`` and ``client_secret``, as Pulsar's
-            own clients take it; read again for each token.
-        oauth2_audience, oauth2_scope: what the token server wants to know besides.
+        oauth2_credentials_file: JSON file with ``client_id`` and ``client_secret``, in the format
+            of Pulsar's own clients; read for each token.
+        oauth2_audience, oauth2_scope: further parameters of the token request.
         oauth2_trust_certs_file: PEM file of the authorities to trust for the token server.
         basic_user, basic_password: user name and password.
         tls_trust_certs_file: PEM file of the authorities to trust; when absent that of
@@ -41,7 +41,7 @@ class Auth:
             that authenticate by TLS.
 
     Raises:
-        ConfigurationError: options that exclude each other, or one of two that belong together.
+        ConfigurationError: options exclude each other, or one needs another that is missing.
     """
 
     token: str | Callable[[], str] | None = field(default=None, repr=False)
@@ -61,7 +61,7 @@ class Auth:
         for name, value in vars(self).items():
             is_function = name == "token" and callable(value)
             if value is not None and not is_function and (not isinstance(value, str) or not value):
-                raise ConfigurationError(f"{name} has to be text, and not empty.")
+                raise ConfigurationError(f"{name} must be non-empty text.")
         check_no_secrets(vars(self), _SECRETS)
         for one, other in (
             ("tls_certificate_file", "tls_private_key_file"),
@@ -69,21 +69,21 @@ class Auth:
             ("basic_user", "basic_password"),
         ):
             if (getattr(self, one) is None) != (getattr(self, other) is None):
-                raise ConfigurationError(f"{one} and {other} go together: give both or none.")
+                raise ConfigurationError(f"{one} and {other} belong together: give both or none.")
         for name in ("oauth2_audience", "oauth2_scope", "oauth2_trust_certs_file"):
             if getattr(self, name) is not None and self.oauth2_issuer_url is None:
                 raise ConfigurationError(f"{name} needs oauth2_issuer_url.")
         ways = ("token", "token_file", "oauth2_issuer_url", "basic_user")
         given = [name for name in ways if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ConfigurationError(f"Give one way to log in, not {' and '.join(given)}.")
-        self.login  # noqa: B018 - what is wrong with it is said here
+            raise ConfigurationError(f"Give one authentication method, not {' and '.join(given)}.")
+        self.login  # noqa: B018 - raises now if its options are invalid
 
     @property
     def login(self) -> Login:
-        """The way to log in."""
+        """The authentication method."""
         if self.oauth2_issuer_url is not None and self.oauth2_credentials_file is not None:
-            # Not at the top: an HTTP client is 14 ms of a new worker, which few need.
+            # Imported late: the HTTP client costs a new worker 14 ms, and few need it.
             from eos.transport._oauth2 import ByOAuth2
 
             return ByOAuth2(
@@ -101,16 +101,16 @@ class Auth:
 
     @property
     def exposes(self) -> str | None:
-        """What would show on a network without TLS: a token or a password; None: nothing."""
+        """The secret that a network without TLS would expose: "token", "password" or None."""
         return self.login.exposes
 
     @property
     def trust_file(self) -> str | None:
-        """The PEM file of the authorities to trust, for everything that speaks TLS for us."""
+        """The PEM file of the authorities to trust, also for other libraries that use TLS."""
         return trust_file(self.tls_trust_certs_file)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """A context that verifies the broker's certificate and host name.
+        """Return a context that verifies the broker's certificate and host name.
 
         Raises:
             ConfigurationError: a certificate or key file can't be read.
@@ -118,7 +118,7 @@ class Auth:
         try:
             context = verifying_context(self.tls_trust_certs_file)
             if self.tls_certificate_file is not None:
-                # With no password given, OpenSSL would ask for one on the terminal, and wait.
+                # Without a password OpenSSL would prompt for one on the terminal, and wait.
                 context.load_cert_chain(
                     self.tls_certificate_file, self.tls_private_key_file, password=""
                 )
@@ -126,18 +126,18 @@ class Auth:
             raise ConfigurationError(
                 f"TLS files can't be loaded: {error}.",
                 hint="tls_trust_certs_file (or SSL_CERT_FILE), tls_certificate_file and "
-                "tls_private_key_file have to be PEM files; the key must not be encrypted, and fit "
-                "the certificate.",
+                "tls_private_key_file must be PEM files; the key must not be encrypted, and must "
+                "match the certificate.",
             ) from error
         return context
 
 
 AUTH_OPTIONS: Final = tuple(one.name for one in fields(Auth))
-"""Names of all that an ``Auth`` is made of: the options of ``format("pulsar")`` for it."""
+"""The names of the fields of ``Auth``, which are also options of ``format("pulsar")``."""
 
 
 def take_auth(options: dict[str, Any]) -> Auth:
-    """Take the options of an ``Auth`` out of ``options``, where they stand beside others.
+    """Remove the options of an ``Auth`` from ``options`` and return it.
 
     Raises:
         ConfigurationError: see ``Auth``.

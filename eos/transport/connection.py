@@ -1,11 +1,9 @@
-"""One connection to a broker: requests and their answers, sends and their acknowledgements.
+"""One connection to a broker, shared by threads: requests and answers, sends and acknowledgements.
 
-A reading thread takes every frame that comes: it answers PING and AUTH_CHALLENGE, hands each
-answer to the request that waits for it, acknowledgements to their producer and entries to their
-reader. It never waits for a writer: a broker that reads on only after we have read would wait for
-ever.
-Nothing is ever repeated here: when the connection is lost, everyone who waits gets the error, and
-decides.
+A reading thread receives all frames. It answers PING and AUTH_CHALLENGE, and passes answers to
+their requests, acknowledgements to their producer and entries to their consumer. It never waits
+for a writing thread: a broker that does not read until its own output is read would deadlock.
+Nothing is retried here: when the connection is lost, all waiting callers get the error and decide.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
-from eos.transport._handshake import Greeting, check_first_bytes
+from eos.transport._frame_writer import WITHOUT_LIMIT, FrameWriter
+from eos.transport._handshake import Authenticator, check_first_bytes
 from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport._pending import CONNECT, PendingRequests
 from eos.transport._stream import Chunk, Stream, open_stream
-from eos.transport._writer import WITHOUT_LIMIT, Writer
 from eos.transport.address import Address
 from eos.transport.auth import Auth
 from eos.wire import commands
@@ -36,18 +34,18 @@ from eos.wire.messages import WireMessage
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 30.0
-"""Silence after which we ask with PING; after as much again the connection counts as lost."""
+"""After so much silence a PING is sent; after as much again the connection counts as lost."""
 
 MIN_MESSAGE_BYTES: Final = 4096
-"""A broker that takes less per message than this is no broker."""
+"""The least maximum message size that is accepted: no real broker has a smaller limit."""
 
 AnswerT = TypeVar("AnswerT", bound=WireMessage)
 
 
 class Connection:
-    """An authenticated connection. Made by ``Connection.open``.
+    """An authenticated connection, created by ``Connection.open``.
 
-    ``max_message_bytes`` is the broker's limit for one message's metadata and payload.
+    ``max_message_bytes`` is the broker's limit for the metadata and payload of one message.
     """
 
     def __init__(self, address: Address, stream: Stream, auth: Auth) -> None:
@@ -55,10 +53,10 @@ class Connection:
         self.max_message_bytes = 0
         self.server_version = ""
         self._stream = stream
-        self._greeting = Greeting(auth)
+        self._authenticator = Authenticator(auth)
         self._decoder = FrameDecoder()
-        self._writer = Writer(stream)
-        self._answers = PendingRequests()
+        self._writer = FrameWriter(stream)
+        self._pending = PendingRequests()
         self._request_ids = itertools.count(CONNECT + 1)
         self._lock = threading.Lock()
         self._listeners = Listeners()
@@ -71,8 +69,8 @@ class Connection:
         """Connect, authenticate and wait for CONNECTED.
 
         Args:
-            timeout_s: for all of it.
-            proxy_to: ``host:port`` of the broker that the proxy at ``address`` shall pass us to.
+            timeout_s: for the whole call.
+            proxy_to: ``host:port`` of the broker that the proxy at ``address`` shall connect to.
 
         Raises:
             ConnectionLost, Unauthorized, ConfigurationError, ProtocolError, BrokerNotReady
@@ -83,7 +81,7 @@ class Connection:
         try:
             threading.Thread(target=connection._read_loop, name=name, daemon=True).start()
         except BaseException:
-            connection._stream.close()  # there is no reader to do it
+            connection._stream.close()  # usually done by the reading thread
             raise
         try:
             connection._handshake(max(0.0, deadline - time.monotonic()), proxy_to)
@@ -94,10 +92,10 @@ class Connection:
 
     def _handshake(self, timeout_s: float, proxy_to: str | None) -> None:
         deadline = time.monotonic() + timeout_s
-        connect = self._greeting.connect(proxy_to, timeout_s=timeout_s)
+        connect = self._authenticator.connect(proxy_to, timeout_s=timeout_s)
         if time.monotonic() > deadline:
             raise ConnectionLost(
-                f"Connecting to {self.address}: to have a token took all of {timeout_s:.1f} s."
+                f"Connecting to {self.address}: getting a token took all of {timeout_s:.1f} s."
             )
         try:
             connected = self._ask(
@@ -107,13 +105,14 @@ class Connection:
                 timeout_s=max(0.0, deadline - time.monotonic()),
                 doing=f"Connecting to {self.address}",
             )
-        except RequestTimeout as error:  # nothing was asked for yet, so nothing is in doubt
+        except RequestTimeout as error:  # no request was sent yet, so no outcome is in doubt
             raise ConnectionLost(error.message) from None
         except EosError as error:
-            raise self._greeting.refusal(error) from None
+            raise self._authenticator.refusal(error) from None
         if connected.max_message_size < MIN_MESSAGE_BYTES:
             raise ProtocolError(
-                f"{self.address} takes messages of {connected.max_message_size} bytes."
+                f"{self.address} reports a maximum message size of {connected.max_message_size} "
+                "bytes, which is too small for a broker."
             )
         self.server_version = connected.server_version
         self.max_message_bytes = connected.max_message_size
@@ -121,7 +120,7 @@ class Connection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether requests can still be made; False for good once the connection is lost."""
+        """Whether requests can still be made. Once False, it stays False."""
         return self._lost is None
 
     def request(
@@ -135,19 +134,19 @@ class Connection:
         """Send the command that ``make`` builds from a request id and wait for its answer.
 
         Args:
-            doing: begins the text of the error, should the broker refuse.
+            doing: the start of an error message, such as "Connecting to ...".
 
         Raises:
-            RequestTimeout: no answer in ``timeout_s``; the broker may have acted or not.
-            ConnectionLost: the same doubt, and the connection is gone.
-            EosError: the broker answered ERROR; the class by ``BROKER_ERRORS``.
+            RequestTimeout: no answer within ``timeout_s``; the broker may have acted or not.
+            ConnectionLost: the connection is lost; the broker may have acted or not.
+            EosError: the broker answered ERROR; ``BROKER_ERRORS`` maps its code to a class.
         """
         request_id = next(self._request_ids)
         return self._ask(request_id, make(request_id), answer, timeout_s=timeout_s, doing=doing)
 
-    def abandon(self, request_id: int, error: EosError) -> None:
-        """Tell whoever waits for the answer to ``request_id`` that none will come."""
-        self._answers.abandon(request_id, error)
+    def fail_request(self, request_id: int, error: EosError) -> None:
+        """Raise ``error`` in the request that waits for an answer to ``request_id``."""
+        self._pending.fail_one(request_id, error)
 
     def _ask(
         self,
@@ -159,7 +158,7 @@ class Connection:
         doing: str,
     ) -> AnswerT:
         deadline = time.monotonic() + timeout_s
-        future = self._answers.expect(request_id)
+        future = self._pending.expect(request_id)
         try:
             self._write((encode_frame(command),), wait_s=timeout_s)
             given = future.result(max(0.0, deadline - time.monotonic()))
@@ -168,15 +167,15 @@ class Connection:
                 f"{doing}: no answer from {self.address} within {round(timeout_s, 1):g} s."
             ) from None
         finally:
-            self._answers.forget(request_id)
+            self._pending.remove(request_id)
         if isinstance(given, commands.Error):
-            raise broker_error(given.error, self._greeting.words(given.message), doing=doing)
+            raise broker_error(given.error, self._authenticator.redact(given.message), doing=doing)
         if not isinstance(given, answer):
             raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
         return given
 
     def notify(self, make: Callable[[int], WireMessage]) -> None:
-        """Send a request whose answer nobody waits for; a lost connection is no error here."""
+        """Send a request without waiting for its answer; a lost connection is ignored."""
         with contextlib.suppress(EosError):
             self._write((encode_frame(make(next(self._request_ids))),))
 
@@ -186,49 +185,49 @@ class Connection:
         metadata: commands.MessageMetadata,
         payload: bytes | memoryview,
     ) -> None:
-        """Send one entry; its acknowledgement comes to the producer's listener.
+        """Send one entry. Its acknowledgement is passed to the producer's listener.
 
         Raises:
-            ConnectionLost: the connection is gone; whether the broker has the entry is not known.
+            ConnectionLost: the connection is lost; the broker may have the entry or not.
         """
         self._write((encode_send(send, metadata, payload), payload))
 
-    def listen(self, producer_id: int, listener: ProducerListener) -> None:
-        """Tell ``listener`` all that concerns ``producer_id``, from now on.
+    def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
+        """Pass acknowledgements and errors of ``producer_id`` to ``listener`` from now on.
 
         Raises:
-            ConnectionLost: the connection is gone already.
+            ConnectionLost: the connection is already lost.
         """
         self._listeners.add_producer(producer_id, listener)
 
-    def replace_listener(
+    def replace_producer(
         self, producer_id: int, old: ProducerListener, new: ProducerListener
     ) -> None:
-        """Tell ``new`` what was told to ``old`` until now.
+        """Pass acknowledgements and errors of ``producer_id`` to ``new`` instead of ``old``.
 
         Raises:
-            ConnectionLost: the producer is closed at the broker, or the connection is gone.
+            ConnectionLost: the broker closed the producer, or the connection is lost.
         """
         self._listeners.replace_producer(producer_id, old, new)
 
-    def forget(self, producer_id: int) -> None:
-        """The producer is closed: nothing more is told."""
-        self._listeners.forget_producer(producer_id)
+    def remove_producer(self, producer_id: int) -> None:
+        """Remove the listener of a producer that is closed."""
+        self._listeners.remove_producer(producer_id)
 
-    def listen_to_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
-        """Tell ``listener`` all that concerns ``consumer_id``, from now on.
+    def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
+        """Pass entries and errors of ``consumer_id`` to ``listener`` from now on.
 
         Raises:
-            ConnectionLost: the connection is gone already.
+            ConnectionLost: the connection is already lost.
         """
         self._listeners.add_consumer(consumer_id, listener)
 
-    def forget_consumer(self, consumer_id: int) -> None:
-        """The consumer is closed: nothing more is told."""
-        self._listeners.forget_consumer(consumer_id)
+    def remove_consumer(self, consumer_id: int) -> None:
+        """Remove the listener of a consumer that is closed."""
+        self._listeners.remove_consumer(consumer_id)
 
     def close(self) -> None:
-        """End the connection; whoever waits on it is told ``ConnectionLost``."""
+        """Close the connection and raise ``ConnectionLost`` in all waiting callers."""
         self._lose(ConnectionLost(f"The connection to {self.address} was closed."))
 
     def _write(self, parts: tuple[Chunk, ...], *, wait_s: float = WITHOUT_LIMIT) -> None:
@@ -255,7 +254,7 @@ class Connection:
         except OSError as error:
             reason = ConnectionLost(f"Reading from {self.address} failed: {error}.")
         except Exception as error:
-            logger.exception("the reader of %s failed", self.address)
+            logger.exception("The reader of %s failed", self.address)
             reason = ProtocolError(f"Reading from {self.address}: {type(error).__name__}.")
         finally:
             try:
@@ -264,49 +263,49 @@ class Connection:
                 self._stream.close()
 
     def _read(self) -> None:
-        asked = False
+        pinged = False
         while self._lost is None:
             try:
                 data = self._stream.recv(KEEP_ALIVE_S)
             except TimeoutError:
-                if asked:
+                if pinged:
                     raise ConnectionLost(f"{self.address} is silent.") from None
-                asked = True
-                self._writer.owe(commands.Ping())
+                pinged = True
+                self._writer.write_soon(commands.Ping())
                 continue
             if not self.max_message_bytes:  # CONNECTED has not come yet
                 check_first_bytes(data, self.address)
             if not data:
                 raise ConnectionLost(f"{self.address} closed the connection.")
-            asked = False
+            pinged = False
             for command in self._decoder.feed(data):
                 self._dispatch(command)
 
     def _dispatch(self, command: Command) -> None:
         match command:
             case commands.SendReceipt() | commands.SendError() | commands.CloseProducer():
-                self._listeners.tell(command)
+                self._listeners.dispatch(command)
             case Delivery() | CloseConsumer():
-                self._listeners.tell(command)
+                self._listeners.dispatch(command)
             case commands.Ping():
-                self._writer.owe(commands.Pong())
+                self._writer.write_soon(commands.Pong())
             case commands.AuthChallenge():
-                self._writer.owe(self._greeting.answer())
+                self._writer.write_soon(self._authenticator.challenge_response())
             case WireMessage():
-                self._answers.settle(command)
+                self._pending.resolve(command)
 
     # --- the end ---------------------------------------------------------------------------
 
     def _check_alive(self) -> None:
         if self._lost is not None:
-            raise copy.copy(self._lost)  # one instance in several threads would grow tracebacks
+            raise copy.copy(self._lost)  # raised in several threads, one object's traceback grows
 
     def _lose(self, error: EosError) -> None:
-        """Tell everyone who waits, once. Runs producers' and users' code, so under no lock."""
+        """Fail all requests and listeners, once. The lock is not held while their code runs."""
         with self._lock:
             if self._lost is not None:
                 return
             self._lost = lost = copy.copy(error)
         self._stream.shutdown()
-        self._answers.fail(lost)
+        self._pending.fail(lost)
         self._listeners.fail(lost)

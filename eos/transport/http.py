@@ -1,8 +1,7 @@
-"""One HTTP request, to the admin API or a token server: bounded in time and in size, and sent
-nowhere else.
+"""Performs one HTTP request, to the admin API or a token server, bounded in time and size.
 
-``urllib`` is no help here: it follows redirects anywhere, goes through what ``http_proxy`` names,
-and counts its time-out anew for each byte.
+``urllib`` is not used: it follows redirects to any host, uses the proxy in ``http_proxy``, and
+restarts its timeout with each byte.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from eos.errors import ConnectionLost, ProtocolError
-from eos.transport._connect import Peer, dial
+from eos.transport._connect import Peer, connect
 
 _LENGTH: Final = re.compile(r"\s*[0-9]{1,18}\s*", re.ASCII)
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Thousands of open transactions fit, which is the longest answer that is asked for."""
+"""Enough for thousands of open transactions, the longest answer."""
 
 
 @dataclass(frozen=True)
 class HttpService:
-    """Who is asked, for errors: what to call it, the option with its URL, what to check."""
+    """The kind of server, for errors: its name, the option with its URL, and a hint."""
 
     name: str
     option: str
@@ -48,10 +47,10 @@ class Origin:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """The origin of ``url``.
+        """Return the origin of ``url``.
 
         Raises:
-            ValueError: it has none, or more than that names a user.
+            ValueError: ``url`` has no origin, or contains a user.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
@@ -66,7 +65,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Request:
-    """``path`` has its query; ``headers`` may hold secrets, and so may ``body``."""
+    """A request. ``path`` includes the query; ``headers`` and ``body`` may contain secrets."""
 
     method: str
     path: str
@@ -76,7 +75,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """``location`` is where a redirect leads; ``date`` as the header has it."""
+    """A response. ``location``: the target of a redirect; ``date``: the header's text."""
 
     status: int
     body: bytes
@@ -86,27 +85,27 @@ class Response:
 
 def perform(
     request: Request,
-    whom: HttpService,
+    service: HttpService,
     origin: Origin,
     context: ssl.SSLContext | None,
     deadline: float,
 ) -> Response:
-    """Ask once, straight (whatever proxy the environment names); redirects are the caller's.
+    """Send ``request`` once, without a proxy and without following redirects.
 
     Raises:
-        Unreachable: no connection by ``deadline`` (``time.monotonic``); nothing was asked.
-        ConnectionLost: no whole answer by then.
+        Unreachable: no connection by ``deadline`` (``time.monotonic``); nothing was sent.
+        ConnectionLost: no complete answer by ``deadline``.
         ConfigurationError: the certificate can't be verified.
-        ProtocolError: it is no HTTP, or longer than ``MAX_ANSWER_BYTES``.
+        ProtocolError: the answer is not HTTP, or longer than ``MAX_ANSWER_BYTES``.
     """
-    target = Peer(origin.host, origin.port, str(origin), whom.option)
-    sock = dial(target, context if origin.tls else None, deadline)
+    target = Peer(origin.host, origin.port, str(origin), service.option)
+    sock = connect(target, context if origin.tls else None, deadline)
     connection = http.client.HTTPConnection(origin.host, origin.port)
-    connection.set_debuglevel(0)  # whatever the class has by now: it would print the headers
+    connection.set_debuglevel(0)  # a debug level set on the class would print the headers
     connection.sock = sock
     headers = {"Accept": "*/*", "Connection": "close", **request.headers}
     try:
-        with _cut_off_at(deadline, sock) as is_late:
+        with _shut_down_at(deadline, sock) as is_late:
             try:
                 connection.request(request.method, request.path, request.body, headers)
                 response = connection.getresponse()
@@ -115,42 +114,42 @@ def perform(
                 is_cut = len(body) <= MAX_ANSWER_BYTES and bool(response.length)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if is_late() or isinstance(error, OSError | http.client.IncompleteRead):
-                    raise _lost(whom, origin, is_late(), error) from None
+                    raise _lost(service, origin, is_late(), error) from None
                 raise ProtocolError(
-                    f"{whom.name} at {origin} does not speak HTTP: {type(error).__name__}.",
-                    hint=f"Check the port in {whom.option}: {origin.port}.",
+                    f"{service.name} at {origin} does not speak HTTP: {type(error).__name__}.",
+                    hint=f"Check the port in {service.option}: {origin.port}.",
                 ) from None
             if is_late() or is_cut:
-                raise _lost(whom, origin, is_late(), None)
+                raise _lost(service, origin, is_late(), None)
     finally:
         connection.close()
     if len(body) > MAX_ANSWER_BYTES:
         raise ProtocolError(
-            f"{whom.name}'s answer to {request.path} is longer than {MAX_ANSWER_BYTES} bytes."
+            f"{service.name}'s answer to {request.path} is longer than {MAX_ANSWER_BYTES} bytes."
         )
     return Response(
         response.status, body, response.headers.get("Date"), response.headers.get("Location")
     )
 
 
-def _check_length(said: list[str]) -> None:
-    """``http.client`` reads to the end of the connection where it does not understand a length:
-    then nobody would see that an answer was cut off."""
-    if len({one.strip() for one in said}) > 1 or not all(_LENGTH.fullmatch(one) for one in said):
+def _check_length(values: list[str]) -> None:
+    """Check the Content-Length headers. With an invalid one ``http.client`` reads until the
+    connection closes, and a truncated answer would not be noticed."""
+    if len({one.strip() for one in values}) > 1 or not all(map(_LENGTH.fullmatch, values)):
         raise http.client.HTTPException("Content-Length")
 
 
 def _lost(
-    whom: HttpService, origin: Origin, is_late: bool, error: Exception | None
+    service: HttpService, origin: Origin, is_late: bool, error: Exception | None
 ) -> ConnectionLost:
-    what = "it took too long" if is_late else f"{error or 'it broke off'}"
-    return ConnectionLost(f"{whom.name} at {origin}: {what}.", hint=whom.hint)
+    reason = "it took too long" if is_late else f"{error or 'the answer is incomplete'}"
+    return ConnectionLost(f"{service.name} at {origin}: {reason}.", hint=service.hint)
 
 
-class _Late:
-    """Ends the socket at the deadline, whatever the other thread waits for on it.
+class _DeadlineTimer:
+    """Shuts a socket down at a deadline, while another thread waits on it.
 
-    A time-out of the socket would begin anew with each byte that drips in.
+    The socket's own timeout would restart with each byte.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -161,16 +160,16 @@ class _Late:
         return self.is_over
 
     def end(self) -> None:
-        """Called by the timer."""
+        """Shut the socket down; called by the timer."""
         self.is_over = True
         with contextlib.suppress(OSError, ValueError):
-            # On an SSLSocket `shutdown` would drop the TLS state under the reader's feet.
+            # SSLSocket.shutdown would drop the TLS state while the reading thread uses it.
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
 @contextmanager
-def _cut_off_at(deadline: float, sock: socket.socket) -> Iterator[_Late]:
-    late = _Late(sock)
+def _shut_down_at(deadline: float, sock: socket.socket) -> Iterator[_DeadlineTimer]:
+    late = _DeadlineTimer(sock)
     sock.settimeout(None)
     timer = threading.Timer(max(0.0, deadline - time.monotonic()), late.end)
     timer.daemon = True
@@ -179,4 +178,4 @@ def _cut_off_at(deadline: float, sock: socket.socket) -> Iterator[_Late]:
         yield late
     finally:
         timer.cancel()
-        timer.join()  # the number of a closed socket may be another's by then
+        timer.join()  # after close, the file descriptor may belong to another socket

@@ -1,4 +1,4 @@
-"""What the operators of a cluster dictate to its clients."""
+"""Names that a cluster's operators prescribe to its clients."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ PREFIX_HINT = (
     "subscriptions that begin with the name of the role: set subscription_prefix "
     "(subscriptionPrefix, --subscription-prefix) to it."
 )
-"""For who was refused a subscription. Readers have one as well."""
+"""The hint for a refused subscription. Readers have a subscription, too."""
 
 
 @dataclass(frozen=True)
 class ClusterRules:
-    """Names that are not ours to choose.
+    """Names that the cluster's operators prescribe.
 
     Args:
-        listener_name: the advertised listener of the brokers that is reached from here, where they
-            have several (``advertisedListeners``); None: the brokers' internal one.
-        subscription_prefix: what every subscription begins with that is not named by the user, for
-            namespaces with ``subscriptionAuthMode=Prefix``: the role's name.
+        listener_name: the advertised listener that this client can reach, if the brokers have
+            several (``advertisedListeners``); None: the internal one.
+        subscription_prefix: the prefix of every subscription that the user has not named; for
+            namespaces with ``subscriptionAuthMode=Prefix``, the role's name.
 
     Raises:
-        ConfigurationError: one is blank, or not printable.
+        ConfigurationError: a name is blank or not printable.
     """
 
     listener_name: str | None = None
@@ -35,10 +35,10 @@ class ClusterRules:
         for name in ("listener_name", "subscription_prefix"):
             value = getattr(self, name)
             if value is not None and not (value.strip() and value.isprintable()):
-                raise ConfigurationError(f"{name}={value!r}: it must be a name.")
+                raise ConfigurationError(f"{name} must be a name, not {value!r}.")
 
     def subscription(self, name: str) -> str:
-        """``name`` as a subscription is called there: behind the prefix, once, and a dash."""
+        """Return ``name`` with the prefix and a dash in front, unless it has them already."""
         if self.subscription_prefix is None:
             return name
         prefix = f"{self.subscription_prefix.removesuffix('-')}-"

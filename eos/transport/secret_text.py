@@ -1,7 +1,7 @@
-"""Texts that may hold a secret, and must not be shown then: what a peer says, and options.
+"""Detects secrets in texts that may be shown: messages of a peer, and option values.
 
-A peer has the secret anyway; a log has more readers. So what a peer says is looked at as it is and
-as what it may stand for, and is not shown where any part of the secret is in that.
+A peer knows the secret already, but logs have more readers. So its messages are searched for parts
+of the secret, plain and encoded, and are not shown if one is found.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from urllib.parse import unquote_plus
 from eos.errors import ConfigurationError
 
 _PART: Final = 8
-"""Letters: a part of a secret that is as long is not there by chance."""
+"""In characters: a part of a secret of this length does not occur by chance."""
 _DEPTH: Final = 2
-"""How many times over it may be encoded."""
+"""Levels of nested encodings that are decoded."""
 MAX_TEXT: Final = 4096
-"""Of what a peer says; more of it is not looked at, and not shown."""
+"""Characters of a peer's message that are searched and shown; the rest is dropped."""
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}[\s:]?){4,}")
@@ -35,40 +35,40 @@ _KEY: Final = "-----BEGIN"
 
 
 def is_secret_like(text: str) -> bool:
-    """Whether ``text``, given for something else, looks like a JSON web token or a PEM file."""
+    """Whether ``text``, a value for something else, looks like a JSON web token or PEM data."""
     return _TOKEN.match(text) is not None or _KEY in text
 
 
 def check_no_secrets(options: Mapping[str, object], secrets: Collection[str]) -> None:
-    """Check that none of ``options`` has a secret, but those that are ``secrets``: their values are
-    shown in errors, in plans and in logs.
+    """Check that no option outside of ``secrets`` has a secret as its value: options are shown in
+    errors, plans and logs.
 
     Raises:
-        ConfigurationError: one looks as if; its value is not repeated.
+        ConfigurationError: a value looks like a secret; it is not quoted.
     """
     for name, value in options.items():
         if name not in secrets and isinstance(value, str) and is_secret_like(value):
-            what = "the path of a file" if name.endswith("_file") else "no secret"
+            expected = "a path" if name.endswith("_file") else "something else"
             raise ConfigurationError(
-                f"{name} is {what}; what it is given looks like a token or a key itself.",
-                hint="A token belongs into token, or into a file that token_file names.",
+                f"{name} must be {expected}, but its value looks like a token or a key.",
+                hint="Give a token by the option token, or by a file and token_file.",
             )
 
 
 def path_text(path: str) -> str:
-    """``path`` for an error; nothing of it when it does not look like one: a secret may have been
-    given for its file's path."""
+    """Return ``path`` for an error message; a placeholder if it does not look like a path, because
+    it may be the secret itself."""
     is_path = path.startswith(("/", "./", "../", "~")) or Path(path).suffix in _SUFFIXES
     return path if is_path and path.isprintable() and not is_secret_like(path) else _NOT_SHOWN
 
 
 _SUFFIXES: Final = (".pem", ".crt", ".key", ".json", ".jwt", ".token", ".txt")
-_NOT_SHOWN: Final = "(not shown: it does not begin with / or ./, as a path does)"
+_NOT_SHOWN: Final = "(not shown: a path must begin with / or ./)"
 
 
 def repeats(text: str, *secrets: str) -> bool:
-    """Whether any of ``secrets`` is in ``text``, in whole or in part: as it is, backwards, spaced
-    out, escaped, or in base64 or hex, also one in the other."""
+    """Whether ``text`` contains a part of any of ``secrets``: plain, reversed, spaced out,
+    escaped, or in base64 or hex, also nested."""
     parts = {part for secret in secrets for part in _parts(secret)}
     seen = {text}
     fresh = set(seen)
@@ -87,7 +87,7 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _plain(texts: set[str]) -> Iterator[str]:
-    """As ``_parts`` are, both ways."""
+    """Yield ``texts`` normalized like ``_parts``, forwards and backwards."""
     for text in texts:
         plain = _WORD.sub("", text).casefold()
         yield from (plain, plain[::-1], text.casefold())
@@ -102,7 +102,7 @@ def _decoded(text: str) -> Iterator[str]:
     for one in (text, text[::-1]):
         for found in _BASE64.findall(re.sub(r"\s", "", one)):
             letters = found.replace("-", "+").replace("_", "/")
-            for start in range(4):  # it may begin in the middle of a word
+            for start in range(4):  # the encoded text may begin anywhere in the match
                 some = letters[start:]
                 with_padding = some[: len(some) - (len(some) % 4 == 1)]
                 try:

@@ -27,7 +27,7 @@ from eos.errors import (
 )
 from eos.standalone import maven
 from eos.steps import Step
-from eos.transport._oauth2 import kept_tokens
+from eos.transport._oauth2 import token_cache
 from eos.transport.auth import Auth
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of
@@ -58,7 +58,7 @@ def issuer(tmp_path_factory) -> Iterator[TokenServer]:
 @pytest.fixture
 def login(secured, issuer, tmp_path) -> Callable[[str], Auth]:
     """A good login of the role ``writer``, by the name of its way."""
-    kept_tokens.cache_clear()
+    token_cache.cache_clear()
     issuer.life_s, issuer.secret = 3600.0, CLIENT_SECRET
     issuer.write_credentials(CLIENT_SECRET)
 
@@ -156,7 +156,7 @@ def test_recovery_logs_in_as_the_driver_did(
     assert driver.states("0")[-1] == "COMMITTED"
     monkeypatch.setenv("EOS_BASIC_PASSWORD", "wrong-" + PASSWORD)
     issuer.write_credentials("wrong-" + CLIENT_SECRET)
-    kept_tokens.cache_clear()
+    token_cache.cache_clear()
     ended = recovery("orphans", *args, "--admin-url", secured.broker.tls_admin_url)
     assert ended.code not in (0, 1), ended
     assert PASSWORD not in ended.raw + ended.out + ended.err
@@ -269,8 +269,8 @@ def plaintext(driver: PlainDriver, secured: Secured, issuer: TokenServer) -> Non
 BAD_PASSWORD = "wrong-" + PASSWORD
 MATRIX = {
     "wrong token": Wrong(log_in(token=WRONG), Unauthorized, "code 3.*Check the token", (WRONG,)),
-    "expired token": Wrong(log_in(token=EXPIRED), Unauthorized, "good until 20", (EXPIRED,)),
-    "no login": Wrong(log_in(), Unauthorized, "wants its clients to log in"),
+    "expired token": Wrong(log_in(token=EXPIRED), Unauthorized, "expires at 20", (EXPIRED,)),
+    "no login": Wrong(log_in(), Unauthorized, "requires authentication"),
     "wrong password": Wrong(
         log_in(basic_user="writer", basic_password=BAD_PASSWORD),
         Unauthorized,
@@ -283,7 +283,7 @@ MATRIX = {
     "no token server": Wrong(silent_issuer, ConnectionLost, "connect to https://127.0.0.1:1"),
     "untrusted certificate": Wrong(untrusted, ConfigurationError, "can't be verified"),
     "another host name": Wrong(other_name, ConfigurationError, "mismatch"),
-    "plaintext": Wrong(plaintext, ConnectionLost, "closed the connection before it let us in"),
+    "plaintext": Wrong(plaintext, ConnectionLost, "closed the connection during the handshake"),
 }
 
 

@@ -67,7 +67,7 @@ def test_half_a_login_is_named(recovery, tmp_path, monkeypatch):
         (("--basic-user", "a", "--token-file", "b"), PASSWORD, "not token_file and basic_user"),
         ((), PASSWORD, "EOS_BASIC_PASSWORD is set without a user"),
         (("--token-file", "b"), "EOS_TOKEN", "EOS_TOKEN and --token-file"),
-        (("--oauth2-issuer-url", "https://a"), None, "oauth2_credentials_file go together"),
+        (("--oauth2-issuer-url", "https://a"), None, "oauth2_credentials_file belong together"),
         (("--oauth2-issuer-url", "http://a", "--oauth2-credentials-file", "b"), None, "https://"),
     ):
         for name in (PASSWORD, "EOS_TOKEN"):

@@ -28,7 +28,7 @@ SECRET = "hunter2-hunter2"
         ("sink_id", "a/b", "letters, digits"),
         ("sink_id", "", "at least 1 character"),
         ("service_url", "http://localhost", "pulsar://"),
-        ("service_url", "pulsar://me:pw@localhost", "must not carry a user or password"),
+        ("service_url", "pulsar://me:pw@localhost", "must not contain a user or password"),
         ("service_url", "pulsar://localhost:0", "host:port"),
         ("topic", "non-persistent://public/default/t", "persistent://"),
         ("topic", "a/b", "persistent://tenant/namespace/topic"),
@@ -100,10 +100,10 @@ def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"tls_certificate_file": "/c.pem"}, "go together"),
-        ({"oauth2_issuer_url": "https://issuer"}, "go together"),
-        ({"basic_user": "spark"}, "go together"),
-        ({"token": "a", "token_file": "/b"}, "one way to log in, not token and token_file"),
+        ({"tls_certificate_file": "/c.pem"}, "belong together"),
+        ({"oauth2_issuer_url": "https://issuer"}, "belong together"),
+        ({"basic_user": "spark"}, "belong together"),
+        ({"token": "a", "token_file": "/b"}, "one authentication method, not token and token_file"),
     ],
 )
 def test_half_a_way_to_log_in_and_two_of_them_are_refused_at_once(options, match):

@@ -55,8 +55,8 @@ def test_several_topics_are_read_each_once():
         (GOOD | {"sinkId": "orders"}, "It is for writing"),
         (GOOD | {"metadata": "perhaps"}, "option 'metadata'"),
         (GOOD | {"requestTimeoutS": "0"}, "option 'requestTimeoutS'"),
-        (GOOD | {"token": "a", "tokenFile": "b"}, "one way to log in"),
-        (GOOD | {"basicUser": "a"}, "basic_password go together"),
+        (GOOD | {"token": "a", "tokenFile": "b"}, "one authentication method"),
+        (GOOD | {"basicUser": "a"}, "basic_password belong together"),
     ],
 )
 def test_a_wrong_option_is_named(options, complaint):

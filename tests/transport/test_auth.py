@@ -45,7 +45,7 @@ def test_a_token_file_is_read_again_each_time(tmp_path):
     ids=ascii,
 )
 def test_what_is_no_token_is_refused_without_showing_it(token):
-    with pytest.raises(Unauthorized, match="no token") as caught:
+    with pytest.raises(Unauthorized, match="not a token") as caught:
         Auth(token=lambda: token).login.credentials(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
@@ -100,8 +100,8 @@ def test_a_password_never_shows_and_travels_to_executors():
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
-        (tokens.token("writer", life_s=-10), r"good until 20\d\d-.* UTC; here it is 20"),
-        (tokens.token("writer", life_s=10), r"good until 20\d\d-.* UTC; here it is 20"),
+        (tokens.token("writer", life_s=-10), r"expires at 20\d\d-.* UTC; it is now 20"),
+        (tokens.token("writer", life_s=10), r"expires at 20\d\d-.* UTC; it is now 20"),
         (tokens.token("writer", life_s=1e300), r"^Check the token\.$"),
         (tokens.token("writer"), r"^Check the token\.$"),
         ("no.jwt.at all", r"^Check the token\.$"),
@@ -116,7 +116,7 @@ def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
 @pytest.mark.parametrize("name", ["basic_user", "basic_password"])
 def test_a_user_or_password_that_cannot_be_sent_is_refused_at_once(name, odd):
     options = {"basic_user": "spark", "basic_password": "secret"} | {name: odd}
-    with pytest.raises(ConfigurationError, match=f"^{name} has to be text") as caught:
+    with pytest.raises(ConfigurationError, match=f"^{name} must be") as caught:
         Auth(**options)
     assert "secret" not in str(caught.value)
 
@@ -126,10 +126,10 @@ def test_what_a_peer_repeats_of_a_secret_is_hidden():
         login = auth.login
         sent = login.credentials(1)
         header = login.http_authorization(sent)
-        hidden = login.hidden(f"you sent {sent.decode()} as {header}, {SECRET}", sent)
+        hidden = login.redact(f"you sent {sent.decode()} as {header}, {SECRET}", sent)
         assert "hunter" not in hidden
         assert header.partition(" ")[2] not in hidden
-    assert Auth().login.hidden("text", b"") == "text"
+    assert Auth().login.redact("text", b"") == "text"
 
 
 def test_the_broker_is_always_verified_and_by_nothing_older_than_tls_1_2():

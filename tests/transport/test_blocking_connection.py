@@ -14,9 +14,9 @@ from eos.errors import (
     TopicNotFound,
     Unauthorized,
 )
-from eos.transport import blocking_connection as direct_module
+from eos.transport import blocking_connection as blocking_module
 from eos.transport.auth import Auth
-from eos.transport.blocking_connection import DirectConnection
+from eos.transport.blocking_connection import BlockingConnection
 from eos.wire import commands
 from eos.wire.frames import encode_frame
 from tests.transport.scripted import (
@@ -32,11 +32,11 @@ ENTRY = frame(0, 5, body(metadata(), b"x"))
 
 def open_direct(
     broker: ScriptedBroker, auth: Auth | None = None, timeout_s: float = 10.0
-) -> DirectConnection:
-    return DirectConnection.open(broker.address, auth or Auth(), timeout_s=timeout_s)
+) -> BlockingConnection:
+    return BlockingConnection.open(broker.address, auth or Auth(), timeout_s=timeout_s)
 
 
-def ask(connection: DirectConnection, *, timeout_s: float = 10.0) -> commands.Success:
+def ask(connection: BlockingConnection, *, timeout_s: float = 10.0) -> commands.Success:
     """Any request will do."""
     return connection.request(
         lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
@@ -172,7 +172,7 @@ def test_nothing_comes_within_the_time_and_pings_do_not_stretch_it(monkeypatch):
 
 
 def test_a_peer_that_does_not_answer_a_ping_counts_as_lost(monkeypatch):
-    monkeypatch.setattr(direct_module, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(blocking_module, "KEEP_ALIVE_S", 0.1)
 
     def script(peer: Peer) -> None:
         peer.welcome()
@@ -188,7 +188,7 @@ def test_a_peer_that_does_not_answer_a_ping_counts_as_lost(monkeypatch):
 
 
 def test_a_quiet_peer_that_answers_pings_is_kept(monkeypatch):
-    monkeypatch.setattr(direct_module, "KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr(blocking_module, "KEEP_ALIVE_S", 0.2)
 
     def script(peer: Peer) -> None:
         peer.welcome()
@@ -206,7 +206,7 @@ def test_a_quiet_peer_that_answers_pings_is_kept(monkeypatch):
 
 
 def test_a_caller_who_comes_back_late_asks_before_it_gives_up(monkeypatch):
-    monkeypatch.setattr(direct_module, "KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr(blocking_module, "KEEP_ALIVE_S", 0.2)
 
     def script(peer: Peer) -> None:
         peer.welcome()

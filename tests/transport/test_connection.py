@@ -20,7 +20,7 @@ from eos.errors import (
     RequestTimeout,
     Unauthorized,
 )
-from eos.transport import _writer as writer_module
+from eos.transport import _frame_writer as writer_module
 from eos.transport import connection as connection_module
 from eos.transport.auth import Auth
 from eos.transport.connection import Connection
@@ -134,7 +134,7 @@ def test_random_garbage_in_mid_connection_ends_it_in_time_and_frees_everything(s
     with ScriptedBroker(script) as broker, nothing_left_behind():
         connection = open_connection(broker)
         listener = Listener()
-        connection.listen(1, listener)
+        connection.add_producer(1, listener)
         started = time.monotonic()
         with contextlib.suppress(EosError):  # the garbage may hold the answer by chance
             ask(connection, timeout_s=2)
@@ -204,7 +204,7 @@ def test_closing_twice_frees_everything_and_tells_whoever_waits():
     with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
         connection = open_connection(broker)
         listener = Listener()
-        connection.listen(1, listener)
+        connection.add_producer(1, listener)
         failures: list[EosError] = []
 
         def wait_for_an_answer() -> None:
@@ -216,7 +216,7 @@ def test_closing_twice_frees_everything_and_tells_whoever_waits():
         waiting = [threading.Thread(target=wait_for_an_answer) for _ in range(3)]
         for thread in waiting:
             thread.start()
-        wait_until(lambda: len(connection._answers._pending) == 3)
+        wait_until(lambda: len(connection._pending._futures) == 3)
         connection.close()
         connection.close()
         for thread in waiting:
@@ -228,7 +228,7 @@ def test_closing_twice_frees_everything_and_tells_whoever_waits():
         with pytest.raises(ConnectionLost, match="was closed"):
             ask(connection)
         with pytest.raises(ConnectionLost, match="was closed"):
-            connection.listen(2, listener)
+            connection.add_producer(2, listener)
 
 
 def test_a_lost_connection_raises_a_fresh_error_each_time():
@@ -306,8 +306,8 @@ def test_a_listener_that_breaks_does_not_keep_the_others_from_hearing(caplog):
     with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
         connection = open_connection(broker)
         sound = Listener()
-        connection.listen(1, Broken())
-        connection.listen(2, sound)
+        connection.add_producer(1, Broken())
+        connection.add_producer(2, sound)
         connection.close()
         assert sound.closed.wait(20)
     assert "a bug" in caplog.text
@@ -347,7 +347,7 @@ def test_a_ping_is_answered_after_the_send_that_is_stuck_and_receipts_are_read_m
     with ScriptedBroker(script) as broker:
         connection = open_connection(broker)
         listener = Listener()
-        connection.listen(1, listener)
+        connection.add_producer(1, listener)
         sender = threading.Thread(target=send, args=(connection, payload))
         sender.start()
         wait_until(lambda: listener.heard)
@@ -514,8 +514,8 @@ def test_a_flood_of_auth_challenges_ends_the_connection_and_spares_the_token_fun
     ("said", "error", "match"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError, r"HTTP port\..*binary port \(6650"),
-        (b"\x15\x03\x03\x00\x02\x02\x50", ProtocolError, r"port for TLS\..*pulsar\+ssl"),
-        (b"", ConnectionLost, r"the port: does it want pulsar\+ssl"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", ProtocolError, r"TLS port\..*pulsar\+ssl"),
+        (b"", ConnectionLost, r"the port: does it need pulsar\+ssl"),
     ],
     ids=["http", "tls alert", "nothing"],
 )

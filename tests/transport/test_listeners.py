@@ -38,14 +38,14 @@ def test_a_listener_that_replaces_another_is_told_instead():
     listeners, (old, told_old), (new, told_new) = Listeners(), listener(), listener()
     listeners.add_producer(1, old)
     listeners.replace_producer(1, old, new)
-    listeners.tell(CLOSED)
+    listeners.dispatch(CLOSED)
     assert (len(told_old), len(told_new)) == (0, 1)
 
 
 def test_one_of_a_producer_that_is_closed_is_not_replaced():
     listeners, (old, told), (new, _) = Listeners(), listener(), listener()
     listeners.add_producer(1, old)
-    listeners.tell(CLOSED)
+    listeners.dispatch(CLOSED)
     with pytest.raises(ConnectionLost):
         listeners.replace_producer(1, old, new)
     assert len(told) == 1
@@ -63,5 +63,5 @@ def test_whoever_comes_between_a_closing_and_its_word_is_not_left_deaf():
             refused.append(error)
 
     listeners._lock = Between(replace)  # type: ignore[assignment]
-    listeners.tell(CLOSED)
+    listeners.dispatch(CLOSED)
     assert refused or told_new

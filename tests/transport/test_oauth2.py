@@ -21,7 +21,7 @@ from eos.errors import (
     ProtocolError,
     Unauthorized,
 )
-from eos.transport._oauth2 import FETCH_TIMEOUT_S, kept_tokens
+from eos.transport._oauth2 import FETCH_TIMEOUT_S, token_cache
 from eos.transport.auth import Auth
 from eos.transport.http import MAX_ANSWER_BYTES
 from tests.support.http_server import scripted_server
@@ -33,7 +33,7 @@ TOKEN = "/token?x=1"
 
 @pytest.fixture
 def server(tmp_path) -> Iterator[TokenServer]:
-    kept_tokens.cache_clear()
+    token_cache.cache_clear()
     with token_server(tmp_path, SECRET) as running:
         yield running
 
