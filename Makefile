@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-table test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,9 +17,6 @@ demo: setup ## The main job on real input, with kills: a table, a picture, 2 min
 
 demo-e2e: setup ## From a topic by Spark to a topic and a table, on a cluster, with kills: 4 minutes
 	$(BIN)/python -m examples.baskets
-
-demo-table: setup ## A topic and a table in one epoch, the driver killed between the two: 1 minute
-	$(BIN)/python -m examples.topic_and_table
 
 test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
