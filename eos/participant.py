@@ -27,7 +27,7 @@ GROUP: Final = "eos.participants"
 """The group of entry points; the name of one is the kind, what it refers to is a ``Kind``."""
 
 # Ours are found without metadata of an installed package: on a plain folder on the path, too.
-_BUILT_IN: Final = {"pulsar": "eos.pulsar._kind", "delta": "eos.delta._kind"}
+_BUILT_IN: Final = {"pulsar": "eos.pulsar._pulsar_kind", "delta": "eos.delta._kind"}
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from eos.ids import TopicName, TxnId
 from eos.participant import Access
 from eos.protocol import History, Known, LogRecord
 from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
-from eos.pulsar.part import PulsarPart, parts_elsewhere, pulsar_part
+from eos.pulsar.part import PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
-from eos.pulsar.recount import count
+from eos.pulsar.recount import recount
 from eos.pulsar.witness import Witness
 from eos.recovery._timeline import Moment, moments_of, moments_table
 from eos.task_report import PartitionFigures
@@ -176,7 +176,7 @@ def ask_outputs(
         InDoubt: the participant of one is not installed here.
     """
     found = []
-    for part in parts_elsewhere(record):
+    for part in other_parts(record):
         if part.begun_at is None:
             continue
         known, is_provable, has_answered = Known.UNKNOWN, False, False
@@ -214,12 +214,12 @@ def _look_at(
 ) -> PartitionEvidence:
     readable, is_whole = None, False
     try:
-        counted = count(client, of, part, timeout_s=timeout_s)
+        counted = recount(client, of, part, timeout_s=timeout_s)
     except EosError as error:
         says = f"can't be read: {error}"
     else:
         readable = counted.records if counted else 0
-        is_whole = counted is not None and counted.is_equal(part)
+        is_whole = counted is not None and counted.matches(part)
         says = counted.difference(part) if counted else "the topic does not exist"
     if is_whole:
         says = f"all of its {part.records:,} messages are readable, with the figures of the log"

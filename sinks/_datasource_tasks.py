@@ -194,7 +194,7 @@ class Writing:
             refusal = self._not_shared()
             found.abort(refusal)
             raise refusal
-        process.output.participant.touches(
+        process.output.participant.set_topics(
             {topic for summary in summaries for topic in summary.registered}
         )
         process.run.end(found, [summaries])

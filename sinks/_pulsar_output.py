@@ -71,7 +71,7 @@ class PulsarOutput(Output):
         warn_of_new_topic(history, self._options.topic_name)
         self._has_rows = wrote_to(history, self._options.topic_name)
         with contextlib.suppress(EosError):
-            self.participant.touches(self._partitions())
+            self.participant.set_topics(self._partitions())
 
     def check(self, df: DataFrame) -> None:
         """See ``Output``; also whether the columns are those of the topic's schema."""
@@ -111,13 +111,13 @@ class PulsarOutput(Output):
             metadata=options.metadata,
         )
         topics = self.topics()
-        self.participant.touches(topics)
+        self.participant.set_topics(topics)
         task = self.task(
             begun(),
             topics,
             columns.layout,
             after=self.participant.committed,
-            parks=self.participant.parks,
+            parks=self.participant.reuses_handles,
         )
         writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
 
@@ -125,7 +125,7 @@ class PulsarOutput(Output):
             with tagged_jobs(context):
                 summaries = [TaskSummary.from_json(row.summary) for row in writing.collect()]
             if not topics:
-                self.participant.touches({name for one in summaries for name in one.registered})
+                self.participant.set_topics({name for one in summaries for name in one.registered})
             return summaries
 
         return write

@@ -169,7 +169,7 @@ class _Run:
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         task = self.task
         self.run_id = task.call.answer(
-            client, self.spark_partition, timeout_s=task.client.timeout_s, parks=task.parks
+            client, self.spark_partition, timeout_s=task.client.timeout_s, reuse=task.parks
         )
         failpoints.reached(TaskStep.ANSWER)
         txn = client.join(task.txn)

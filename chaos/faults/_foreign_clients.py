@@ -22,7 +22,7 @@ from eos.chaos.faults._receipts import delete
 from eos.chaos.faults._transactions import is_over
 from eos.chaos.observers.readers import open_client
 from eos.protocol import LogRecord, State
-from eos.pulsar.part import NOTHING, pulsar_part
+from eos.pulsar.part import EMPTY_PART, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION
 from eos.steps import Step
 
@@ -86,7 +86,7 @@ def _forged(target: FaultTarget) -> Iterator[Proof]:
     """A transaction expires that was PREPARED, and a plain message says that it was committed."""
     asleep = Armed(target, Step.PREPARE, "stop", count=2).await_asleep()
     newest = _newest(target)
-    part = NOTHING if newest is None else pulsar_part(newest)
+    part = EMPTY_PART if newest is None else pulsar_part(newest)
     if asleep is None or part.txn is None:
         yield Proof()
         return

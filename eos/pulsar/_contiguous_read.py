@@ -1,12 +1,12 @@
-"""A stretch of a receipt topic: every entry from a place that is known to a message sent now.
+"""Reads a receipt topic without a gap, from a known entry to a message that is sent now.
 
-Opening a reader is what takes longest in an answer to the roll call (measured: 5 to 12 ms of 8 to
-20), so a stream's readers are parked, and go on in the next epoch. Such a one is believed only
-where it leaves out no number from the start to the end: entries of a ledger are numbered without a
-gap, so it has met all of them, whatever anybody has done to its cursor meanwhile. A number that is
-missing may be a marker's or an aborted entry's, too. Then, and whatever else is strange, a new
-reader reads all of it; and where that one misses a number, another one reads entry by entry: of
-several at once a broker may drop what somebody wants it to (``ONE_BY_ONE``).
+Opening a reader is the slowest part of an answer to the roll call (measured: 5 to 12 ms of 8 to
+20). So a stream keeps its readers idle between epochs and reuses them. An idle reader's cursor may
+have been moved in the meantime. Entries of a ledger are numbered without a gap, so the reader is
+trusted only if it delivers every number from start to end. A missing number may also belong to a
+marker or an aborted entry. In that case, and after any other irregularity, a new reader reads
+everything again. If that reader misses a number too, another one fetches entry by entry: from a
+batch of entries the broker may drop some if a hostile writer wants it to (``ONE_BY_ONE``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from eos.ids import EntryPlace, MessageId
 if TYPE_CHECKING:
     from eos.client import Entry, EntryReader, PulsarClient
 
-FAR_ENTRIES: Final = 100
-"""A parked reader that is farther behind than that is closed: a new one is there sooner."""
-PARKED_WAIT_S: Final = 1.0
-"""How long a parked reader may take: it has entries in a few ms, or something is wrong with it."""
-MAX_KEPT: Final = 250_000
-"""Of entries: far more than any job has tasks."""
+MAX_LAG_ENTRIES: Final = 100
+"""An idle reader that lags further than this is closed: opening a new one is faster."""
+IDLE_READ_TIMEOUT_S: Final = 1.0
+"""Timeout of a read by an idle reader: it delivers within a few ms, or something is wrong."""
+MAX_ITEMS: Final = 250_000
+"""Far more than any job has tasks."""
 
 
 class _Placed(Protocol):
@@ -37,24 +37,26 @@ class _Placed(Protocol):
     def id(self) -> MessageId: ...
 
 
-Met = TypeVar("Met", bound=_Placed)
+Item = TypeVar("Item", bound=_Placed)
 
 
 @dataclass(frozen=True)
-class TopicStretch(Generic[Met]):
-    """From the entry at ``start`` of ``topic`` on.
+class ContiguousRead(Generic[Item]):
+    """``topic`` from the entry at ``start`` on.
 
-    ``is_start`` says whether an entry is the one that has to be there; ``was_met``, whether this
-    process has met it before, so that a reader may begin behind it. ``keep`` makes of an entry what
-    is kept of it, None of one that is passed over: whoever may write to the topic may have put
-    entries of any size and number between start and end.
+    Attributes:
+        is_start: whether an entry is the one expected at ``start``.
+        start_was_read: whether this process has read the start before, so that a reader may begin
+            after it.
+        extract: makes an item of an entry, or None to skip it. Anyone with permission to write to
+            the topic may have put entries of any size and number between start and end.
     """
 
     topic: str
     start: EntryPlace
     is_start: Callable[[Entry], bool]
-    was_met: bool
-    keep: Callable[[Entry], Met | None]
+    start_was_read: bool
+    extract: Callable[[Entry], Item | None]
 
     def read_to(
         self,
@@ -62,111 +64,114 @@ class TopicStretch(Generic[Met]):
         send: Callable[[], MessageId],
         *,
         timeout_s: float,
-        parks: bool,
-    ) -> list[Met]:
-        """Send, and read the topic up to what was sent: what is kept of the entries behind
-        ``start``, of all of them.
+        reuse: bool,
+    ) -> list[Item]:
+        """Send, and read up to the sent message. Return the items of all entries after the start.
 
         Args:
-            parks: go on with the reader that was parked, and park it again.
+            reuse: use the idle reader, if there is one, and keep the reader for the next time.
 
         Raises:
-            TransactionPoisoned: what has to be at ``start`` is not there, or there is more to keep
-                than ``MAX_KEPT``.
-            EosError: it is not known whether the message was sent, or what comes before it.
+            TransactionPoisoned: another entry is at ``start``, or there are more than
+                ``MAX_ITEMS`` items.
+            EosError: it is not known whether the message was sent, or which entries precede it.
         """
-        parked = self._parked(client, parks=parks)
-        if parked is None:
+        idle = self._idle_reader(client, reuse=reuse)
+        if idle is None:
             sent, reader = self._send_and_open(client, send)
         else:
             try:
                 sent = send()
-                met = self._met_by_parked(parked, sent)
+                items = self._read_by_idle(idle, sent)
             except BaseException:
-                parked.close()
+                idle.close()
                 raise
-            if met is not None:
-                client.park_reader(parked)
-                return met
-            parked.close()
+            if items is not None:
+                client.park_reader(idle)
+                return items
+            idle.close()
             reader = self._open(client)
         try:
-            met, is_whole = self._met(reader, sent, timeout_s)
+            items, is_whole = self._read(reader, sent, timeout_s)
         except BaseException:
             reader.close()
             raise
-        if parks:
+        if reuse:
             client.park_reader(reader)
         else:
             reader.close()
-        return met if is_whole else self._met_one_by_one(client, sent, timeout_s)
+        return items if is_whole else self._read_one_by_one(client, sent, timeout_s)
 
-    def _met_one_by_one(self, client: PulsarClient, end: MessageId, timeout_s: float) -> list[Met]:
+    def _read_one_by_one(
+        self, client: PulsarClient, end: MessageId, timeout_s: float
+    ) -> list[Item]:
         with self._open(client, permits=ONE_BY_ONE) as reader:
-            met, _ = self._met(reader, end, timeout_s)
-        return met
+            items, _ = self._read(reader, end, timeout_s)
+        return items
 
-    def _parked(self, client: PulsarClient, *, parks: bool) -> EntryReader | None:
-        """The parked reader, where it is of use."""
+    def _idle_reader(self, client: PulsarClient, *, reuse: bool) -> EntryReader | None:
+        """Return the idle reader if it can be used."""
         reader = client.parked_reader(self.topic)
         if reader is None:
             return None
         ledger, entry = self.start
         at = reader.next_id
-        newest = entry + 1 if self.was_met else entry
-        if parks and at and at.ledger == ledger and newest - FAR_ENTRIES <= at.entry <= newest:
+        newest = entry + 1 if self.start_was_read else entry
+        if reuse and at and at.ledger == ledger and newest - MAX_LAG_ENTRIES <= at.entry <= newest:
             return reader
         reader.close()
         return None
 
-    def _met_by_parked(self, reader: EntryReader, end: MessageId) -> list[Met] | None:
-        """None: something is missing, or strange."""
+    def _read_by_idle(self, reader: EntryReader, end: MessageId) -> list[Item] | None:
+        """Return None if an entry is missing or unexpected."""
         assert reader.next_id is not None
         expected = max(self.start, reader.next_id.place)
-        met: list[Met] = []
+        items: list[Item] = []
         try:
-            for entry in reader.read_to(end, time.monotonic() + PARKED_WAIT_S):
+            for entry in reader.read_to(end, time.monotonic() + IDLE_READ_TIMEOUT_S):
                 place = entry.id.place
                 if place < self.start:
                     continue
                 if place != expected or (place == self.start and not self.is_start(entry)):
                     return None
                 if place > self.start:
-                    self._keep(entry, met)
+                    self._collect(entry, items)
                 if place == end.place:
-                    return met
+                    return items
                 expected = place[0], place[1] + 1
         except EosError:
-            pass  # its connection is gone, or the topic has moved
+            pass  # its connection is lost, or the topic has moved
         return None
 
-    def _met(self, reader: EntryReader, end: MessageId, timeout_s: float) -> tuple[list[Met], bool]:
-        """What is kept, and whether no number is missing behind the start."""
-        met: list[Met] = []
+    def _read(
+        self, reader: EntryReader, end: MessageId, timeout_s: float
+    ) -> tuple[list[Item], bool]:
+        """Return the items, and whether no entry number is missing after the start."""
+        items: list[Item] = []
         expected, is_whole = self.start, True
-        # From here on: the first answer of a cold process may have taken all of it (measured).
+        # From here on: a cold process may need all of it for its first answer (measured).
         for entry in reader.read_to(end, time.monotonic() + timeout_s):
             place = entry.id.place
             if expected != self.start:
                 is_whole &= place == expected
-                self._keep(entry, met)
+                self._collect(entry, items)
             elif place != self.start or not self.is_start(entry):
                 raise TransactionPoisoned(
                     f"{self.topic} has lost the roll call's beginning, or its reader was moved."
                 )
             expected = place[0], place[1] + 1
             if place >= end.place:
-                return met, is_whole
+                return items, is_whole
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
 
-    def _keep(self, entry: Entry, met: list[Met]) -> None:
-        if len(met) == MAX_KEPT:
+    def _collect(self, entry: Entry, items: list[Item]) -> None:
+        if len(items) == MAX_ITEMS:
             raise TransactionPoisoned(
-                f"{self.topic} has more than {MAX_KEPT} answers of this call."
+                f"{self.topic} has more than {MAX_ITEMS} answers to this roll call."
             )
-        kept = self.keep(entry)
-        if kept is not None:
-            met.append(kept)
+        item = self.extract(entry)
+        if item is not None:
+            items.append(item)
 
     def _open(self, client: PulsarClient, *, permits: int = PERMITS) -> EntryReader:
         start = MessageId(*self.start)
@@ -175,8 +180,7 @@ class TopicStretch(Generic[Met]):
     def _send_and_open(
         self, client: PulsarClient, send: Callable[[], MessageId]
     ) -> tuple[MessageId, EntryReader]:
-        """Send, and open the reader that will meet it: both at once, for both take a while, and
-        neither needs the other."""
+        """Send, and open the reader meanwhile: both take a while and are independent."""
         opened: list[EntryReader] = []
         try:
             sent = beside(lambda: opened.append(self._open(client)), send)

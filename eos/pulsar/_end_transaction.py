@@ -1,4 +1,4 @@
-"""Performs what ``ending`` decides about a Pulsar transaction: asks and acts until it is known."""
+"""Performs what ``_end_rules`` decides: asks and acts until the transaction's end is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from eos import failpoints
 from eos.protocol import Fate
-from eos.pulsar._end_rules import next_asking
+from eos.pulsar._end_rules import next_end_action
 from eos.pulsar.end_queries import (
     Answers,
     AskData,
@@ -26,13 +26,13 @@ from eos.steps import EndingStep, Step
 
 
 class SendEndTxn(Protocol):
-    """Sends END_TXN, once."""
+    """Sends END_TXN once."""
 
     def __call__(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
-        """What the coordinator answers."""
+        """Return the coordinator's answer."""
 
 
-def settle(
+def end_transaction(
     part: PulsarPart,
     witness: Witness,
     end_txn: SendEndTxn,
@@ -41,16 +41,16 @@ def settle(
     deadline_s: float,
     is_own: bool,
 ) -> Fate:
-    """End the transaction as the log has decided, or find how it ended.
+    """End the transaction as the log has decided, or find out how it ended.
 
     Args:
-        deadline_s: of finding the mark and END_TXN together, and then of the witness.
-        is_own: everything in it was acknowledged a moment ago: the mark needs no second look.
+        deadline_s: for finding the mark and END_TXN together, and then again for the witness.
+        is_own: this process has just seen every send acknowledged, so the mark is not read again.
     """
     known = Answers(mark=MarkAnswer.FOUND) if is_own else Answers()
     patience = Patience(deadline_s)
     while True:
-        match next_asking(known, commit=commit):
+        match next_end_action(known, commit=commit):
             case Ended(fate):
                 return fate
             case FindMark():
@@ -64,7 +64,7 @@ def settle(
                 failpoints.reached(Step.END)
                 known = replace(known, end=end)
                 if end is EndAnswer.OTHER:
-                    # The broker may be another one by the time that we ask again.
+                    # By the next try the broker may be another one.
                     known = _wait(replace(known, mark=MarkAnswer.NOT_ASKED), patience)
                 else:
                     patience = Patience(deadline_s)

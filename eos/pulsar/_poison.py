@@ -1,10 +1,10 @@
-"""May what the tasks wrote be committed? (I4)
+"""Decides whether the tasks' writes may be committed (I4).
 
-Spark does not say how often a task ran: ``TaskContext`` shows attempt 0 again when a stage runs
-again after a fetch failure, and the events that tell of it are dropped when its listeners are slow
-(both measured, the second with the rows of both runs committed). So the tasks say it themselves, in
-a roll call (``roll_call``): each run answers before it sends its first row. A run that Spark
-has forgotten has answered too.
+Spark does not report how often a task ran: ``TaskContext`` shows attempt 0 again when a stage runs
+again after a fetch failure, and the events about it are dropped when listeners are slow (both
+measured, the second with the rows of both runs committed). So the tasks report it themselves, in a
+roll call (``roll_call``): each run answers before it sends its first row, also a run that Spark has
+forgotten.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from eos.task_report import Answer, TaskSummary
 
 
 def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> str | None:
-    """Why these writes must not be committed, or None when they may be.
+    """Return why these writes must not be committed, or None if they may be.
 
     Args:
-        summaries: of the runs whose results Spark took.
-        answers: everything that was answered before the roll call was closed.
+        summaries: of the runs whose results Spark accepted.
+        answers: all answers given before the roll call was closed.
     """
     failed = next(filter(None, map(_poison_of_task, summaries)), None)
     if failed is not None:
@@ -31,8 +31,8 @@ def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> 
     counts: dict[str, int] = {}
     for topic, count in (pair for summary in summaries for pair in summary.counts):
         if counts.setdefault(topic, count) != count:
-            return f"{topic} got partitions meanwhile: a key may have gone to two of them"
-    # Each run that may have sent anything, and no other, has its summary here.
+            return f"{topic} got more partitions meanwhile: a key may have gone to two of them"
+    # Each run that may have sent anything, and no other run, must have its summary here.
     expected = Counter(answer for summary in summaries if (answer := summary.answer) is not None)
     given = Counter(answers)
     unheard = next(iter(expected - given), None)

@@ -1,4 +1,4 @@
-"""The vocabulary of ending a Pulsar transaction: what can be asked, answered and done."""
+"""The queries and actions that end a Pulsar transaction, and their answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eos.protocol import Fate
 
 
 class MarkAnswer(Enum):
-    """Is the mark where the log says? It proves that this is the cluster of the transaction."""
+    """Whether the mark is where the log says, which proves that this is the same cluster."""
 
     NOT_ASKED = "not asked"
     FOUND = "found"
@@ -18,7 +18,7 @@ class MarkAnswer(Enum):
 
 
 class EndAnswer(Enum):
-    """What END_TXN said. ENDED is code 24 or 21: over before, how is not told."""
+    """The answer to END_TXN. ENDED is code 24 or 21: it had ended, and the code hides how."""
 
     NOT_ASKED = "not asked"
     OK = "ok"
@@ -27,7 +27,7 @@ class EndAnswer(Enum):
 
 
 class WitnessAnswer(Enum):
-    """Is the receipt readable? It is if, and only if, the transaction was committed."""
+    """Whether the receipt is readable: true if, and only if, the transaction was committed."""
 
     NOT_ASKED = "not asked"
     READABLE = "receipt readable"
@@ -37,7 +37,7 @@ class WitnessAnswer(Enum):
 
 
 class DataAnswer(Enum):
-    """Is every entry that PREPARED counted delivered, as the transaction's? The second witness."""
+    """Second witness: whether every entry that PREPARED counted is delivered."""
 
     NOT_ASKED = "not asked"
     READABLE = "all entries readable"
@@ -46,9 +46,9 @@ class DataAnswer(Enum):
 
 @dataclass(frozen=True)
 class Answers:
-    """What is known about one transaction's end besides the log.
+    """The answers so far about one transaction's end, in addition to the log.
 
-    ``time_is_up``: the deadline for whatever was asked last has passed.
+    ``time_is_up``: the deadline of the last query has passed.
     """
 
     mark: MarkAnswer = MarkAnswer.NOT_ASKED
@@ -82,9 +82,9 @@ class AskData:
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of the transaction, or that nobody can tell now."""
+    """How the transaction ended, or that it can't be known now."""
 
     fate: Fate
 
 
-Asking = FindMark | EndTransaction | AskWitness | AskData | Ended
+EndAction = FindMark | EndTransaction | AskWitness | AskData | Ended

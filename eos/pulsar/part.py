@@ -1,4 +1,4 @@
-"""What the Pulsar participant has in a record: transaction, mark, receipt and what was sent."""
+"""The Pulsar participant's part of a record: transaction, mark, receipt and sent figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eos.task_report import PartitionFigures
 KIND: Final = "pulsar"
 
 MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
-"""24 hours. A huge time to live switches off expiry for a whole coordinator (measured)."""
+"""24 hours. A very long time to live disables expiry for a whole coordinator (measured)."""
 
 _BEGUN: Final = ("txn", "ttl_ms", "mark_id", "mark_uuid")
 _CARRIED: Final = (*_BEGUN, "receipt_topic")
@@ -34,17 +34,17 @@ _COLUMNS: Final = ("ttl_ms", "service_url", "receipt_topic", "mark_uuid")
 
 @dataclass(frozen=True, kw_only=True)
 class PulsarPart(Part):
-    """One Pulsar transaction, in the columns that version 1 of the log had for it.
+    """One Pulsar transaction, in the columns of version 1 of the log.
 
     Attributes:
         service_url: the broker that the writer of the record used; never with credentials.
         receipt_topic: full name; the same in the whole log.
         txn: the transaction; columns ``txn_most`` and ``txn_least``.
         ttl_ms: its time to live, at most 24 hours.
-        mark_id: where the mark sits in the receipt topic.
-        mark_uuid: what the mark says.
-        receipt_id: where the receipt sits; from PREPARED on.
-        partitions: what was sent, per topic partition; from PREPARED on.
+        mark_id: position of the mark in the receipt topic.
+        mark_uuid: content of the mark.
+        receipt_id: position of the receipt; from PREPARED on.
+        partitions: figures of the sent messages, per topic partition; from PREPARED on.
     """
 
     service_url: str
@@ -63,12 +63,12 @@ class PulsarPart(Part):
 
     @property
     def can_expire(self) -> bool:
-        """A broker aborts what outlives its time to live, prepared or not."""
+        """True: a broker aborts a transaction after its time to live, prepared or not."""
         return True
 
     @property
     def output(self) -> str:
-        """The topic, without partition, or how many; "" before anything was sent."""
+        """The topic without partition, or the number of topics; "" before anything was sent."""
         topics = self.topics
         if len(topics) > 1:
             return f"{len(topics)} topics"
@@ -76,7 +76,7 @@ class PulsarPart(Part):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that rows were sent to, without partition."""
+        """The topics with rows, without partition."""
         bases = (str(TopicName.parse(part.topic).base) for part in self.partitions)
         return tuple(dict.fromkeys(bases))
 
@@ -92,7 +92,7 @@ class PulsarPart(Part):
 
     @property
     def identity(self) -> str:
-        """The receipt topic: with another one, nothing could be proved of what was."""
+        """The receipt topic: with another one, nothing about the past could be proved."""
         return self.receipt_topic
 
     @property
@@ -102,7 +102,7 @@ class PulsarPart(Part):
 
     @property
     def begun_at(self) -> tuple[int, ...] | None:
-        """The place of the mark: ledgers and entries of a topic grow."""
+        """The position of the mark: ledgers and entries of a topic grow."""
         return None if self.mark_id is None else tuple(self.mark_id)
 
     @property
@@ -128,7 +128,7 @@ class PulsarPart(Part):
 
     @property
     def call(self) -> RollCall:
-        """The roll call that the mark has opened."""
+        """The roll call that the mark opened."""
         assert self.mark_id is not None
         assert self.mark_uuid is not None
         return RollCall(self.receipt_topic, self.mark_id, self.mark_uuid)
@@ -145,8 +145,8 @@ class PulsarPart(Part):
 
     def _check_presence(self, stage: Stage) -> None:
         for name in _BEGUN:
-            _require_there(name, self, expected=stage is not Stage.CLAIMED)
-        _require_there("receipt_id", self, expected=stage is Stage.PREPARED)
+            _require_presence(name, self, expected=stage is not Stage.CLAIMED)
+        _require_presence("receipt_id", self, expected=stage is Stage.PREPARED)
         if self.partitions and stage is not Stage.PREPARED:
             raise ValueError("partitions do not belong there")
 
@@ -166,7 +166,7 @@ class PulsarPart(Part):
         assert self.receipt_id is not None
         assert self.mark_id is not None
         _check_message_id("receipt_id", self.receipt_id)
-        # Both are in one topic, and the mark was acknowledged before: ledgers and entries grow.
+        # Both are in one topic, and the mark was acknowledged first: ledgers and entries grow.
         if self.receipt_id[:2] <= self.mark_id[:2]:
             raise ValueError(f"receipt {self.receipt_id} is not after mark {self.mark_id}")
         for part in self.partitions:
@@ -187,12 +187,12 @@ class PulsarPart(Part):
         require(self.mark_uuid != previous.mark_uuid, "mark_uuid is that of the last attempt")
 
     def written_by(self, claim: Part) -> PulsarPart:
-        """With the service URL of the run that writes the record."""
+        """This part, with the service URL of the run that writes the record."""
         assert isinstance(claim, PulsarPart)
         return replace(self, service_url=claim.service_url)
 
     def payload(self) -> Payload:
-        """Nothing: all of it stands in columns."""
+        """Empty: everything is in columns."""
         return {}
 
     def columns(self) -> Mapping[str, Any]:
@@ -221,23 +221,23 @@ class PulsarPart(Part):
         )
 
 
-NOTHING: Final = PulsarPart(service_url="", receipt_topic="")
+EMPTY_PART: Final = PulsarPart(service_url="", receipt_topic="")
 
 
 def pulsar_part(record: LogRecord) -> PulsarPart:
-    """The Pulsar part of a record; one that holds nothing when it has none."""
+    """Return the Pulsar part of a record, or an empty one."""
     for part in record.participants:
         if isinstance(part, PulsarPart):
             return part
-    return NOTHING
+    return EMPTY_PART
 
 
-def parts_elsewhere(record: LogRecord) -> tuple[Part, ...]:
-    """The parts of a record that are no topic's."""
+def other_parts(record: LogRecord) -> tuple[Part, ...]:
+    """Return the parts of a record that are not Pulsar's."""
     return tuple(part for part in record.participants if not isinstance(part, PulsarPart))
 
 
-def _require_there(name: str, part: PulsarPart, *, expected: bool) -> None:
+def _require_presence(name: str, part: PulsarPart, *, expected: bool) -> None:
     is_there = getattr(part, name) is not None
     if is_there != expected:
         raise ValueError(f"{name} {'does not belong there' if is_there else 'is missing'}")
@@ -255,7 +255,7 @@ def _check_partition(part: PartitionFigures) -> None:
 
 
 def _check_service_url(url: str) -> None:
-    # The url stays out of every message: it might be the very thing that holds a password.
+    # The URL stays out of every message: it may contain a password.
     require("://" in url, "service_url is not a url")
     if any(char in url for char in "@?#") or has_control_characters(url):
         raise ValueError("service_url holds a user, a query or a fragment; leave credentials out")
@@ -263,7 +263,7 @@ def _check_service_url(url: str) -> None:
 
 def _check_message_id(name: str, message_id: MessageId) -> None:
     if message_id.ledger < 0 or message_id.entry < 0:
-        raise ValueError(f"{name} {message_id} is not the place of a message")
+        raise ValueError(f"{name} {message_id} is not a message's position")
 
 
 def _message_id(text: str | None) -> MessageId | None:

@@ -1,4 +1,4 @@
-"""The Pulsar participant: one Pulsar transaction for each attempt, and its witness. Spark-free."""
+"""The Pulsar participant: one Pulsar transaction per attempt, and its witness. Spark-free."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from eos.errors import (
 from eos.ids import TopicName, TxnId
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, BATCH, COMMITTED, Fate, History, LogRecord, Part, State, unknown
-from eos.pulsar._acknowledging import Acknowledging
-from eos.pulsar._end_transaction import settle
+from eos.pulsar._end_transaction import end_transaction
 from eos.pulsar._poison import find_poison
+from eos.pulsar._receipt_acks import ReceiptAcks
 from eos.pulsar.end_queries import EndAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic, receipt_topic_name, receipt_topics_of
 from eos.pulsar.roll_call import RollCall
-from eos.pulsar.stuck_partitions import Pins, is_watched
+from eos.pulsar.stuck_partitions import StuckPartitions, is_watched
 from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_TTL_MS: Final = 600_000
 _REMEMBERED: Final = 100
-"""Transactions. Without keys a task comes back to a partition after many epochs."""
+"""Transactions. Without message keys a task may return to a partition after many epochs."""
 
 
 class PulsarParticipant(Participant):
@@ -56,11 +56,11 @@ class PulsarParticipant(Participant):
         sink_id: names the receipt topic.
         service_url, auth, rules: the cluster; one principal for driver and executors.
         receipt_namespace: ``tenant/namespace`` for a new receipt topic.
-        admin_url: with it, pinned partitions are found and healed after an abort, and the receipt
-            topic is created where clients may not create any.
+        admin_url: with it, blocked partitions are found and freed after an abort, and the receipt
+            topic is created even if clients must not create topics.
         ttl_ms: time to live of an epoch's first transaction; doubled for each one that expired,
             never above 24 hours.
-        timeout_s: deadline of each request.
+        timeout_s: timeout of each request.
     """
 
     can_expire = True
@@ -88,31 +88,31 @@ class PulsarParticipant(Participant):
         if admin_url:
             service = self.client.lookup.service
             self._admin = AdminClient(admin_url, auth, timeout_s=timeout_s, service=service)
-        self._pins = Pins(self.client, self._admin)
+        self._stuck = StuckPartitions(self.client, self._admin)
         self._receipts: ReceiptTopic | None = None
-        self._acknowledging: Acknowledging | None = None
-        self._touched: tuple[str, ...] = ()
+        self._acks: ReceiptAcks | None = None
+        self._topics: tuple[str, ...] = ()
         self._is_streaming = False
-        self._was_crowded = False
+        self._limit_hit = False
         self._committed: deque[TxnId] = deque(maxlen=_REMEMBERED)
 
-    def touches(self, topics: Iterable[str]) -> None:
-        """The exact partitions that epochs may write to: suspects after an abort."""
-        self._touched = tuple(topics)
+    def set_topics(self, topics: Iterable[str]) -> None:
+        """Set the exact partitions that epochs may write to; they are checked after an abort."""
+        self._topics = tuple(topics)
 
     @property
     def committed(self) -> tuple[TxnId, ...]:
-        """The last transactions that this object has committed, the newest one last."""
+        """The last transactions that this object committed, oldest first."""
         return tuple(self._committed)
 
     @property
-    def parks(self) -> bool:
-        """Whether what this epoch opens at the broker may wait for the next one: a stream's, until
-        a policy has once admitted no more, to the driver or to a task."""
-        return self._is_streaming and not (self._was_crowded or self.client.was_crowded)
+    def reuses_handles(self) -> bool:
+        """Whether this epoch's handles at the broker may be kept for the next one: in a stream,
+        until a policy has once limited the driver or a task."""
+        return self._is_streaming and not (self._limit_hit or self.client.was_crowded)
 
     def claimed(self, history: History, log_table_id: str) -> PulsarPart:
-        """The receipt topic that the log has recorded; a new log's own, in our namespace."""
+        """The receipt topic that the log names; for a new log, a new one in this namespace."""
         known = next(iter(history.parts(KIND)), None)
         topic = (
             known.identity
@@ -122,12 +122,12 @@ class PulsarParticipant(Participant):
         return PulsarPart(service_url=self._service_url, receipt_topic=topic)
 
     def other_receipt_topics(self) -> list[str]:
-        """Receipt topics in our namespace that logs of this sink have left there.
+        """List the receipt topics in this namespace that other logs of this sink have left.
 
-        Of a broker that does not let us look we believe that there are none.
+        If the broker denies access, assume that there are none.
 
         Raises:
-            EosError: it does not answer, or not in a way that can be understood.
+            EosError: it does not answer, or the answer is not understood.
         """
         try:
             return receipt_topics_of(self.client, self._namespace, self._sink_id)
@@ -136,16 +136,15 @@ class PulsarParticipant(Participant):
             return []
 
     def check(self, claim: Part) -> None:
-        """Before a claim: is the cluster there, with transactions, and a place for receipts?
+        """Check that the cluster has transactions and a namespace for receipts. Creates nothing.
 
         Raises:
-            ConnectionLost, TransactionsDisabled, Unauthorized: as they say.
-            TopicNotFound: the namespace for the receipts does not exist. Looking a topic up
-                creates nothing.
+            ConnectionLost, TransactionsDisabled, Unauthorized: as their names say.
+            TopicNotFound: the namespace for the receipts does not exist.
         """
         self.client.coordinators.count()
         try:
-            self.client.lookup.broker_of(_mine(claim).receipt_topic)
+            self.client.lookup.broker_of(_own(claim).receipt_topic)
         except TopicNotFound as error:
             error.hint = (
                 "Create the namespace (pulsar-admin namespaces create ...), or name one that "
@@ -154,23 +153,23 @@ class PulsarParticipant(Participant):
             raise
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """The receipt topic, where the log names transactions and the topic is not there.
+        """Report a missing receipt topic, if the log names transactions.
 
-        Its subscription keeps it while it is idle, and its history as long as it is not
-        acknowledged: without the topic this is another cluster, or somebody deleted it.
+        Its subscription keeps an idle topic, and its history until it is acknowledged. Without the
+        topic, this is another cluster, or the topic was deleted.
         """
-        topic = _mine(claim).receipt_topic
+        topic = _own(claim).receipt_topic
         if not history.anchors(claim.key) or self._topic(topic).exists():
             return None
         return f"the cluster at {self._service_url} has no receipt topic {topic}"
 
     def make(self, claim: Part) -> None:
-        """Before a claim: make the receipt topic, when it is not there.
+        """Create the receipt topic before a claim, if it does not exist.
 
         Raises:
-            ConfigurationError: nobody lets us; says the command that makes it.
+            ConfigurationError: eos may not create it; names the command that does.
         """
-        self._topic(_mine(claim).receipt_topic).create(self._admin)
+        self._topic(_own(claim).receipt_topic).create(self._admin)
 
     def attach(self, claim: Part, history: History) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names.
@@ -179,8 +178,8 @@ class PulsarParticipant(Participant):
         client connects (measured).
         """
         if self._receipts is None:
-            self._receipts = self._topic(_mine(claim).receipt_topic)
-            self._acknowledging = Acknowledging(self._receipts)
+            self._receipts = self._topic(_own(claim).receipt_topic)
+            self._acks = ReceiptAcks(self._receipts)
         for tc_id in history.anchors(claim.key):
             self.client.coordinators.connect(int(tc_id))
 
@@ -188,7 +187,7 @@ class PulsarParticipant(Participant):
         return ReceiptTopic(self.client, TopicName.parse(receipt_topic))
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """The first committed receipt behind the mark of the log's newest attempt.
+        """Describe the first committed receipt after the mark of the log's newest attempt.
 
         Raises:
             ConnectionLost: the receipt topic could not be read to its end in time.
@@ -199,7 +198,7 @@ class PulsarParticipant(Participant):
         return self._witness.commits_after(pulsar_part(last), timeout_s=timeout_s)
 
     def ready(self, history: History) -> None:
-        """Make the receipt topic's subscription; ready its transaction buffer the first time."""
+        """Create the receipt topic's subscription; prime its transaction buffer the first time."""
         topic = self._receipt_topic
         topic.create(self._admin)
         topic.subscribe()
@@ -221,15 +220,15 @@ class PulsarParticipant(Participant):
         )
 
     def count(self, part: Part, written: Sequence[Any]) -> PulsarPart:
-        """Close the roll call: one summary for each run that has sent rows, and no other run.
+        """Close the roll call, and check that it matches the summaries.
 
         Raises:
             TransactionPoisoned: rows may be there twice, or not at all.
-            EosError: what a task reports.
+            EosError: an error that a task reported.
         """
-        mine = _mine(part)
+        mine = _own(part)
         summaries: Sequence[TaskSummary] = written
-        self._was_crowded |= any(one.was_crowded for one in summaries)
+        self._limit_hit |= any(one.was_crowded for one in summaries)
         raise_task_error(summaries)
         figures = merge_figures(summaries)
         answers = self._close_roll_call(mine, with_receipt=bool(figures))
@@ -240,36 +239,35 @@ class PulsarParticipant(Participant):
 
     def prepare(self, record: LogRecord, part: Part) -> PulsarPart:
         """Send the receipt inside the transaction; an error poisons it."""
-        mine = _mine(part)
+        mine = _own(part)
         receipt_id = self._receipt_topic.send_receipt(record, mine)
         failpoints.reached(Step.RECEIPT)
         return replace(mine, receipt_id=receipt_id)
 
     def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
-        """Which runs of tasks have answered; whoever comes later sends nothing. Meanwhile what the
-        receipt needs is registered: both take a few ms.
+        """Close the roll call, and register the receipt topic meanwhile: both take a few ms.
 
         Raises:
             TransactionExpired: the transaction has ended.
-            EosError: it is not known who has answered: poison.
+            EosError: it is not known which runs have answered: poison.
         """
         if not with_receipt:
             return self._answers(part.call)
         return beside(lambda: self._receipt_topic.register(part), lambda: self._answers(part.call))
 
     def _answers(self, call: RollCall) -> tuple[Answer, ...]:
-        """A broker that moves the topic is no reason to write everything again: to close twice does
-        no harm, who answers between the two is counted and sends nothing."""
+        """Close the roll call, again if the broker moves the topic, rather than write all rows
+        again. Runs that answer between two closings send nothing, but are counted."""
         for attempt in attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady)):
             with attempt:
                 answers = self._receipt_topic.close_roll_call(
-                    call, timeout_s=self._timeout_s, parks=self.parks
+                    call, timeout_s=self._timeout_s, reuse=self.reuses_handles
                 )
         return answers
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """END_TXN(commit), and what tells how it ended; see ``ending``."""
-        mine = _mine(part)
+        """Send END_TXN(commit), and find out how it ended; see ``_end_rules``."""
+        mine = _own(part)
         fate = self._end(mine, commit=True, deadline_s=deadline_s, is_own=is_own)
         if fate == COMMITTED and mine.txn is not None:
             self._committed.append(mine.txn)
@@ -279,25 +277,25 @@ class PulsarParticipant(Participant):
         return fate
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """END_TXN(abort); see ``ending``."""
-        return self._end(_mine(part), commit=False, deadline_s=deadline_s, is_own=is_own)
+        """Send END_TXN(abort); see ``_end_rules``."""
+        return self._end(_own(part), commit=False, deadline_s=deadline_s, is_own=is_own)
 
     def _end(self, part: PulsarPart, *, commit: bool, deadline_s: float, is_own: bool) -> Fate:
-        return settle(
+        return end_transaction(
             part,
             self._witness,
-            self._end_transaction,
+            self._send_end_txn,
             commit=commit,
             deadline_s=deadline_s,
             is_own=is_own,
         )
 
-    def _end_transaction(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
-        """END_TXN, once."""
+    def _send_end_txn(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
+        """Send END_TXN once."""
         assert part.txn is not None
         action = TxnAction.COMMIT if commit else TxnAction.ABORT
         try:
-            # Several tries fit into one deadline: an answer that was lost is asked for again.
+            # Several tries fit into one deadline: after a lost answer the request is repeated.
             one_try_s = min(timeout_s, self._timeout_s)
             self.client.coordinators.end(part.txn, action, timeout_s=one_try_s)
         except (TransactionNotFound, InvalidTransactionStatus):
@@ -308,8 +306,8 @@ class PulsarParticipant(Participant):
         return EndAnswer.OK
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
-        """What the witness says. It is asked in vain while the transaction is open."""
-        match self._witness.ask(_mine(part), timeout_s=timeout_s):
+        """The witness's answer; it can't answer while the transaction is open."""
+        match self._witness.ask(_own(part), timeout_s=timeout_s):
             case WitnessAnswer.READABLE:
                 return COMMITTED
             case WitnessAnswer.PROVED_ABSENT:
@@ -318,8 +316,8 @@ class PulsarParticipant(Participant):
                 return unknown(answer.value)
 
     def diagnose(self, part: Part) -> str:
-        """What can be seen of a commit that stays in doubt. For a person; decides nothing."""
-        mine = _mine(part)
+        """Describe a commit that stays in doubt. For a person; decides nothing."""
+        mine = _own(part)
         if self.outcome(mine, timeout_s=5.0) != COMMITTED:
             return ""
         gone = [one.topic for one in mine.partitions if not self._takes_messages(one.topic)]
@@ -331,7 +329,7 @@ class PulsarParticipant(Participant):
     def _takes_messages(self, topic: str) -> bool:
         name = TopicName.parse(topic)
         try:
-            # Asked first: opening a producer would create a topic that was deleted.
+            # First: opening a producer would create a topic that was deleted.
             self.client.partition_count(str(name.base))
             self.client.entry_producer(topic).close()
         except (TopicNotFound, TopicTerminated):
@@ -341,39 +339,39 @@ class PulsarParticipant(Participant):
         return True
 
     def suspect(self, record: LogRecord, part: Part) -> None:
-        """Look after the partitions that an aborted transaction may pin, if it may still."""
+        """Watch the partitions that an aborted transaction may still block."""
         if record.written_at is None or not is_watched(record.written_at):
             return
-        self._suspect(_mine(part))
+        self._suspect(_own(part))
 
     def _suspect(self, part: PulsarPart) -> None:
         assert part.txn is not None
-        self._pins.suspect(part.txn, [*self._touched, part.receipt_topic])
+        self._stuck.watch(part.txn, [*self._topics, part.receipt_topic])
 
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
-        """Acknowledge, now and then; look for partitions that dead transactions pin, and heal."""
+        """Acknowledge now and then; find and free partitions that dead transactions block."""
         if record.state is State.ABORTED:
-            self._suspect(_mine(part))
-        self._pins.heal()
-        # The receipt of one that is in doubt still has to be there when the witness is asked.
-        if is_last and self._acknowledging is not None:
-            self._acknowledging.later()
+            self._suspect(_own(part))
+        self._stuck.heal()
+        # The receipt of an attempt in doubt must still exist when the witness reads it.
+        if is_last and self._acks is not None:
+            self._acks.schedule()
 
     def rest(self) -> None:
-        """Acknowledge everything: a day's quiet must not look like a consumer that is stuck."""
-        if self._acknowledging is not None:
-            self._acknowledging.now()
+        """Acknowledge everything, so that a quiet day does not look like a stuck consumer."""
+        if self._acks is not None:
+            self._acks.flush()
 
     def close(self) -> None:
         """Free connections."""
-        if self._acknowledging is not None:
-            self._acknowledging.stop()
+        if self._acks is not None:
+            self._acks.close()
         self.client.close()
 
     @property
     def _receipt_topic(self) -> ReceiptTopic:
         if self._receipts is None:
-            raise RuntimeError("attach() comes first")
+            raise RuntimeError("Call attach() first")
         return self._receipts
 
     @property
@@ -382,13 +380,13 @@ class PulsarParticipant(Participant):
 
 
 def time_to_live_ms(base_ms: int, attempt: Attempt) -> int:
-    """``base_ms``, or as the epoch's last transaction; doubled when that one expired."""
-    lived_ms = _mine(attempt.previous).ttl_ms if attempt.previous is not None else None
+    """``base_ms``, or that of the epoch's last transaction, doubled if it expired."""
+    lived_ms = _own(attempt.previous).ttl_ms if attempt.previous is not None else None
     if lived_ms is None:
         return base_ms
     return min(max(base_ms, lived_ms * 2 if attempt.has_expired else lived_ms), MAX_TTL_MS)
 
 
-def _mine(part: Part | None) -> PulsarPart:
+def _own(part: Part | None) -> PulsarPart:
     assert isinstance(part, PulsarPart)
     return part

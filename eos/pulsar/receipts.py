@@ -1,9 +1,9 @@
-"""A sink's receipt topic: its life, and what a driver sends to it.
+"""A sink's receipt topic: its life cycle, and the driver's messages in it.
 
-The mark is sent before the transaction, the receipt inside it, the sentinel when somebody asks;
-answers and closing of the roll call come between (``roll_call``). What can be proved from them
-stands in ``witness``. One topic for each sink: another sink's open transaction would hide the
-sentinel (measured).
+The mark is sent before the transaction, the receipt inside it, and the sentinel before a query;
+answers and closing of the roll call come in between (``roll_call``). ``witness`` derives proofs
+from them. Each sink has its own topic: another sink's open transaction would hide the sentinel
+(measured).
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ def receipt_topic_name(namespace: str, sink_id: str, log_table_id: str) -> Topic
 
 
 def receipt_topics_of(client: PulsarClient, namespace: str, sink_id: str) -> list[str]:
-    """The receipt topics that logs of ``sink_id`` have, or had, in ``tenant/namespace``.
+    """List the receipt topics of present and former logs of ``sink_id`` in ``tenant/namespace``.
 
     Raises:
         EosError: the broker refuses, or does not answer.
     """
-    # Other topics there have names of every kind, which are compared and never parsed.
+    # Other topics of the namespace may have any name: names are compared, never parsed.
     full = rf"persistent://{re.escape(namespace)}/__eos-receipts-{re.escape(sink_id)}-{_TABLE_ID}"
     return sorted(name for name in client.topics(namespace) if re.fullmatch(full, name))
 
 
-def keeps_receipts(subscription: str) -> bool:
-    """Whether ``subscription`` of a receipt topic is one of ours, by whatever prefix."""
+def is_receipt_subscription(subscription: str) -> bool:
+    """Whether ``subscription`` of a receipt topic was made by eos, with any prefix."""
     return subscription == SUBSCRIPTION or subscription.endswith(f"-{SUBSCRIPTION}")
 
 
-def receipt_call(entry: Entry) -> str | None:
-    """The uuid of the mark that a receipt names, "" when it names none; None: it is no receipt.
+def receipt_mark_uuid(entry: Entry) -> str | None:
+    """Return the uuid of the mark that a receipt names, or "" if it names none.
 
-    A plain message is nobody's receipt, whatever it calls itself.
+    None: ``entry`` is not a receipt. A plain message is never one, whatever its properties say.
     """
     properties = properties_of(entry)
     if entry.txn is None or properties.get(KIND) != RECEIPT:
@@ -80,13 +80,13 @@ class ReceiptTopic:
         self._client = client
         self._subscription = client.lookup.rules.subscription(SUBSCRIPTION)
         self._topic = topic
-        self._plain: EntryProducer | None = None
+        self._plain_producer: EntryProducer | None = None
         self._txn: Transaction | None = None  # the one that was registered in last
         self._last_sent: MessageId | None = None
 
     @property
     def last_sent(self) -> MessageId | None:
-        """Where the newest message of this object's own sits; None before the first."""
+        """Position of the newest message that this object has sent; None before the first."""
         return self._last_sent
 
     def exists(self) -> bool:
@@ -108,10 +108,10 @@ class ReceiptTopic:
         return True
 
     def create(self, admin: AdminClient | None = None) -> None:
-        """Make the topic, unpartitioned, when it is not there.
+        """Create the topic, unpartitioned, if it does not exist.
 
         Args:
-            admin: makes it where the namespace does not let clients create topics.
+            admin: creates the topic if the namespace does not let clients do so.
 
         Raises:
             ConfigurationError: the namespace does not let clients create topics.
@@ -120,8 +120,8 @@ class ReceiptTopic:
         if self.exists():
             return
         try:
-            # By PRODUCER alone: the question for partitions would make a partitioned topic, where
-            # the namespace creates such (allowAutoTopicCreationType, measured).
+            # By PRODUCER alone: a request for the partitions would create a partitioned topic if
+            # that is the namespace's default (allowAutoTopicCreationType, measured).
             self._client.create_unpartitioned(self.name)
         except TopicNotFound:
             if admin is not None:
@@ -135,7 +135,7 @@ class ReceiptTopic:
             ) from None
 
     def subscribe(self) -> None:
-        """Make the durable subscription from the earliest message, when it is not there.
+        """Create the durable subscription from the earliest message, if it does not exist.
 
         A topic without a subscription is trimmed, and deleted when idle (measured).
 
@@ -157,7 +157,7 @@ class ReceiptTopic:
             producer.close()
 
     def send_mark(self) -> RollCall:
-        """Send a mark: the beginning of an attempt's roll call.
+        """Send a mark, which opens an attempt's roll call.
 
         Raises:
             EosError: the broker did not store it, or it is not known whether it did.
@@ -166,7 +166,7 @@ class ReceiptTopic:
         return RollCall(self.name, self._send_plain(MARK, mark_uuid), mark_uuid)
 
     def send_sentinel(self) -> MessageId:
-        """Send a sentinel; whoever reads up to it has read everything before.
+        """Send a sentinel: a reader that has reached it has read everything before.
 
         Raises:
             EosError: the broker did not store it, or it is not known whether it did.
@@ -174,17 +174,17 @@ class ReceiptTopic:
         return self._send_plain(SENTINEL, str(uuid.uuid4()))
 
     def close_roll_call(
-        self, call: RollCall, *, timeout_s: float, parks: bool
+        self, call: RollCall, *, timeout_s: float, reuse: bool
     ) -> tuple[Answer, ...]:
-        """Close ``call``; the answers that were given before. ``parks``: see ``RollCall.close``.
+        """Close ``call`` and return the answers given before. ``reuse``: see ``RollCall.close``.
 
         Raises:
-            EosError: it is not known who has answered: poison.
+            EosError: it is not known which runs have answered, so the transaction is poisoned.
         """
-        return call.close(self._client, self._producer(), timeout_s=timeout_s, parks=parks)
+        return call.close(self._client, self._producer(), timeout_s=timeout_s, reuse=reuse)
 
     def register(self, part: PulsarPart) -> None:
-        """Add the topic to the transaction of ``part``: before the receipt, which needs it.
+        """Add the topic to the transaction of ``part``, so that the receipt can be sent.
 
         Raises:
             TransactionExpired: the transaction has ended.
@@ -197,8 +197,8 @@ class ReceiptTopic:
     def send_receipt(self, record: LogRecord, part: PulsarPart) -> MessageId:
         """Send the receipt of the attempt inside its transaction.
 
-        The producer is the one of marks and closings: what has sent in the transaction sends
-        nothing more (I3), another object goes on.
+        It goes through the producer of marks and closings. After it, this producer object sends
+        nothing more (I3), and a successor takes over.
 
         Raises:
             EosError: the broker did not store it, or it is not known whether it did: poison.
@@ -219,32 +219,32 @@ class ReceiptTopic:
             txn=txn,
             properties={KIND: RECEIPT, CALL: str(part.mark_uuid), "txn": str(part.txn)},
         )
-        self._plain = producer.hand_on()
+        self._plain_producer = producer.hand_on()
         txn.check()
         self._last_sent = receipt.result()
         return self._last_sent
 
     def acknowledge(self, message_id: MessageId) -> None:
-        """Acknowledge everything up to ``message_id``, attached only for this moment.
+        """Acknowledge everything up to ``message_id``; the consumer is attached only meanwhile.
 
         Raises:
-            EosError: it did not work; nothing depends on it.
+            EosError: it failed; nothing depends on it.
         """
         self._client.acknowledge(self.name, self._subscription, message_id)
 
     def _producer(self) -> EntryProducer:
-        if self._plain is None or not self._plain.is_usable:
+        if self._plain_producer is None or not self._plain_producer.is_usable:
             try:
-                self._plain = self._client.entry_producer(self.name)
+                self._plain_producer = self._client.entry_producer(self.name)
             except TopicNotFound as error:
                 error.hint = error.deleted_hint
                 raise
-        return self._plain
+        return self._plain_producer
 
     def _send_plain(self, kind: str, message_uuid: str) -> MessageId:
         producer = self._producer()
         sent = producer.send(b"", properties={KIND: kind, CALL: message_uuid})
         producer.flush()
-        # The receipt is here: its thread may need a moment to say so.
+        # Flushed, so the receipt has arrived; its thread may need a moment to set the result.
         self._last_sent = sent.result()
         return self._last_sent

@@ -1,4 +1,4 @@
-"""Counting the entries of a transaction again, as its writers counted them."""
+"""Counts the entries of a transaction again, in the same way as its writers did."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eos.wire.checksum import CHECKSUM_MODULUS
 
 
 @dataclass
-class Counted:
-    """What was read of one attempt in one partition."""
+class Recount:
+    """Figures of one attempt's readable entries in one partition."""
 
     records: int = 0
     bytes: int = 0
@@ -33,8 +33,8 @@ class Counted:
         self.checksum = (self.checksum + figures.checksum) % CHECKSUM_MODULUS
         self.first = self.first or entry.id
 
-    def is_equal(self, part: PartitionFigures) -> bool:
-        """Whether it is what was sent."""
+    def matches(self, part: PartitionFigures) -> bool:
+        """Whether the figures are those that were sent."""
         return (self.records, self.bytes, self.checksum) == (
             part.records,
             part.bytes,
@@ -42,7 +42,7 @@ class Counted:
         )
 
     def difference(self, part: PartitionFigures) -> str:
-        """In words, when it is not."""
+        """Describe how they differ."""
         if self.records != part.records:
             return f"{self.records:,} of its {part.records:,} messages are readable"
         if self.bytes != part.bytes:
@@ -50,8 +50,8 @@ class Counted:
         return f"its {part.records:,} messages have another checksum than those that were sent"
 
 
-def is_counted(entry: Entry, of: PulsarPart, part: PartitionFigures) -> bool:
-    """Whether ``part``, of the transaction ``of``, counts ``entry``, by all that names it."""
+def is_entry_of(entry: Entry, of: PulsarPart, part: PartitionFigures) -> bool:
+    """Whether ``entry`` belongs to ``part`` of the transaction ``of``: id, producer, position."""
     return (
         entry.txn == of.txn
         and entry.metadata.producer_name in part.producers
@@ -59,29 +59,29 @@ def is_counted(entry: Entry, of: PulsarPart, part: PartitionFigures) -> bool:
     )
 
 
-def count(
+def recount(
     client: PulsarClient, of: PulsarPart, part: PartitionFigures, *, timeout_s: float
-) -> Counted | None:
-    """What readers have of ``part``, of the transaction ``of``. Creates nothing.
+) -> Recount | None:
+    """Count the readable entries of ``part`` of the transaction ``of``. Creates nothing.
 
-    None: the topic is not there.
+    None if the topic does not exist.
 
     Raises:
         EosError: it can't be read.
     """
-    # Asked first: a reader would create a topic that was deleted.
+    # First: a reader would create a topic that was deleted.
     if not client.exists(part.topic):
         return None
     deadline = time.monotonic() + timeout_s
-    counted = Counted()
+    counted = Recount()
     with client.entry_reader(part.topic, MessageId(*part.first_id.place)) as reader:
         last = reader.last_id(timeout_s=timeout_s)
-        # What is not delivered at present would be waited for in vain.
+        # Waiting for entries that are not delivered now would be in vain.
         if last is None or last.place < part.first_id.place:
             return counted
         end = min(part.last_id.place, last.place)
         for entry in reader.read(deadline):
-            if is_counted(entry, of, part):
+            if is_entry_of(entry, of, part):
                 counted.add(entry)
             if entry.id.place >= end:
                 break

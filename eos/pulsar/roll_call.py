@@ -1,12 +1,12 @@
 """The roll call of one attempt: each run of a task answers before it sends its first row (I4).
 
-Spark may run a task more than once and not say so: attempt numbers begin again with a stage that
+Spark may run a task more than once without reporting it: attempt numbers restart with a stage that
 runs again, and its events are dropped when a listener is slow. The receipt topic has one order for
-everybody: the mark, the answers, the closing. The driver closes the roll call when Spark has given
-it the summaries, and takes the answers between mark and closing. A run sends rows only when it has
-read the topic from the mark to its own answer, and has met neither the closing nor another run of
-its task. So whoever sends rows has answered before the closing, and is counted; and whoever comes
-later sends nothing (I3). Answers and closing are plain messages: they are readable at once.
+all readers: the mark, the answers, the closing. The driver closes the roll call when it has all
+summaries from Spark, and takes the answers between mark and closing. A run sends rows only after it
+has read the topic from the mark to its own answer, and has found neither the closing nor another
+run of its task. So every run that sends rows has answered before the closing and is counted, and a
+later run sends nothing (I3). Answers and closing are plain messages: they are readable at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
-from eos.pulsar._contiguous_read import TopicStretch
+from eos.pulsar._contiguous_read import ContiguousRead
 from eos.task_report import Answer
 
 if TYPE_CHECKING:
     from eos.client import Entry, EntryProducer, PulsarClient
 
 KIND: Final = "eos"
-"""The property that says what a message of a receipt topic is: mark, answer, closed, ..."""
+"""Property with the kind of a message in a receipt topic: mark, answer, closed, ..."""
 CALL: Final = "uuid"
-"""The property that names the roll call: the uuid of its mark."""
+"""Property that names the roll call: the uuid of its mark."""
 MARK: Final = "mark"
 _ANSWER: Final = "answer"
 _CLOSED: Final = "closed"
@@ -36,17 +36,17 @@ _PARTITION: Final = "partition"
 
 _OWN: Final = frozenset((KIND, CALL, _RUN, _PARTITION))
 _MAX_CHARS: Final = 64
-"""Of a property: uuids and words."""
+"""Limit of a property's text: uuids and words."""
 _MAX_BYTES: Final = 64 * 1024
-"""Of a message in a receipt topic, uncompressed: ours have less than 4 KiB."""
+"""Limit of a message in a receipt topic, uncompressed: those of eos have less than 4 KiB."""
 _MAX_DIGITS: Final = 9
 
-MAX_CALLS_KEPT: Final = 8
-"""Roll calls that one worker remembers having read: those of jobs with several sinks."""
+MAX_CALLS_CACHED: Final = 8
+"""Roll calls whose progress one worker remembers: enough for jobs with several sinks."""
 
 
-class _Met(NamedTuple):
-    """A message of a roll call: where it sits, and what it says."""
+class _Message(NamedTuple):
+    """Position and properties of a message of a roll call."""
 
     id: MessageId
     properties: dict[str, str]
@@ -58,10 +58,10 @@ class AnsweredBefore(TransactionPoisoned):
 
 @dataclass(frozen=True)
 class RollCall:
-    """One attempt's roll call; travels to the executors.
+    """One attempt's roll call; sent to the executors.
 
-    ``topic`` is the receipt topic, ``mark_id`` the place of the attempt's mark in it and
-    ``mark_uuid`` what the mark says.
+    ``topic`` is the receipt topic, ``mark_id`` the position of the attempt's mark in it and
+    ``mark_uuid`` the content of the mark.
     """
 
     topic: str
@@ -69,24 +69,24 @@ class RollCall:
     mark_uuid: str
 
     def answer(
-        self, client: PulsarClient, spark_partition: int, *, timeout_s: float, parks: bool = False
+        self, client: PulsarClient, spark_partition: int, *, timeout_s: float, reuse: bool = False
     ) -> str:
-        """Answer for a run of the task of ``spark_partition``; the run's id.
+        """Answer for a run of the task of ``spark_partition``, and return the run's id.
 
         Args:
-            parks: keep producer and reader for the next answer.
+            reuse: keep producer and reader for the next answer.
 
         Raises:
             AnsweredBefore: another run of this task has answered.
             TransactionPoisoned: the roll call is closed.
-            EosError: the answer could not be given: send nothing.
+            EosError: the answer was not given; the task must send nothing.
         """
         run_id = str(uuid.uuid4())
         (producer,) = client.entry_producers([self.topic], after=(None,))
 
         def send() -> MessageId:
             sent = self._send(producer, _ANSWER, {_RUN: run_id, _PARTITION: str(spark_partition)})
-            if parks:
+            if reuse:
                 client.park([producer.hand_on()], None)
             else:
                 producer.abandon()
@@ -94,15 +94,15 @@ class RollCall:
 
         progress = _progress_of(self)
         with progress.lock:
-            stretch = self._from(progress.place)  # where this process' last run stopped
-            met = stretch.read_to(client, send, timeout_s=timeout_s, parks=parks)
-            for one in met:
-                progress.take(one.id.place, one.properties)
+            reading = self._read_from(progress.place)  # where this process stopped reading
+            messages = reading.read_to(client, send, timeout_s=timeout_s, reuse=reuse)
+            for one in messages:
+                progress.add(one.id.place, one.properties)
         if progress.first_run.get(spark_partition) != run_id:
             raise AnsweredBefore(
                 "another run of the task has answered: its rows may be in the transaction"
             )
-        if progress.closed_at is not None and progress.closed_at < met[-1].id.place:
+        if progress.closed_at is not None and progress.closed_at < messages[-1].id.place:
             raise TransactionPoisoned("the driver has closed the roll call")
         return run_id
 
@@ -112,40 +112,40 @@ class RollCall:
         producer: EntryProducer,
         *,
         timeout_s: float,
-        parks: bool = False,
+        reuse: bool = False,
     ) -> tuple[Answer, ...]:
-        """Close the roll call; every answer that was given before, in order.
+        """Close the roll call, and return all answers given before, in order.
 
         Args:
-            parks: keep the reader for the next closing.
+            reuse: keep the reader for the next closing.
 
         Raises:
             TransactionPoisoned: the mark is not where it was.
-            EosError: it is not known who has answered.
+            EosError: it is not known which runs have answered.
         """
-        *met, _ = self._from(self.mark_id.place).read_to(
-            client, lambda: self._send(producer, _CLOSED, {}), timeout_s=timeout_s, parks=parks
+        *messages, _ = self._read_from(self.mark_id.place).read_to(
+            client, lambda: self._send(producer, _CLOSED, {}), timeout_s=timeout_s, reuse=reuse
         )
-        found = (one.properties for one in met)
+        found = (one.properties for one in messages)
         return tuple(_answer_of(one) for one in found if one.get(KIND) == _ANSWER)
 
-    def _from(self, start: EntryPlace) -> TopicStretch[_Met]:
-        """The topic from ``start`` on: the mark, or what this process has read last."""
+    def _read_from(self, start: EntryPlace) -> ContiguousRead[_Message]:
+        """Read the topic from ``start``: the mark, or the last message that this process read."""
         is_mark = start == self.mark_id.place
-        return TopicStretch(
+        return ContiguousRead(
             self.topic,
             start,
             is_start=lambda entry: not is_mark or bool(self._properties(entry)),
-            was_met=not is_mark,
-            keep=self._keep,
+            start_was_read=not is_mark,
+            extract=self._parse,
         )
 
-    def _keep(self, entry: Entry) -> _Met | None:
+    def _parse(self, entry: Entry) -> _Message | None:
         properties = self._properties(entry)
-        return _Met(entry.id, properties) if properties else None
+        return _Message(entry.id, properties) if properties else None
 
     def _properties(self, entry: Entry) -> dict[str, str]:
-        """Those of a message of this call; {} for another one's."""
+        """The properties of a message of this call; {} for any other message."""
         properties = properties_of(entry)
         return properties if properties.get(CALL) == self.mark_uuid else {}
 
@@ -157,10 +157,10 @@ class RollCall:
 
 @dataclass
 class _Progress:
-    """How far this process has read a roll call, and what it has met there.
+    """How far this process has read a roll call, and the answers and closing that it found.
 
-    What was read stays true, so the next task of this process goes on from there: else each of n
-    tasks would read the answers of all before it.
+    Messages already read do not change, so the process's next task starts from there. Otherwise
+    each of n tasks would read the answers of all tasks before it.
     """
 
     place: EntryPlace
@@ -168,7 +168,7 @@ class _Progress:
     closed_at: EntryPlace | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, place: EntryPlace, properties: dict[str, str]) -> None:
+    def add(self, place: EntryPlace, properties: dict[str, str]) -> None:
         self.place = place
         if properties.get(KIND) == _ANSWER:
             answer = _answer_of(properties)
@@ -185,17 +185,16 @@ def _progress_of(call: RollCall) -> _Progress:
     with _progress_lock:
         progress = _progress.pop(call, None) or _Progress(call.mark_id.place)
         _progress[call] = progress  # the newest one last
-        while len(_progress) > MAX_CALLS_KEPT:
+        while len(_progress) > MAX_CALLS_CACHED:
             del _progress[next(iter(_progress))]
     return progress
 
 
 def properties_of(entry: Entry) -> dict[str, str]:
-    """The properties of a message in a receipt topic that are ours; none for what can't be one of
-    ours.
+    """Return the properties of a receipt topic's message that eos uses, or {} if it is not valid.
 
-    Whoever may write to the topic may send what no reader can open, or what few KB make of it: it
-    must stop nobody, and is not even looked at.
+    Other writers to the topic may send messages that no reader can decode, or that expand from a
+    few KB to many MB. Such a message must not stop anything, and is not decoded.
     """
     if max(len(entry.payload), entry.metadata.uncompressed_size or 0) > _MAX_BYTES:
         return {}
@@ -207,7 +206,7 @@ def properties_of(entry: Entry) -> dict[str, str]:
 
 
 def _answer_of(properties: dict[str, str]) -> Answer:
-    """The answer in a message. One that is malformed is nobody's, and so poisons."""
+    """The answer in a message. A malformed one matches no summary, and so poisons."""
     partition = properties.get(_PARTITION, "")
     is_number = partition.isascii() and partition.isdecimal() and len(partition) <= _MAX_DIGITS
     return Answer(int(partition) if is_number else -1, properties.get(_RUN, ""))

@@ -1,10 +1,10 @@
-"""Partitions that a dead transaction pins: found through the admin API, and healed.
+"""Finds partitions that a dead transaction blocks, through the admin API, and frees them.
 
-A partition that was registered but never written in, and never written in by any transaction
-before, keeps no trace of the abort. A task that the abort overtook may send its first entry there
-afterwards: it opens the dead transaction anew in the topic's buffer, and holds back every reader.
-An empty committed transaction on the partition frees it, as soon as no older transaction is open
-on that coordinator (measured on 4.2.4).
+A partition that was registered, but never written to by any transaction, keeps no trace of an
+abort. If a task that the abort overtook sends its first entry there afterwards, this entry reopens
+the dead transaction in the topic's buffer and blocks all readers. An empty committed transaction
+on the partition frees it as soon as no older transaction is open on that coordinator (measured on
+4.2.4).
 """
 
 from __future__ import annotations
@@ -27,79 +27,79 @@ logger = logging.getLogger(__name__)
 HEAL_DEADLINE_S: Final = 10.0
 _HEALING_TTL_MS: Final = 60_000
 WATCH_S: Final = 600.0
-"""How long a transaction is looked after when it was aborted: a default time to live."""
-LOOK_EVERY_S: Final = 20.0
-"""One look asks the admin API once for each partition."""
+"""How long an aborted transaction is watched: a default time to live."""
+CHECK_EVERY_S: Final = 20.0
+"""Each check asks the admin API once per partition."""
 
 
 def is_watched(aborted_at: datetime) -> bool:
-    """Whether a transaction that was aborted then (UTC) is still looked after."""
+    """Whether a transaction that was aborted then (UTC) is still watched."""
     return (datetime.now(UTC) - aborted_at).total_seconds() < WATCH_S
 
 
 @dataclass
-class _Suspects:
-    """Partitions that one dead transaction may pin; on the clock of ``time.monotonic``."""
+class _Watched:
+    """Partitions that one dead transaction may block; times by ``time.monotonic``."""
 
     topics: list[str]
     until: float
-    look_at: float = 0.0
+    check_at: float = 0.0
 
 
-class Pins:
-    """Looks for pinned partitions and frees them; reports what it can't free. Never raises.
+class StuckPartitions:
+    """Finds blocked partitions and frees them; logs those that it can't free. Never raises.
 
-    A zombie's late send may come long after the abort: each transaction that was aborted is
-    looked after for ``WATCH_S``, behind the ends of later ones.
+    A zombie's late send may come long after the abort. So each aborted transaction is watched for
+    ``WATCH_S``, also after later transactions have ended.
     """
 
     def __init__(self, client: PulsarClient, admin: AdminClient | None) -> None:
         self._client = client
         self._admin = admin
-        self._suspects: dict[TxnId, _Suspects] = {}
+        self._watched: dict[TxnId, _Watched] = {}
 
-    def suspect(self, txn: TxnId, topics: Iterable[str]) -> None:
-        """``txn`` was aborted, and its tasks may have written to ``topics`` (exact names)."""
+    def watch(self, txn: TxnId, topics: Iterable[str]) -> None:
+        """Watch ``topics`` (exact names) that tasks of the aborted ``txn`` may have written to."""
         if self._admin is None:
             logger.warning(
-                "transaction %s was aborted; a late send of one of its tasks may pin a partition's "
-                "readers. Set admin_url to have such partitions found and healed.",
+                "Transaction %s was aborted; a late send of one of its tasks may block a "
+                "partition's readers. Set admin_url to have such partitions found and freed.",
                 txn,
             )
             return
-        self._suspects[txn] = _Suspects(list(topics), time.monotonic() + WATCH_S)
+        self._watched[txn] = _Watched(list(topics), time.monotonic() + WATCH_S)
 
     def heal(self) -> None:
-        """Free what the suspects pin; each is looked at again every ``LOOK_EVERY_S``."""
+        """Free blocked partitions; each is checked every ``CHECK_EVERY_S``."""
         now = time.monotonic()
-        for txn, suspects in list(self._suspects.items()):
-            if now > suspects.until:
-                del self._suspects[txn]
-            elif now >= suspects.look_at:
-                suspects.look_at = now + LOOK_EVERY_S
-                self._heal(txn, suspects.topics)
+        for txn, watched in list(self._watched.items()):
+            if now > watched.until:
+                del self._watched[txn]
+            elif now >= watched.check_at:
+                watched.check_at = now + CHECK_EVERY_S
+                self._heal(txn, watched.topics)
 
     def _heal(self, txn: TxnId, topics: Iterable[str]) -> None:
         assert self._admin is not None
         try:
-            pinned = [t for t in topics if self._admin.is_pinned_by(TopicName.parse(t), txn)]
-            if pinned:
-                self._free(self._admin, txn, pinned)
+            blocked = [t for t in topics if self._admin.is_pinned_by(TopicName.parse(t), txn)]
+            if blocked:
+                self._free(self._admin, txn, blocked)
         except EosError as error:
-            logger.warning("could not look for partitions pinned by transaction %s: %s", txn, error)
+            logger.warning("Partitions blocked by transaction %s can't be found: %s", txn, error)
 
     def _free(self, admin: AdminClient, txn: TxnId, topics: list[str]) -> None:
-        logger.warning("transaction %s pins the readers of %s: healing", txn, ", ".join(topics))
+        logger.warning("Transaction %s blocks the readers of %s: freeing", txn, ", ".join(topics))
         patience = Patience(HEAL_DEADLINE_S)
         while topics:
             commit_empty(self._client, txn.most, topics)
             topics = [t for t in topics if admin.is_pinned_by(TopicName.parse(t), txn)]
             if not topics:
-                logger.warning("healed: transaction %s pins nothing any more", txn)
+                logger.warning("Freed: transaction %s blocks no partition any more", txn)
             elif patience.is_over:
                 logger.error(
-                    "transaction %s still pins the readers of %s, because an older transaction is "
-                    "open on its coordinator; the next commit on them after its end frees them",
+                    "Transaction %s still blocks the readers of %s, because an older transaction "
+                    "is open on its coordinator; the next commit on them after its end frees them",
                     txn,
                     ", ".join(topics),
                 )
@@ -114,6 +114,6 @@ def commit_empty(client: PulsarClient, tc_id: int, topics: Iterable[str]) -> Non
     Raises:
         EosError: it was not committed.
     """
-    cure = client.join(client.coordinators.begin_on(tc_id, _HEALING_TTL_MS))
-    cure.register(topics)
-    cure.commit()
+    txn = client.join(client.coordinators.begin_on(tc_id, _HEALING_TTL_MS))
+    txn.register(topics)
+    txn.commit()

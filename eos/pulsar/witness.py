@@ -1,9 +1,9 @@
-"""What can be proved about a transaction's end: from its receipt topic, and from its own data.
+"""Proves how a transaction ended, from its receipt topic and from its own data.
 
-Reading is in order and stops at the first open transaction: whoever has read mark and sentinel has
-seen every committed receipt between them. A receipt counts only at the place that PREPARED names
-and with the transaction's number in its metadata: whoever may write to the topic can write
-``receipt`` on a message, and can't put it there.
+A reader delivers in order and stops at the first open transaction. So a reader that has read mark
+and sentinel has seen every committed receipt between them. A receipt counts only at the position
+that PREPARED names and with the transaction's id in its metadata: other writers to the topic can
+write ``receipt`` on a message, but can't put it there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
 from eos.pulsar.end_queries import DataAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart
-from eos.pulsar.receipts import ReceiptTopic, receipt_call
-from eos.pulsar.recount import count
+from eos.pulsar.receipts import ReceiptTopic, receipt_mark_uuid
+from eos.pulsar.recount import recount
 from eos.pulsar.roll_call import CALL, KIND, MARK, properties_of
 
 logger = logging.getLogger(__name__)
 
 
 class Witness:
-    """Asks the receipt topic, and the topics that a transaction wrote to."""
+    """Reads the receipt topic, and the topics that a transaction wrote to."""
 
     def __init__(self, client: PulsarClient, receipts: ReceiptTopic) -> None:
         self._client = client
@@ -37,21 +37,21 @@ class Witness:
         try:
             if not self._receipts.exists():
                 return MarkAnswer.ABSENT
-            # Something to read in any case: a topic that was made anew is empty.
+            # A recreated topic is empty: the sentinel makes sure that there is something to read.
             if not _is_behind(self._receipts.send_sentinel(), part):
                 return MarkAnswer.ABSENT
             with self._read_from(part) as reader:
                 for entry in reader.read(deadline):
                     return MarkAnswer.FOUND if _is_mark(entry, part) else MarkAnswer.ABSENT
         except EosError as error:
-            logger.info("the mark of transaction %s can't be read yet: %s", part.txn, error)
+            logger.info("The mark of transaction %s can't be read yet: %s", part.txn, error)
         return MarkAnswer.UNKNOWN
 
     def ask(self, part: PulsarPart, *, timeout_s: float) -> WitnessAnswer:
-        """Whether the transaction of ``part``, over by now, was committed.
+        """Whether the transaction of ``part``, which has ended, was committed.
 
-        Only the receipt itself proves a commit. Only mark, then a sentinel sent after the
-        transaction was over, and no receipt between them, prove that there was none.
+        Only the receipt itself proves a commit. Only the mark, followed without a receipt by a
+        sentinel that was sent after the end, proves that there was none.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -71,13 +71,13 @@ class Witness:
                     if entry.id.place >= sentinel:
                         return WitnessAnswer.PROVED_ABSENT
         except EosError as error:
-            logger.info("the witness of transaction %s is silent: %s", part.txn, error)
+            logger.info("The witness of transaction %s does not answer: %s", part.txn, error)
         return WitnessAnswer.UNKNOWN
 
     def commits_after(self, part: PulsarPart, *, timeout_s: float) -> str | None:
-        """The first receipt behind the mark of ``part`` that is another transaction's, in words.
+        """Describe the first receipt of another transaction after the mark of ``part``.
 
-        None: there is none, or the mark is gone, and with it the proof.
+        None if there is no such receipt, or if the mark is gone and with it the proof.
 
         Raises:
             ConnectionLost: no sentinel was read in time.
@@ -96,29 +96,29 @@ class Witness:
                 is_first = False
                 if entry.id.place >= sentinel:
                     return None
-                if receipt_call(entry) not in (None, part.mark_uuid):
+                if receipt_mark_uuid(entry) not in (None, part.mark_uuid):
                     return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
         raise ConnectionLost(f"{self._receipts.name} can't be read to its end.")
 
     def _read_from(self, part: PulsarPart) -> EntryReader:
-        """From the mark on, and nothing left out: what is not met is proved absent by that."""
+        """A reader from the mark on that leaves out nothing: a gap would prove an absence."""
         return self._client.entry_reader(self._receipts.name, _mark_id(part), permits=ONE_BY_ONE)
 
     def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:
-        """Whether every entry of the transaction is delivered, with the figures that PREPARED has.
+        """Whether every entry of the transaction is delivered, with the figures in PREPARED.
 
-        A broker delivers them only when the transaction is committed. The numbers of transactions
-        and places begin again on another cluster; so many entries with the same checksums do not.
+        A broker delivers them only if the transaction is committed. On another cluster, transaction
+        ids and positions start again, but not so many entries with the same checksums.
         """
         deadline = time.monotonic() + timeout_s
         try:
             for one in part.partitions:
                 left_s = max(0.1, deadline - time.monotonic())
-                counted = count(self._client, part, one, timeout_s=left_s)
-                if counted is None or not counted.is_equal(one):
+                counted = recount(self._client, part, one, timeout_s=left_s)
+                if counted is None or not counted.matches(one):
                     return DataAnswer.UNPROVED
         except EosError as error:
-            logger.info("the data of transaction %s can't be read: %s", part.txn, error)
+            logger.info("The data of transaction %s can't be read: %s", part.txn, error)
             return DataAnswer.UNPROVED
         return DataAnswer.READABLE if part.partitions else DataAnswer.UNPROVED
 
@@ -129,10 +129,10 @@ def _mark_id(part: PulsarPart) -> MessageId:
 
 
 def _is_behind(sent: MessageId, part: PulsarPart) -> bool:
-    """Whether a message that was sent just now sits behind the mark of ``part``.
+    """Whether a message that was just sent comes after the mark of ``part``.
 
-    The numbers of ledgers only grow in a cluster. On another one, where they are lower, a reader
-    from the mark on would wait for ever.
+    Ledger numbers only grow within a cluster. On another cluster, where they are lower, a reader
+    from the mark on would wait forever.
     """
     return sent.place > _mark_id(part).place
 
@@ -144,7 +144,7 @@ def _is_mark(entry: Entry, part: PulsarPart) -> bool:
 
 
 def _epoch_in(entry: Entry) -> str:
-    """Which epoch a receipt is of, for a person; whoever wrote it may have written anything."""
+    """Name a receipt's epoch, for a person; its content is not trusted."""
     try:
         epoch = json.loads(entry.messages()[0].value or b"")["epoch"]
     except (ProtocolError, ValueError, LookupError, TypeError, RecursionError):

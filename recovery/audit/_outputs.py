@@ -14,7 +14,7 @@ from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.participant import Access, Audited, Kept, Participant
 from eos.protocol import History, Known, LogRecord, Part, State
-from eos.pulsar.part import parts_elsewhere
+from eos.pulsar.part import other_parts
 from eos.recovery._sink_view import is_decided
 from eos.recovery.audit._attempts import NEVER_READABLE
 from eos.recovery.audit.partition import Finding
@@ -79,7 +79,7 @@ def audit_outputs(
     history, _ = read()
     claim = history.last_claim
     found = Looked()
-    for part in () if claim is None else parts_elsewhere(claim):
+    for part in () if claim is None else other_parts(claim):
         looked = Looked()
         for _ in range(_TRIES):
             looked = _look(part, *read(), access, timeout_s)
@@ -147,7 +147,7 @@ class _Audit:
 
     def run(self) -> Looked:
         found, left = Looked(), self._committed
-        claimed = () if self._claim is None else parts_elsewhere(self._claim)
+        claimed = () if self._claim is None else other_parts(self._claim)
         for output in claimed:
             looked, left = self._ask(output, left)
             found += looked
@@ -225,7 +225,7 @@ class _Audit:
 
 
 def _parts(records: list[LogRecord]) -> list[Committed]:
-    return [(record, part) for record in records for part in parts_elsewhere(record)]
+    return [(record, part) for record in records for part in other_parts(record)]
 
 
 def _epochs(records: list[LogRecord]) -> str:

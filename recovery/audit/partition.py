@@ -15,7 +15,7 @@ from eos.client import Entry
 from eos.ids import EntryPlace, MessageId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
-from eos.pulsar.recount import Counted, is_counted
+from eos.pulsar.recount import Recount, is_entry_of
 from eos.recovery._sink_view import is_decided
 from eos.recovery.audit._attempts import NEVER_READABLE, Attempts
 from eos.task_report import PartitionFigures
@@ -79,7 +79,7 @@ class PartitionAudit:
         for known in (*self._committed, *self._others):
             for producer in known[1].producers:
                 self._known.setdefault(producer, []).append(known)
-        self._counted = {_name(record): Counted() for record in committed}
+        self._counted = {_name(record): Recount() for record in committed}
         self._strays: dict[str, Stray] = {}
         self.findings: list[Finding] = []
         self.seen: set[int] = set()
@@ -127,7 +127,7 @@ class PartitionAudit:
             ProtocolError: it is one of an epoch, and malformed.
         """
         for record, part in self._known.get(entry.metadata.producer_name, ()):
-            if not is_counted(entry, pulsar_part(record), part):
+            if not is_entry_of(entry, pulsar_part(record), part):
                 continue
             if record.state in NEVER_READABLE:
                 self._stray(record, entry).is_certain = True
@@ -161,7 +161,7 @@ class PartitionAudit:
         trimmed: list[LogRecord] = []
         for record, part in self._committed:
             counted = self._counted[_name(record)]
-            if counted.is_equal(part):
+            if counted.matches(part):
                 continue
             gone = (
                 counted.records == 0

@@ -15,8 +15,8 @@ from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
-from eos.pulsar.part import NOTHING, PulsarPart, parts_elsewhere, pulsar_part
-from eos.pulsar.receipts import receipt_call
+from eos.pulsar.part import EMPTY_PART, PulsarPart, other_parts, pulsar_part
+from eos.pulsar.receipts import receipt_mark_uuid
 from eos.recovery._sink_view import Decided, Owing, Unfinished, view
 from eos.recovery._target import Target
 from eos.recovery.audit._attempts import Attempts
@@ -98,14 +98,14 @@ class SinkAudit:
         )
         yield f"{sink_id}: outputs"
         claim = log.history.last_claim
-        asked = () if claim is None else parts_elsewhere(claim)
+        asked = () if claim is None else other_parts(claim)
         self._count(outputs=tuple(f"{part.kind} {part.output}" for part in asked))
         self._check_outputs()
         committed = {record.key for record in records if record.state is State.COMMITTED}
         self._count(epochs=min(len(committed), self._last or len(committed)))
         # Not of the newest record alone: a sink may have gone from a topic to a table.
         parts = (pulsar_part(record) for record in reversed(records))
-        named = next((part for part in parts if part.receipt_topic), NOTHING)
+        named = next((part for part in parts if part.receipt_topic), EMPTY_PART)
         if not named.receipt_topic:
             return
         attempts = Attempts(records)
@@ -283,7 +283,7 @@ class SinkAudit:
         count = 0
         with client.entry_reader(topic) as reader:
             for entry in self._entries(reader):
-                if (call := receipt_call(entry)) is not None:
+                if (call := receipt_mark_uuid(entry)) is not None:
                     count += 1
                     record = by_uuid.get(call)
                     if record is not None and pulsar_part(record).txn == entry.txn:
@@ -305,7 +305,7 @@ class SinkAudit:
         again = _last_begun(self._target.log(self.facts.sink_id).history, named)
         if again is None or again.mark_id is None:
             return
-        if receipt_call(newer) == again.mark_uuid or newer.id.place < again.mark_id.place:
+        if receipt_mark_uuid(newer) == again.mark_uuid or newer.id.place < again.mark_id.place:
             return
         self.findings.append(
             Finding(
@@ -331,7 +331,7 @@ class SinkAudit:
             if end is None or end.place <= last.mark_id.place:
                 return None
             for entry in self._entries(reader):
-                if receipt_call(entry) not in (None, last.mark_uuid):
+                if receipt_mark_uuid(entry) not in (None, last.mark_uuid):
                     return entry
                 if entry.id.place >= end.place:
                     return None

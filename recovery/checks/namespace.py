@@ -14,8 +14,8 @@ from eos.admin import AdminClient
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import History
-from eos.pulsar.part import NOTHING, pulsar_part
-from eos.pulsar.receipts import SUBSCRIPTION, keeps_receipts
+from eos.pulsar.part import EMPTY_PART, pulsar_part
+from eos.pulsar.receipts import SUBSCRIPTION, is_receipt_subscription
 from eos.recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
 from eos.recovery.checks.rates import REFUSING
 
@@ -26,7 +26,7 @@ def receipt_topics(histories: Iterable[History]) -> dict[TopicName, bool]:
     """The receipt topics, and whether their logs hold a transaction that was begun with them."""
     found: dict[TopicName, bool] = {}
     for history in histories:
-        part = NOTHING if history.last is None else pulsar_part(history.last)
+        part = EMPTY_PART if history.last is None else pulsar_part(history.last)
         if part.receipt_topic:
             last = history.last_begun(part.key)
             found[TopicName.parse(part.receipt_topic)] = last is not None
@@ -245,7 +245,9 @@ def _check_topic(
         return [_missing(name, topic, obstacle, has_begun=has_begun)]
     except EosError as error:
         return [of_error(name, error)]
-    checks = [_check_subscriptions(name, topic, sorted(filter(keeps_receipts, subscriptions)))]
+    checks = [
+        _check_subscriptions(name, topic, sorted(filter(is_receipt_subscription, subscriptions)))
+    ]
     try:
         seconds = _refusing_after(admin.backlog_quotas(topic).get(MESSAGE_AGE) or {})
     except EosError as error:  # topic policies may be off, or not ours to see

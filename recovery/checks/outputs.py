@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from eos.committer.participants import reached
 from eos.errors import EosError
 from eos.protocol import History, Part
-from eos.pulsar.part import parts_elsewhere
+from eos.pulsar.part import other_parts
 from eos.recovery._target import Target
 from eos.recovery.checks.check import Check, CheckStatus, failed, of_error, ok
 
@@ -17,7 +17,7 @@ def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:
     checks = []
     for history in histories:
         claim = history.last_claim
-        for part in () if claim is None else parts_elsewhere(claim):
+        for part in () if claim is None else other_parts(claim):
             check = _check(target, history, part)
             if check.verdict is CheckStatus.FAILED:
                 # A driver that is alive may have gone on after the log was read.

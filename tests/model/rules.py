@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from eos.ids import MessageId
 from eos.protocol import Action, EndPart, Fate, Run, decide_epoch, next_action
-from eos.pulsar._end_rules import next_asking
+from eos.pulsar._end_rules import next_end_action
 from eos.pulsar._poison import find_poison
-from eos.pulsar.end_queries import Answers, Asking, Ended, WitnessAnswer
+from eos.pulsar.end_queries import Answers, EndAction, Ended, WitnessAnswer
 from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
 
@@ -22,7 +22,7 @@ class Known(Answers):
     table: Fate | None = None
 
 
-Next = Action | Asking
+Next = Action | EndAction
 
 
 @lru_cache(None)
@@ -38,7 +38,7 @@ def _next_action(entry: Entry, known: Known) -> Next:
                 return action
             fates.append(known.table)
             continue
-        asking = next_asking(known, commit=action.commit)
+        asking = next_end_action(known, commit=action.commit)
         if not isinstance(asking, Ended):
             return asking
         fates.append(asking.fate)

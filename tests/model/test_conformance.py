@@ -169,7 +169,7 @@ class ScriptedPulsar(PulsarParticipant):
         self._script = script
         self._timeout_s = 1.0
         self._committed = deque[TxnId]()
-        self._was_crowded = False
+        self._limit_hit = False
 
     check = missing = make = attach = newer_commit = ready = _nothing
     suspect = after_end = rest = close = _nothing
@@ -206,7 +206,7 @@ class ScriptedPulsar(PulsarParticipant):
     def _witness(self) -> Any:
         return ScriptedWitness(self._script)
 
-    def _end_transaction(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
+    def _send_end_txn(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
         if self._script.dies_before == "end":
             raise Died
         answer = self._script.ends.pop(0) if self._script.ends else EndAnswer.OK

@@ -12,7 +12,7 @@ from tests.support.drivers import make_driver, topic  # noqa: F401 - fixtures
 
 @pytest.fixture
 def receipts(client: PulsarClient, name: str) -> str:
-    """An unpartitioned topic that keeps what it gets; its full name."""
+    """An unpartitioned topic that keeps its messages; its full name."""
     full = f"persistent://public/default/{name}"
     client.create_unpartitioned(full)
     client.subscribe_durably(full, "keeps-it")

@@ -1,4 +1,4 @@
-"""Permissions: what a role needs, and what comes of it when they are withdrawn in mid-epoch."""
+"""Permissions: what a role needs, and how an epoch ends when they are withdrawn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def broker() -> Iterator[PulsarStandalone]:
 
 @pytest.fixture
 def driver(broker: PulsarStandalone, tmp_path, name: str) -> Iterator[PlainDriver]:
-    """Its role may do what docs/operations.md says, and no more."""
+    """A driver whose role has the permissions of docs/operations.md, and no others."""
     for namespace in NAMESPACES:
         permissions(broker, "POST", namespace)
     topic = f"persistent://public/default/{name}"
@@ -62,7 +62,7 @@ def values(broker: PulsarStandalone, topic: str) -> list[bytes]:
 
 
 def withdraw(broker: PulsarStandalone, topic: str) -> None:
-    """Returns when the broker has noticed."""
+    """Withdraw the permission, and wait until the broker has noticed."""
     permissions(broker, "DELETE", "public/default")
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -76,7 +76,7 @@ def withdraw(broker: PulsarStandalone, topic: str) -> None:
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE])
-def test_permission_withdrawn_in_mid_epoch_aborts_it_and_says_so(broker, driver, step):
+def test_permission_withdrawn_in_mid_epoch_aborts_it_with_a_clear_error(broker, driver, step):
     driver.run("0")
     with (
         failpoints.armed(step, lambda: withdraw(broker, driver.topic)),
@@ -90,7 +90,7 @@ def test_permission_withdrawn_in_mid_epoch_aborts_it_and_says_so(broker, driver,
     assert values(broker, driver.topic) == rows_of("0") + rows_of("1")
 
 
-def test_a_role_that_may_not_look_up_the_coordinator_is_told_where(broker, driver):
+def test_a_role_that_may_not_look_up_the_coordinator_gets_the_topics_name(broker, driver):
     permissions(broker, "DELETE", "pulsar/system")
     with pytest.raises(Unauthorized, match="pulsar/system/transaction_coordinator_assign"):
         driver.run("0")

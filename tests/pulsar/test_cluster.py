@@ -1,4 +1,4 @@
-"""A broker that dies, a receipt topic that is damaged, a cluster that is not the one it was."""
+"""A dying broker, a damaged receipt topic, and another cluster at the old address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.plain_driver import PlainDriver, rows_of
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PulsarStandalone]:
-    """A broker of this module's own: it gets killed."""
+    """This module's own broker: it gets killed."""
     with PulsarStandalone() as running:
         yield running
 
@@ -60,11 +60,11 @@ def values(broker: PulsarStandalone, topic: str) -> list[bytes]:
 
 
 class Interrupted(BaseException):
-    """Leaves the epoch as it is."""
+    """Ends the driver and leaves the epoch as it is."""
 
 
 def leave_behind(driver: PlainDriver, step: Step) -> None:
-    """Run epoch 0 up to ``step``; what comes after does not happen, not even an abort."""
+    """Run epoch 0 up to ``step``; nothing happens after it, not even an abort."""
 
     def interrupt() -> None:
         dead.setattr(OpenEpoch, "abort", lambda *_: None)
@@ -79,9 +79,7 @@ def leave_behind(driver: PlainDriver, step: Step) -> None:
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE, Step.RECEIPT, Step.PREPARE, Step.END])
-def test_a_broker_killed_behind_a_step_comes_back_and_nothing_is_lost_or_doubled(
-    broker, sink, step
-):
+def test_a_broker_killed_after_a_step_comes_back_and_nothing_is_lost_or_doubled(broker, sink, step):
     driver = sink(deadline_s=60.0, timeout_s=10.0)
     driver.committer.claim()
     killed = []
@@ -99,7 +97,7 @@ def test_a_broker_killed_behind_a_step_comes_back_and_nothing_is_lost_or_doubled
     assert driver.states("0")[-1] == driver.states("1")[-1] == "COMMITTED"
 
 
-def test_a_broker_killed_just_after_end_txn_left_is_asked_again(broker, sink):
+def test_after_a_broker_died_over_end_txn_it_is_sent_again(broker, sink):
     with FaultProxy(broker.service_url) as proxy:
         driver = sink(service_url=proxy.service_url, deadline_s=60.0, timeout_s=10.0)
         driver.committer.claim()
@@ -151,7 +149,7 @@ def delete(broker: PulsarStandalone, topic: str) -> None:
 
 @contextlib.contextmanager
 def watched(broker: PulsarStandalone):
-    """A way to the broker, and the transactions that are ended over it."""
+    """A proxy to the broker, and the transactions that are ended through it."""
     ended = []
     with FaultProxy(broker.service_url) as proxy:
 
@@ -164,9 +162,7 @@ def watched(broker: PulsarStandalone):
 
 
 @pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
-def test_without_its_mark_what_was_prepared_stays_in_doubt_and_is_not_ended_by_number(
-    broker, sink, damage
-):
+def test_without_its_mark_a_prepared_attempt_stays_in_doubt_without_end_txn(broker, sink, damage):
     first = sink()
     leave_behind(first, Step.PREPARE)
     first.close()
@@ -182,7 +178,7 @@ def test_without_its_mark_what_was_prepared_stays_in_doubt_and_is_not_ended_by_n
 
 
 @pytest.mark.parametrize("damage", [trim, delete, delete_and_recreate])
-def test_without_its_mark_what_was_never_prepared_is_aborted_and_runs_again(broker, sink, damage):
+def test_without_its_mark_an_unprepared_attempt_is_aborted_and_runs_again(broker, sink, damage):
     first = sink(ttl_ms=5_000)
     leave_behind(first, Step.OPEN)
     first.close()
@@ -234,7 +230,7 @@ def test_data_with_other_figures_or_of_another_transaction_proves_nothing(broker
     )
 
 
-def test_a_cluster_that_does_not_hold_what_the_log_says_is_refused_before_the_claim(broker, sink):
+def test_a_cluster_without_the_logs_receipt_topic_is_refused_before_the_claim(broker, sink):
     first = sink()
     first.run("0")
     first.close()
@@ -248,9 +244,7 @@ def test_a_cluster_that_does_not_hold_what_the_log_says_is_refused_before_the_cl
     assert values(broker, sink.topic) == [r for n in range(3) for r in rows_of(str(n))]
 
 
-def test_a_receipt_topic_that_is_deleted_under_a_driver_says_so_and_the_next_one_goes_on(
-    broker, sink
-):
+def test_a_deleted_receipt_topic_is_reported_and_the_next_driver_continues(broker, sink):
     driver = sink()
     driver.run("0")
     delete(broker, pulsar_part(driver.records()[-1]).receipt_topic)
@@ -265,9 +259,9 @@ def test_a_receipt_topic_that_is_deleted_under_a_driver_says_so_and_the_next_one
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.PREPARE])
 @pytest.mark.broker
-def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
+def test_on_another_cluster_no_transaction_is_ended_by_its_id(tmp_path, name, step):
     topic = f"persistent://public/default/{name}"
-    strangers: list[bytes] = []
+    others: list[bytes] = []
     with PulsarStandalone() as old, PulsarClient(old.service_url) as client:
         client.entry_producer(topic, create=True).close()
         driver = PlainDriver(old.service_url, tmp_path / "log", name, topic)
@@ -275,12 +269,12 @@ def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
         txn = pulsar_part(driver.records()[-1]).txn
         driver.close()
     with PulsarStandalone() as fresh, PulsarClient(fresh.service_url) as client:
-        # A stranger's transaction gets the very number that our log holds.
-        stranger = client.transaction(timeout_s=300)
-        while stranger.id.least < txn.least:
-            stranger = client.transaction(timeout_s=300)
-        assert stranger.id == txn
-        client.entry_producer(topic, create=True).send(b"the stranger's", txn=stranger)
+        # Another application's transaction gets exactly the id that the log holds.
+        foreign = client.transaction(timeout_s=300)
+        while foreign.id.least < txn.least:
+            foreign = client.transaction(timeout_s=300)
+        assert foreign.id == txn
+        client.entry_producer(topic, create=True).send(b"foreign", txn=foreign)
         options = {"deadline_s": 3.0}
         second = PlainDriver(fresh.service_url, tmp_path / "log", name, topic, **options)
         with pytest.raises(NewCluster):
@@ -292,6 +286,6 @@ def test_on_a_strange_cluster_nothing_is_ended_by_number(tmp_path, name, step):
         with expected:
             third.committer.claim()
         third.close()
-        stranger.commit()
-        strangers = [seen.value for seen in drain(fresh.service_url, topic)]
-    assert strangers == [b"the stranger's"]
+        foreign.commit()
+        others = [seen.value for seen in drain(fresh.service_url, topic)]
+    assert others == [b"foreign"]

@@ -1,4 +1,4 @@
-"""Names that operators dictate: how every subscription begins. The broker refuses all others."""
+"""Names required by operators: a prefix of every subscription. The broker refuses all others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def cli(broker, monkeypatch, capsys, tmp_path) -> Callable[..., Ended]:
 
 
 @pytest.mark.timeout(400)  # much of Spark, and the machine may be busy
-def test_sinks_sources_and_sql_work_by_the_rules(spark, broker, topic, name, tmp_path, cli):
+def test_sinks_sources_and_sql_follow_the_rules(spark, broker, topic, name, tmp_path, cli):
     login = {"serviceUrl": broker.service_url, "token": WRITER, **CAMEL}
     log = str(tmp_path / "log")
     given = {
@@ -126,7 +126,7 @@ def test_sinks_sources_and_sql_work_by_the_rules(spark, broker, topic, name, tmp
 # --- recovery ---------------------------------------------------------------------------------
 
 
-def test_recovery_works_by_the_rules(broker, topic, name, tmp_path, cli):
+def test_recovery_follows_the_rules(broker, topic, name, tmp_path, cli):
     driver = PlainDriver(
         broker.service_url, tmp_path / "log", name, f"{topic}-partition-0",
         auth=Auth(token=WRITER), rules=ClusterRules(**RULES), receipt_namespace=NAMESPACE,
@@ -148,7 +148,9 @@ def test_recovery_works_by_the_rules(broker, topic, name, tmp_path, cli):
         assert "writer-eos-receipts are there" in mine["found"]
 
 
-def test_another_prefix_loses_nothing_and_what_stays_is_named(broker, topic, name, tmp_path, cli):
+def test_another_prefix_loses_nothing_and_the_old_subscription_is_named(
+    broker, topic, name, tmp_path, cli
+):
     def driver(prefix: str, at: str) -> PlainDriver:
         return PlainDriver(
             broker.service_url, tmp_path / "log", name, f"{topic}-partition-0",
@@ -176,7 +178,7 @@ def test_another_prefix_loses_nothing_and_what_stays_is_named(broker, topic, nam
 # --- the client -------------------------------------------------------------------------------
 
 
-def test_a_client_without_the_prefix_is_told_of_the_policy(connect, topic):
+def test_without_the_prefix_the_error_names_the_policy(connect, topic):
     one = f"{topic}-partition-0"
     with connect() as client:
         client.entry_producer(one).send(b"a").result(timeout=20)
@@ -197,7 +199,7 @@ def test_a_client_without_the_prefix_is_told_of_the_policy(connect, topic):
         client.consumer(one, "writer-mine").close()  # a chosen name is taken as it is
 
 
-def test_asyncio_has_the_rules_too(broker, topic):
+def test_asyncio_follows_the_rules(broker, topic):
     async def send() -> None:
         async with AsyncPulsarClient(
             broker.service_url, auth=Auth(token=WRITER), **RULES
@@ -211,12 +213,12 @@ def test_asyncio_has_the_rules_too(broker, topic):
 
 @pytest.mark.parametrize("value", ["", " ", "a\nb", "a\x1b"])
 @pytest.mark.parametrize("name", ["listener_name", "subscription_prefix"])
-def test_a_name_is_a_name(name, value):
+def test_an_empty_or_unprintable_name_is_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
         PulsarClient("pulsar://127.0.0.1:1", **{name: value})
 
 
-def test_a_prefix_is_set_once():
+def test_a_prefix_is_added_only_once():
     for prefix in ("role", "role-"):
         rules = ClusterRules(subscription_prefix=prefix)
         assert rules.subscription("eos-x") == rules.subscription("role-eos-x") == "role-eos-x"

@@ -32,8 +32,8 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PulsarCluster]:
-    """A broker whose internal address lets in the broker itself and nobody else. A standalone would
-    not do: it sends its clients to the service URL in any case."""
+    """A broker whose internal address admits only the broker itself. A standalone would not do: it
+    always sends its clients to the service URL."""
     port = free_port()
     running: list[PulsarCluster] = []
     with gate(port, lambda: running[0].brokers[0].pid) as inside:
@@ -60,7 +60,7 @@ def test_without_the_listener_the_internal_address_is_named(cluster, topic):
     assert cluster.service_url not in str(caught.value)
 
 
-def test_programs_go_to_the_listener(cluster, topic, name, tmp_path, monkeypatch, capsys):
+def test_programs_use_the_listener(cluster, topic, name, tmp_path, monkeypatch, capsys):
     driver = PlainDriver(cluster.service_url, tmp_path / "log", name, topic, rules=EXTERNAL)
     with closing(driver):
         assert driver.run("0").status == "written"
@@ -87,7 +87,7 @@ def test_programs_go_to_the_listener(cluster, topic, name, tmp_path, monkeypatch
         assert (ended.code, ended.err) == (0, ""), ended
 
 
-def test_spark_goes_to_the_listener(spark, cluster, topic, name, tmp_path):
+def test_spark_uses_the_listener(spark, cluster, topic, name, tmp_path):
     rows = spark.range(10).selectExpr("cast(cast(id AS string) AS binary) AS value")
     log = str(tmp_path / "log")
     sink = PulsarSink(

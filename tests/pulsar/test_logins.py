@@ -1,5 +1,6 @@
-"""Every way to log in, and every way to be refused, at a broker that has all of it on: the error is
-one and clear, it comes in time, the epoch is aborted, the log says why, and nothing shows a secret.
+"""Every way to log in, and every way to be refused, at a broker with all of them enabled.
+
+There is one clear error in time, the epoch is aborted, the log has the reason, and no secret shows.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def issuer(tmp_path_factory) -> Iterator[TokenServer]:
 
 @pytest.fixture
 def login(secured, issuer, tmp_path) -> Callable[[str], Auth]:
-    """A good login of the role ``writer``, by the name of its way."""
+    """A valid login of the role ``writer``, by its method."""
     token_cache.cache_clear()
     issuer.life_s, issuer.secret = 3600.0, CLIENT_SECRET
     issuer.write_credentials(CLIENT_SECRET)
@@ -82,7 +83,7 @@ def login(secured, issuer, tmp_path) -> Callable[[str], Auth]:
 
 @pytest.fixture
 def make_driver(secured, tmp_path, name) -> Iterator[Callable[..., PlainDriver]]:
-    """Drivers of one sink on one topic, which is there."""
+    """Drivers of one sink on one topic, which exists."""
     topic = f"persistent://public/default/{name}"
     with PulsarClient(secured.broker.service_url, auth=Auth(token=ADMIN)) as client:
         client.entry_producer(topic, create=True).close()
@@ -208,9 +209,7 @@ def test_a_driver_and_its_epoch_outlive_their_tokens(secured, issuer, login, mak
     assert values(secured, driver) == rows_of("0")
 
 
-def test_a_token_that_nobody_renews_ends_the_epoch_and_the_next_run_writes_it(
-    secured, login, make_driver
-):
+def test_an_expired_token_ends_the_epoch_and_the_next_run_writes_it(secured, login, make_driver):
     auth = Auth(tls_trust_certs_file=secured.trusted, token=token("writer", life_s=4))
     driver = make_driver(auth)
     driver.during_write = lambda _: time.sleep(8)
@@ -229,7 +228,7 @@ def test_a_token_that_nobody_renews_ends_the_epoch_and_the_next_run_writes_it(
 
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong, what the error says, and what none of it may show."""
+    """A wrong login: its error, the error's text, and the secrets that must not show."""
 
     change: Callable[[PlainDriver, Secured, TokenServer], None]
     error: type[EosError]
@@ -288,7 +287,7 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("what", MATRIX)
-def test_tasks_that_are_refused_abort_the_epoch_with_one_clear_error_that_the_log_has(
+def test_refused_tasks_abort_the_epoch_with_one_clear_error_in_the_log(
     secured, issuer, login, make_driver, tmp_path, caplog, what
 ):
     wrong = MATRIX[what]
@@ -316,7 +315,7 @@ def test_tasks_that_are_refused_abort_the_epoch_with_one_clear_error_that_the_lo
 
 
 @pytest.mark.parametrize("what", MATRIX)
-def test_a_driver_that_is_refused_says_so_in_time_and_claims_nothing(
+def test_a_refused_driver_fails_in_time_and_claims_nothing(
     secured, issuer, login, make_driver, what
 ):
     wrong = MATRIX[what]
@@ -378,9 +377,7 @@ def test_without_permission_on_pulsar_system_tasks_abort_and_a_driver_claims_not
     assert values(secured, driver) == rows_of("0")
 
 
-def test_a_namespace_that_requires_encryption_is_named_with_what_is_missing(
-    secured, login, make_driver
-):
+def test_a_namespace_that_requires_encryption_fails_with_a_clear_error(secured, login, make_driver):
     driver = make_driver(login("token"))
     driver.run("0")
     policy = "/v2/namespaces/public/default/encryptionRequired"

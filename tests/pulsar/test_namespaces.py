@@ -18,7 +18,7 @@ from tests.support.plain_driver import rows_of
 
 @pytest.fixture
 def namespace(pulsar_standalone, name: str) -> str:
-    """A namespace of this test's own."""
+    """This test's own namespace."""
     full = f"public/{name}"
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/namespaces/{full}", {})
     return full
@@ -38,7 +38,7 @@ PARTITIONED = {
 
 
 @pytest.mark.parametrize("policy", [FORBIDDEN, PARTITIONED], ids=["forbidden", "partitioned"])
-def test_the_receipt_topic_is_made_whatever_clients_may_create(
+def test_the_receipt_topic_is_created_under_any_auto_creation_policy(
     pulsar_standalone, make_driver, namespace, topic, policy
 ):
     auto_creation(pulsar_standalone, namespace, **policy)
@@ -50,7 +50,7 @@ def test_the_receipt_topic_is_made_whatever_clients_may_create(
     assert [m.value for m in drain(pulsar_standalone.service_url, topic)] == rows_of("0")
 
 
-def test_without_the_admin_api_the_command_is_named_before_anything_is_claimed(
+def test_without_the_admin_api_the_error_names_the_command_before_the_claim(
     pulsar_standalone, make_driver, namespace
 ):
     auto_creation(pulsar_standalone, namespace, **FORBIDDEN)
@@ -61,7 +61,7 @@ def test_without_the_admin_api_the_command_is_named_before_anything_is_claimed(
     assert driver.records() == []
 
 
-def test_a_partitioned_receipt_topic_is_not_made_without_the_admin_api_either(
+def test_without_the_admin_api_the_receipt_topic_is_still_unpartitioned(
     pulsar_standalone, make_driver, namespace
 ):
     auto_creation(pulsar_standalone, namespace, **PARTITIONED)
@@ -69,7 +69,7 @@ def test_a_partitioned_receipt_topic_is_not_made_without_the_admin_api_either(
     assert driver.run("0").status == "written"
 
 
-def test_somebody_elses_consumer_on_the_subscription_stops_no_driver(
+def test_another_consumer_on_the_subscription_does_not_stop_a_driver(
     pulsar_standalone, make_driver
 ):
     first = make_driver()
@@ -98,7 +98,7 @@ def await_no_backlog(pulsar_standalone, receipt_topic: str) -> int:
 
 
 @pytest.mark.parametrize("end", ["written", "empty", "failed"])
-def test_behind_the_last_call_nothing_on_the_receipt_topic_waits_for_an_acknowledgement(
+def test_after_the_last_call_everything_on_the_receipt_topic_is_acknowledged(
     pulsar_standalone, make_driver, end
 ):
     """One old message is enough for a time-based backlog quota to refuse producers."""
@@ -114,13 +114,11 @@ def test_behind_the_last_call_nothing_on_the_receipt_topic_waits_for_an_acknowle
     receipt_topic = pulsar_part(driver.records()[0]).receipt_topic
     driver.committer.await_noted()
     driver.close()
-    # A marker behind the last message counts as one (measured).
+    # A marker after the last message counts as one (measured).
     assert await_no_backlog(pulsar_standalone, receipt_topic) <= 1
 
 
-def test_a_batch_call_leaves_no_backlog_behind_while_its_driver_lives(
-    pulsar_standalone, make_driver
-):
+def test_a_batch_call_leaves_no_backlog_while_its_driver_lives(pulsar_standalone, make_driver):
     driver = make_driver()
     for key in ("a", "b"):
         driver.run(key, query_id="batch")

@@ -41,7 +41,7 @@ def values(pulsar_standalone, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("verdict", [FrameAction.DROP, FrameAction.CUT], ids=["reply lost", "cut"])
-def test_a_lost_reply_of_a_commit_that_took_effect_is_settled_by_the_witness(
+def test_a_lost_reply_of_a_commit_that_took_effect_is_proved_by_the_witness(
     pulsar_standalone, make_driver, topic, proxy, witness, verdict
 ):
     driver = make_driver(service_url=proxy.service_url, timeout_s=4.0)
@@ -79,7 +79,7 @@ def test_a_lost_answer_before_anything_is_in_doubt_is_asked_for_again(
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 6, 20, 22, 23, 99])
-def test_another_error_of_end_txn_is_answered_by_repeating_it_never_by_the_witness(
+def test_after_another_error_end_txn_is_repeated_and_the_witness_is_not_asked(
     pulsar_standalone, make_driver, topic, proxy, witness, code
 ):
     driver = make_driver(service_url=proxy.service_url)
@@ -98,7 +98,7 @@ def test_another_error_of_end_txn_is_answered_by_repeating_it_never_by_the_witne
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
-def test_end_txn_without_a_usable_answer_stays_in_doubt_and_is_finished_later(
+def test_without_a_usable_answer_to_end_txn_a_commit_stays_in_doubt_and_is_finished_later(
     pulsar_standalone, make_driver, topic, proxy, witness
 ):
     driver = make_driver(service_url=proxy.service_url, deadline_s=1.0)
@@ -111,7 +111,7 @@ def test_end_txn_without_a_usable_answer_stays_in_doubt_and_is_finished_later(
     with proxy.fault(commands.EndTxn, refuse, times=1000), pytest.raises(InDoubt) as caught:
         driver.run("0")
     assert "gave no usable answer" in str(caught.value)
-    assert witness == [WitnessAnswer.UNKNOWN]  # for the error's text, and for nothing else
+    assert witness == [WitnessAnswer.UNKNOWN]  # only for the error's text
     assert driver.states("0") == ["OPEN", "PREPARED"]
     make_driver().committer.claim()
     assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
@@ -206,12 +206,12 @@ def test_a_roll_call_whose_closing_is_in_doubt_is_closed_again(
     assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
 
 
-def test_a_partition_pinned_by_an_aborted_transaction_is_found_and_healed(
+def test_a_partition_blocked_by_an_aborted_transaction_is_found_and_freed(
     make_driver, name, caplog
 ):
     """The late first send of a task that the abort overtook, on a fresh partition (facts).
 
-    On a broker of its own: another test's open transaction would rightly delay the cure.
+    On its own broker: another test's open transaction would rightly delay the freeing.
     """
     with PulsarStandalone() as broker, PulsarClient(broker.service_url) as client:
         admin.create_partitioned(broker.admin_url, name, 2)
@@ -237,15 +237,15 @@ def test_a_partition_pinned_by_an_aborted_transaction_is_found_and_healed(
         ):
             driver.run("1", count=1)
         assert not zombies
-        assert "pins the readers" in caplog.text
-        assert "pins nothing any more" in caplog.text
+        assert "blocks the readers" in caplog.text
+        assert "blocks no partition any more" in caplog.text
         driver.during_write = lambda _: None
         driver.run("1", count=1)
         driver.run("2", count=2)
         assert sorted(values(broker, driver.topic)) == [b"0/0", b"1/0", *rows_of("2", 2)]
 
 
-def test_without_admin_url_a_possible_pin_is_reported(make_driver, caplog):
+def test_without_admin_url_a_possibly_blocked_partition_is_reported(make_driver, caplog):
     driver = make_driver(admin_url=None)
 
     def fail(_) -> None:

@@ -1,4 +1,4 @@
-"""What a Pulsar transaction's part says of it, and how long a new one may live."""
+"""The part of a Pulsar transaction, and the time to live of a new one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def attempt_behind(ttl_ms: int, *, has_expired: bool) -> Attempt:
     return Attempt("q", "0", 2, previous, has_expired)
 
 
-def test_the_first_attempt_lives_as_long_as_the_sink_says():
+def test_the_first_attempt_has_the_sinks_time_to_live():
     assert time_to_live_ms(1000, Attempt("q", "0", 1, None, has_expired=False)) == 1000
 
 
@@ -36,7 +36,7 @@ def test_each_expiry_doubles_the_time_to_live_up_to_24_hours(lived_ms, has_expir
     assert time_to_live_ms(1000, attempt_behind(lived_ms, has_expired=has_expired)) == expected_ms
 
 
-def test_a_part_goes_into_columns_and_comes_back():
+def test_a_part_survives_the_round_trip_through_columns():
     claimed = claim()
     for record in (claimed, opened(claimed), step(opened(claimed), State.PREPARED, claimed)):
         part = pulsar_part(record)

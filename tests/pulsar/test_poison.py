@@ -1,4 +1,4 @@
-"""Step 6: what must not be committed, one reason at a time."""
+"""Step 6: each reason why a transaction must not be committed."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_no_task_at_all_and_no_answer_is_an_empty_epoch():
         ([GOOD[0], replace(GOOD[1], error=TaskError("ConnectionLost", "gone", ""))], ALL, "gone"),
     ],
 )
-def test_everything_else_is_poison_and_says_why(summaries, answers, why):
+def test_everything_else_is_poison_with_a_reason(summaries, answers, why):
     assert why in (find_poison(summaries, answers) or "")
 
 
-def test_topics_that_got_partitions_meanwhile_are_poison():
+def test_topics_that_got_more_partitions_are_poison():
     """A key may have gone to different partitions; found when rows name their topics."""
     first, second = (replace(one, counts=((TOPIC, 2),)) for one in GOOD)
     assert find_poison([first, second], ALL) is None
     other = replace(second, counts=((TOPIC, 4),))
-    assert "got partitions meanwhile" in str(find_poison([first, other], ALL))
+    assert "got more partitions meanwhile" in str(find_poison([first, other], ALL))
     assert TaskSummary.from_json(other.to_json()) == other

@@ -1,4 +1,4 @@
-"""The witness on a real topic: what it proves, and what it refuses to prove."""
+"""The witness on a real topic: what it can prove, and what not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.hostile import ODD_COUNTS, send_claiming
 
 
 def fresh_mark(driver) -> LogRecord:
-    """A record whose mark was just sent, and whose receipt never was."""
+    """A record with a mark that was just sent, and without a receipt."""
     driver.committer.claim()
     begun = driver.participant.begin(Attempt("q", "0", 1, None, has_expired=False))
     driver.run("0")
@@ -40,7 +40,7 @@ def ask(driver, record: LogRecord, *, timeout_s: float) -> WitnessAnswer:
     return driver.participant._witness.ask(pulsar_part(record), timeout_s=timeout_s)
 
 
-def test_a_receipt_between_mark_and_sentinel_is_a_commit(make_driver):
+def test_a_receipt_between_mark_and_sentinel_proves_a_commit(make_driver):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
@@ -54,7 +54,7 @@ def test_mark_then_sentinel_without_a_receipt_is_a_proof_of_absence(make_driver)
 
 
 @pytest.mark.parametrize("count", ODD_COUNTS)
-def test_entries_of_strange_counts_hide_neither_mark_nor_sentinel(make_driver, client, count):
+def test_entries_with_odd_counts_do_not_hide_mark_or_sentinel(make_driver, client, count):
     driver = make_driver()
     record = fresh_mark(driver)
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_entries_of_strange_counts_hide_neither_mark_nor_sentinel(make_driver, c
 
 
 def test_an_absence_cannot_be_forged_by_having_the_broker_drop_the_receipt(make_driver, client):
-    """Of a hundred entries whose counts add up to 0 it delivers none."""
+    """The broker delivers none of a hundred entries whose counts add up to 0."""
     driver = make_driver()
     driver.committer.claim()
 
@@ -88,24 +88,24 @@ def test_an_absence_cannot_be_forged_by_having_the_broker_drop_the_receipt(make_
             met.add(entry.id.place)
             if entry.id.place >= sentinel.place:
                 break
-    assert part.receipt_id.place not in met  # by who asks for many at once
+    assert part.receipt_id.place not in met  # with permits for many entries, it is dropped
 
 
 def test_a_sentinel_that_is_not_read_proves_nothing(make_driver, client: PulsarClient):
     """An open transaction on the topic hides the sentinel, and might hide a receipt."""
     driver = make_driver()
     record = fresh_mark(driver)
-    stranger = client.transaction(timeout_s=60)
-    client.entry_producer(pulsar_part(record).receipt_topic).send(b"", txn=stranger).result(
+    foreign = client.transaction(timeout_s=60)
+    client.entry_producer(pulsar_part(record).receipt_topic).send(b"", txn=foreign).result(
         timeout=10
     )
     assert ask(driver, record, timeout_s=3) is WitnessAnswer.UNKNOWN
-    stranger.abort()
+    foreign.abort()
     assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
 def forge_receipt(client: PulsarClient, record: LogRecord, **changes: str) -> MessageId:
-    """What anybody may do who may write to the topic."""
+    """Send a plain message that looks like a receipt, as any writer to the topic can."""
     producer = client.entry_producer(pulsar_part(record).receipt_topic)
     properties = {
         "eos": "receipt",
@@ -117,9 +117,7 @@ def forge_receipt(client: PulsarClient, record: LogRecord, **changes: str) -> Me
     return sent.result(timeout=10)
 
 
-def test_a_plain_message_is_no_receipt_whatever_it_says_and_wherever_it_is(
-    make_driver, client: PulsarClient
-):
+def test_a_plain_message_never_counts_as_a_receipt(make_driver, client: PulsarClient):
     driver = make_driver()
     record = fresh_mark(driver)
     place = forge_receipt(client, record)
@@ -128,7 +126,7 @@ def test_a_plain_message_is_no_receipt_whatever_it_says_and_wherever_it_is(
     assert ask(driver, there, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
-def test_another_transactions_receipt_in_another_place_is_no_receipt(make_driver):
+def test_another_transactions_receipt_does_not_count(make_driver):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
@@ -137,7 +135,7 @@ def test_another_transactions_receipt_in_another_place_is_no_receipt(make_driver
     assert ask(driver, elsewhere, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
 
 
-def test_forged_and_malformed_messages_on_the_receipt_topic_stop_no_driver(
+def test_forged_and_malformed_messages_on_the_receipt_topic_do_not_stop_a_driver(
     pulsar_standalone, make_driver, client: PulsarClient
 ):
     driver = make_driver()
@@ -154,7 +152,7 @@ def test_forged_and_malformed_messages_on_the_receipt_topic_stop_no_driver(
     assert second.run("1").status == "written"
 
 
-def test_another_message_in_the_marks_place_is_no_mark(make_driver):
+def test_another_message_at_the_marks_position_does_not_count_as_the_mark(make_driver):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
@@ -169,8 +167,8 @@ def test_another_message_in_the_marks_place_is_no_mark(make_driver):
 
 
 def test_before_prepared_every_producer_is_closed(pulsar_standalone, make_driver):
-    """Only the driver's own stays open at the broker: what has sent the receipt by it sends nothing
-    more (I3), see above."""
+    """Only the driver's stays open at the broker: the object that sent the receipt sends nothing
+    more (I3)."""
     driver = make_driver()
     driver.committer.claim()
     open_at_prepared = []
@@ -186,8 +184,8 @@ def test_before_prepared_every_producer_is_closed(pulsar_standalone, make_driver
     assert open_at_prepared == [0, 1]
 
 
-def test_a_sink_that_is_closed_while_its_last_epoch_is_noted_does_not_complain(make_driver, caplog):
-    """As one that a function makes anew for each call, and drops."""
+def test_closing_a_sink_while_its_last_epoch_is_finished_logs_no_warning(make_driver, caplog):
+    """Like a sink that a function creates for each call, and drops."""
     driver = make_driver()
     driver.run("0")
     driver.participant._receipt_topic.send_sentinel()
@@ -197,7 +195,7 @@ def test_a_sink_that_is_closed_while_its_last_epoch_is_noted_does_not_complain(m
     assert not caplog.records
 
 
-def test_what_has_sent_a_receipt_sends_nothing_more_and_another_goes_on_at_the_broker(
+def test_after_a_receipt_a_successor_of_the_producer_takes_over(
     make_driver,
 ):
     driver = make_driver()
@@ -238,7 +236,7 @@ def test_a_receipt_without_an_acknowledgement_poisons_and_its_producer_is_not_us
         assert driver.participant._receipt_topic._producer().name != before.name
 
 
-def test_an_empty_epoch_touches_no_receipt_topic_with_its_transaction(make_driver, monkeypatch):
+def test_an_empty_epoch_does_not_register_the_receipt_topic(make_driver, monkeypatch):
     driver = make_driver()
     registered: list[object] = []
     monkeypatch.setattr(ReceiptTopic, "register", lambda _self, part: registered.append(part))
@@ -247,12 +245,12 @@ def test_an_empty_epoch_touches_no_receipt_topic_with_its_transaction(make_drive
     assert registered == []
 
 
-def test_a_crowd_that_a_task_has_met_ends_the_parking(make_driver):
+def test_a_limit_that_a_task_has_hit_ends_the_reuse_of_handles(make_driver):
     participant = make_driver().participant
     part = PulsarPart(service_url="pulsar://localhost", receipt_topic="receipts")
     participant._is_streaming = True
-    assert participant.parks
+    assert participant.reuses_handles
     met = TaskSummary(0, "", (), (), TaskError.of(ConnectionLost("x")), was_crowded=True)
     with pytest.raises(ConnectionLost):
         participant.count(part, [met])
-    assert not participant.parks
+    assert not participant.reuses_handles

@@ -1,4 +1,4 @@
-"""The roll call on a real topic: who is counted, who may send, who is refused."""
+"""The roll call on a real topic: which runs are counted, may send, or are refused."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def begin(client: PulsarClient, receipts: str):
 
 
 @pytest.fixture(params=["batch", "stream"])
-def parks(request) -> bool:
+def reuse(request) -> bool:
     return request.param == "stream"
 
 
 @pytest.fixture(params=["one process", "a process each"])
-def answer(client: PulsarClient, request, parks, monkeypatch):
-    """Answers as a Spark task does; in a process of its own nothing is remembered. What a stream's
-    tasks open is parked."""
+def answer(client: PulsarClient, request, reuse, monkeypatch):
+    """Answers as a Spark task does. A process per task caches no progress. The tasks of a stream
+    reuse their handles."""
 
     def give(call: RollCall, spark_partition: int) -> str:
         if request.param == "a process each":
             monkeypatch.setattr(roll_call, "_progress", {})
-        return call.answer(client, spark_partition, timeout_s=20, parks=parks)
+        return call.answer(client, spark_partition, timeout_s=20, reuse=reuse)
 
     return give
 
@@ -58,18 +58,18 @@ def close(client: PulsarClient, call: RollCall) -> tuple[Answer, ...]:
     return call.close(client, client.entry_producer(call.topic), timeout_s=20)
 
 
-def test_everybody_who_answered_before_the_closing_is_counted(client, begin, answer):
+def test_answers_before_the_closing_are_counted(client, begin, answer):
     call, other = begin(), begin()
     runs = [answer(call, partition) for partition in range(5)]
     answer(other, 0)
     assert close(client, call) == tuple(Answer(n, run) for n, run in enumerate(runs))
 
 
-def test_nobody_answered(client, begin):
+def test_a_roll_call_without_answers_is_empty(client, begin):
     assert close(client, begin()) == ()
 
 
-def test_who_answers_behind_the_closing_is_told_so(client, begin, answer):
+def test_an_answer_after_the_closing_is_refused(client, begin, answer):
     call = begin()
     answer(call, 0)
     assert len(close(client, call)) == 1
@@ -86,7 +86,7 @@ def test_a_second_run_of_a_task_is_refused_and_counted(client, begin, answer):
     assert Answer(3, first) in close(client, call)
 
 
-def test_a_roll_call_that_is_closed_is_closed_for_the_second_run_too(client, begin, answer):
+def test_after_the_closing_a_second_run_is_refused_too(client, begin, answer):
     call = begin()
     answer(call, 3)
     close(client, call)
@@ -94,7 +94,7 @@ def test_a_roll_call_that_is_closed_is_closed_for_the_second_run_too(client, beg
         answer(call, 3)
 
 
-def test_messages_of_others_change_nothing(client, begin, answer, receipts):
+def test_messages_of_other_writers_are_ignored(client, begin, answer, receipts):
     call = begin()
     producer = client.entry_producer(receipts)
     for properties in (
@@ -113,7 +113,7 @@ def test_messages_of_others_change_nothing(client, begin, answer, receipts):
     assert close(client, call) == (Answer(0, run),)
 
 
-def test_a_message_in_doubt_leaves_no_reader_behind(client, begin, answer, monkeypatch):
+def test_a_message_in_doubt_leaves_no_open_reader(client, begin, answer, monkeypatch):
     call, opened, open_reader = begin(), [], client.entry_reader
 
     def noted(*args, **options):
@@ -121,7 +121,7 @@ def test_a_message_in_doubt_leaves_no_reader_behind(client, begin, answer, monke
         return opened[-1]
 
     def in_doubt(*_):
-        time.sleep(0.5)  # until the reader is there
+        time.sleep(0.5)  # until the reader is open
         raise RequestTimeout("no receipt")
 
     monkeypatch.setattr(client, "entry_reader", noted)
@@ -139,7 +139,7 @@ def test_a_message_in_doubt_leaves_no_reader_behind(client, begin, answer, monke
 
 
 @pytest.mark.parametrize("partition", ["", "-1", "x", "1e300", "٣"])
-def test_a_malformed_answer_is_nobodys(client, begin, receipts, partition):
+def test_a_malformed_answer_matches_no_task(client, begin, receipts, partition):
     call = begin()
     producer = client.entry_producer(receipts)
     producer.send(b"", properties={KIND: "answer", CALL: call.mark_uuid, "partition": partition})
@@ -147,7 +147,7 @@ def test_a_malformed_answer_is_nobodys(client, begin, receipts, partition):
     assert close(client, call) == (Answer(-1, ""),)
 
 
-def test_without_its_mark_a_roll_call_is_over(client, begin, answer):
+def test_without_its_mark_a_roll_call_fails(client, begin, answer):
     call = begin()
     moved = RollCall(call.topic, call.mark_id, str(uuid.uuid4()))
     elsewhere = RollCall(call.topic, MessageId(call.mark_id.ledger + 1, 0), call.mark_uuid)
@@ -158,7 +158,7 @@ def test_without_its_mark_a_roll_call_is_over(client, begin, answer):
             wrong.close(client, client.entry_producer(call.topic), timeout_s=2)
 
 
-def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, monkeypatch):
+def test_the_timeout_of_reading_starts_with_the_reading(client, begin, monkeypatch):
     call, late_s = begin(), [100.0]
     real, producers = time.monotonic, client.entry_producers
 
@@ -173,13 +173,13 @@ def test_what_comes_before_the_reading_takes_none_of_its_time(client, begin, mon
     assert close(client, call) == (Answer(0, run),)
 
 
-def test_a_process_remembers_a_few_roll_calls_only(client, begin):
-    for _ in range(roll_call.MAX_CALLS_KEPT + 2):
+def test_a_process_caches_only_a_few_roll_calls(client, begin):
+    for _ in range(roll_call.MAX_CALLS_CACHED + 2):
         begin().answer(client, 0, timeout_s=20)
-    assert len(roll_call._progress) == roll_call.MAX_CALLS_KEPT
+    assert len(roll_call._progress) == roll_call.MAX_CALLS_CACHED
 
 
-def test_hostile_answers_are_nobodys_and_large_ones_are_not_looked_at(client, begin, receipts):
+def test_hostile_answers_match_no_task_and_large_ones_are_skipped(client, begin, receipts):
     call = begin()
     named = {KIND: "answer", CALL: call.mark_uuid}
     producer = client.entry_producer(receipts)
@@ -191,9 +191,9 @@ def test_hostile_answers_are_nobodys_and_large_ones_are_not_looked_at(client, be
     assert close(client, call) == (Answer(-1, "x"),)
 
 
-def test_what_others_send_meanwhile_is_not_kept(client, begin, receipts, monkeypatch):
+def test_messages_of_other_writers_are_not_kept(client, begin, receipts, monkeypatch):
     call, kept = begin(), []
-    monkeypatch.setattr(RollCall, "_keep", spy(RollCall._keep, kept))
+    monkeypatch.setattr(RollCall, "_parse", spy(RollCall._parse, kept))
     producer = client.entry_producer(receipts)
     for _ in range(3):
         producer.send(b"x" * 1_000_000)
@@ -202,8 +202,8 @@ def test_what_others_send_meanwhile_is_not_kept(client, begin, receipts, monkeyp
     assert [one is None for one in kept] == [True, True, True, False]
 
 
-def test_no_more_answers_are_kept_than_any_job_has_tasks(client, begin, receipts, monkeypatch):
-    monkeypatch.setattr(_contiguous_read, "MAX_KEPT", 3)
+def test_the_number_of_kept_answers_is_limited(client, begin, receipts, monkeypatch):
+    monkeypatch.setattr(_contiguous_read, "MAX_ITEMS", 3)
     call = begin()
     producer = client.entry_producer(receipts)
     for number in range(4):
@@ -214,9 +214,9 @@ def test_no_more_answers_are_kept_than_any_job_has_tasks(client, begin, receipts
         close(client, call)
 
 
-def spy(keep, kept):
+def spy(parse, kept):
     def noted(self, entry):
-        kept.append(keep(self, entry))
+        kept.append(parse(self, entry))
         return kept[-1]
 
     return noted

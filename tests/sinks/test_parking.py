@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import TransactionPoisoned
-from eos.pulsar import _acknowledging
+from eos.pulsar import _receipt_acks
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
 from tests.support import admin
@@ -158,7 +158,7 @@ def test_where_policies_limit_readers_a_stream_goes_on_without_parking(
     source, make_sink, log, tmp_path, pulsar_standalone, monkeypatch
 ):
     """Those that are parked are in nobody's way but the acknowledging's, which is refused then."""
-    monkeypatch.setattr(_acknowledging, "EVERY_S", 0.0)
+    monkeypatch.setattr(_receipt_acks, "EVERY_S", 0.0)
     for number in range(5):
         source.add(*[f"{number}-{row}" for row in range(4)])
     # By options of its own the workers have new clients: others may have met a crowd before.

@@ -133,7 +133,7 @@ class PlainDriver:
         ).make() as client:
             count = client.partition_count(self.topic)
             topics = [str(name) for name in TopicName.parse(self.topic).partitions(count)]
-            self.participant.touches(topics)
+            self.participant.set_topics(topics)
             summaries = [
                 send_rows(client, part, topic, values[index :: len(topics)], index)
                 for index, topic in enumerate(topics)

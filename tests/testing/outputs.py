@@ -20,7 +20,7 @@ from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
 from eos.participant import Access, Kind, Participant
 from eos.protocol import Part
-from eos.pulsar._kind import KIND as PULSAR
+from eos.pulsar._pulsar_kind import KIND as PULSAR
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.task_report import PartitionFigures, TaskSummary

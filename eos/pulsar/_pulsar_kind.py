@@ -1,4 +1,4 @@
-"""How recovery finds the Pulsar participant."""
+"""How recovery finds the Pulsar participant. Its own module: reading a log needs no client."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from eos.pulsar.part import PulsarPart
 
 
 class PulsarKind:
-    """``pulsar`` in the log."""
+    """The kind ``pulsar`` of the log."""
 
     part: type[Part] = PulsarPart
 
     def open(self, sink_id: str, part: Part, access: Access) -> Participant:
-        """The Pulsar participant of a log, at the cluster of ``access``, or the recorded one."""
-        # Reading a log takes no client.
+        """Open the participant of a log, at the cluster of ``access`` or the recorded one."""
         from eos.pulsar.participant import PulsarParticipant
 
         assert isinstance(part, PulsarPart)

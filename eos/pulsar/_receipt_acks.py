@@ -1,8 +1,7 @@
-"""Acknowledging the receipt topic: not needed for safety, and a debt all the same.
+"""Acknowledges the receipt topic. Safety does not need it, but the broker's disks do.
 
-What is not acknowledged stays on the broker's disks, and one old message is enough for a
-namespace's time-based backlog quota to refuse producers (measured): so nothing is left when the
-sink has nothing to do.
+Unacknowledged messages stay on disk, and one old message is enough for a namespace's time-based
+backlog quota to refuse producers (measured). So an idle sink leaves nothing unacknowledged.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from eos.pulsar.receipts import ReceiptTopic
 logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 30.0
-"""Acknowledging attaches a consumer for a moment; once in a while is enough."""
+"""Acknowledging attaches a consumer for a moment, so it is done only this often."""
 
 
-class Acknowledging:
-    """Acknowledges what its owner has sent to ``receipts``, every so often and at last.
+class ReceiptAcks:
+    """Acknowledges its owner's messages in ``receipts``: now and then, and once at the end.
 
-    Only behind a transaction's end: everything that was sent until then is decided.
+    Called only after the end of a transaction, when everything sent so far is decided.
     """
 
     def __init__(self, receipts: ReceiptTopic) -> None:
@@ -35,35 +34,35 @@ class Acknowledging:
         self._done: MessageId | None = None
         self._done_at = 0.0
         self._timer: threading.Timer | None = None
-        self._stopped = False
+        self._closed = False
 
-    def later(self) -> None:
-        """Everything sent so far is decided: acknowledge it within ``EVERY_S``."""
+    def schedule(self) -> None:
+        """Acknowledge everything sent so far within ``EVERY_S``."""
         with self._lock:
             self._decided = self._receipts.last_sent
             wait_s = self._done_at + EVERY_S - time.monotonic()
             if wait_s > 0:
-                if self._timer is None and not self._stopped:
+                if self._timer is None and not self._closed:
                     self._timer = threading.Timer(wait_s, self._acknowledge)
                     self._timer.daemon = True
                     self._timer.start()
                 return
         self._acknowledge()
 
-    def now(self) -> None:
-        """Everything sent so far is decided: acknowledge it."""
+    def flush(self) -> None:
+        """Acknowledge everything sent so far."""
         with self._lock:
             self._decided = self._receipts.last_sent
         self._acknowledge()
 
-    def stop(self) -> None:
-        """Acknowledge what was promised for later, and do nothing more.
+    def close(self) -> None:
+        """Run the pending acknowledgement, then do nothing more.
 
-        Whoever drops a sink after each call closes its client while the last epoch is being noted.
+        A sink that is dropped after each call closes its client while the last epoch is finished.
         """
         self._acknowledge()
         with self._lock:
-            self._stopped = True
+            self._closed = True
 
     def _acknowledge(self) -> None:
         with self._lock:
@@ -71,11 +70,13 @@ class Acknowledging:
             if timer is not None:
                 timer.cancel()
             decided = self._decided
-            if self._stopped or decided is None or decided == self._done:
+            if self._closed or decided is None or decided == self._done:
                 return
             self._done_at = time.monotonic()
             try:
                 self._receipts.acknowledge(decided)
                 self._done = decided
             except (EosError, RuntimeError) as error:  # RuntimeError: the interpreter is ending
-                logger.warning("the receipt topic is not acknowledged, it keeps growing: %s", error)
+                logger.warning(
+                    "The receipt topic could not be acknowledged and keeps growing: %s", error
+                )
