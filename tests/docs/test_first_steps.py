@@ -1,11 +1,11 @@
-"""What the first pages show works as it stands there."""
+"""A plain consumer reads the topic of the first page."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "quickstart.md"
 
 
 def test_a_plain_consumer_decodes_what_the_quick_start_wrote(
@@ -14,7 +14,7 @@ def test_a_plain_consumer_decodes_what_the_quick_start_wrote(
     from eos import PulsarSink
 
     mark = "test_first_steps.py runs this block -->\n```python\n"
-    (block,) = re.findall(f"{re.escape(mark)}(.*?)```", README.read_text(), re.DOTALL)
+    (block,) = re.findall(f"{re.escape(mark)}(.*?)```", PAGE.read_text(), re.DOTALL)
     sink = PulsarSink(
         sink_id=name,
         service_url=pulsar_standalone.service_url,
@@ -33,7 +33,7 @@ def test_a_plain_consumer_decodes_what_the_quick_start_wrote(
     ):
         assert here in block
         block = block.replace(here, there)
-    exec(compile(block, "README.md", "exec"), {})
+    exec(compile(block, "quickstart.md", "exec"), {})
     shown = capsys.readouterr().out
     assert re.search(r"'value': [012]\b", shown), shown
     assert "datetime.datetime(2026, 11, 19, 12, 0" in shown
