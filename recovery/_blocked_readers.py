@@ -54,7 +54,7 @@ def held_back(
     position = admin.read_position(topic)
     if not position.is_ready:
         cause: Literal["open", "pinned", "loading"] = "loading"
-    elif not position.holds_back:
+    elif not position.blocks_readers:
         return None
     else:
         cause = "pinned"
@@ -66,7 +66,7 @@ def held_back(
         else:
             # Newest first: what pins a topic is seldom old.
             suspects = sorted(owners, reverse=True)
-            txn = next((one for one in suspects if admin.is_pinned_by(topic, one)), None)
+            txn = next((one for one in suspects if admin.is_open_in_buffer(topic, one)), None)
     return HeldBack(
         topic=str(topic),
         cause=cause,

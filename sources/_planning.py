@@ -205,7 +205,7 @@ class Planner:
 
     def begun_at(self, topic: str, txn: TxnId) -> MessageId | None:
         """The first entry of an open transaction in an exact topic; None: it has none there."""
-        return self._admin().begun_at(TopicName.parse(topic), txn)
+        return self._admin().first_entry_of(TopicName.parse(topic), txn)
 
     def _found(
         self, names: Iterable[str], asked: Mapping[str, Asked]

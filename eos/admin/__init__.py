@@ -1,11 +1,10 @@
-"""Pulsar's admin REST API: the questions that only it answers, and how they are asked safely."""
+"""A client of Pulsar's admin REST API, for requests that the binary protocol does not have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eos.admin._creation import create_topic, set_retention
-from eos.admin._facts import (
+from eos.admin._results import (
     CoordinatorState,
     Ledger,
     OpenTransaction,
@@ -14,10 +13,11 @@ from eos.admin._facts import (
     Subscription,
     TopicStats,
 )
+from eos.admin._topic_setup import create_topic, set_retention
 from eos.admin._transport import Transport
 
 if TYPE_CHECKING:
-    from eos.admin._client import AdminClient
+    from eos.admin._admin_client import AdminClient
 
 __all__ = [
     "AdminClient",
@@ -35,9 +35,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Late (PEP 562): executors create topics, and do not have the client's pydantic.
+    # Imported late (PEP 562): executors create topics, and may not have pydantic.
     if name == "AdminClient":
-        from eos.admin._client import AdminClient
+        from eos.admin._admin_client import AdminClient
 
         return AdminClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

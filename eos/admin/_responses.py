@@ -1,10 +1,10 @@
-"""What the admin API's answers look like, checked before anything is believed: answers -> facts.
+"""Validates the admin API's answers and converts them to results.
 
-Every function here raises ValueError when an answer is not what Pulsar gives; its text names the
-place, never what stood there.
+Every function here raises ValueError if an answer is not valid; the message names the field, never
+its value.
 
-Sources: the fields of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 answers them. What is not
-named here is passed over. Everything that is text may end in a terminal, so it is made printable.
+Source: the answers of ``/admin/v2`` and ``/admin/v3`` in Pulsar 4.2.4. Unknown fields are ignored.
+Text may be shown in a terminal, so unprintable characters are replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from eos.admin._facts import (
+from eos.admin._results import (
     CoordinatorState,
     OpenTransaction,
     Retention,
@@ -31,11 +31,11 @@ Count = Annotated[int, Field(ge=0, lt=2**31)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Size = Annotated[int, Field(ge=0, lt=2**63)]
 Millis = Annotated[int, Field(ge=0, lt=2**42)]
-"""A time or a duration of Java's, up to the year 2109: two of them added up are still a date."""
+"""A time or duration in milliseconds, limited to the year 2109: the sum of two is a valid date."""
 
 
 def is_topic(name: str) -> bool:
-    """Whether it is a name that can be ours."""
+    """Whether ``name`` is a topic name that eos accepts."""
     try:
         TopicName.parse(name)
     except ConfigurationError:
@@ -44,7 +44,8 @@ def is_topic(name: str) -> bool:
 
 
 def _known_topics(topics: dict[str, Any]) -> dict[str, Any]:
-    """Brokers take names that we do not (with spaces, for one): such topics are never ours."""
+    """Drop names that brokers accept and eos does not, for example with spaces: eos never writes
+    to such topics."""
     return {name: value for name, value in topics.items() if is_topic(name)}
 
 
@@ -53,13 +54,13 @@ PositionText = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}:-?[0-9]{1,19}$")]
 
 
 class JsonShape(BaseModel):
-    """Part of an answer. Strict: a number as text is no number."""
+    """A part of an answer. Strict: text is not accepted as a number."""
 
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
 class TransactionShape(JsonShape):
-    """A transaction, as its coordinator sees it."""
+    """A transaction in its coordinator's view."""
 
     txnId: JsonText | None = None  # noqa: N815
     status: JsonText | None = None
@@ -69,14 +70,14 @@ class TransactionShape(JsonShape):
 
 
 class CoordinatorShape(JsonShape):
-    """One coordinator's numbers."""
+    """The state of one coordinator."""
 
     state: JsonText | None = None
     lowWaterMark: Long = -1  # noqa: N815
     ongoingTxnSize: Long = 0  # noqa: N815
 
 
-class PinShape(JsonShape):
+class TransactionInBufferShape(JsonShape):
     """One transaction in a topic's transaction buffer."""
 
     startPosition: PositionText | None = None  # noqa: N815
@@ -92,7 +93,7 @@ class BufferShape(JsonShape):
 
 
 class LedgerShape(JsonShape):
-    """One ledger of a topic. The last one, which is written to, says 0 entries."""
+    """One ledger of a topic. The last one, which is open, reports 0 entries."""
 
     ledgerId: Long  # noqa: N815
     entries: Count = 0
@@ -119,35 +120,35 @@ class SubscriptionShape(JsonShape):
 
 
 class StatsShape(JsonShape):
-    """What the broker counts of a topic that it serves."""
+    """The statistics of a topic that the broker serves."""
 
     subscriptions: dict[JsonText, SubscriptionShape] = {}
 
 
 class TopicStatsShape(StatsShape):
-    """What a topic holds; of ``partitioned-stats`` over all partitions."""
+    """The statistics of a topic with its size; ``partitioned-stats``: over all partitions."""
 
     storageSize: Size = 0  # noqa: N815
-    msgInCounter: Long = 0  # noqa: N815  # a writer may claim any count, -1000 as well
+    msgInCounter: Long = 0  # noqa: N815  # producers may report any count, even -1000
     publishers: list[Any] = []
     topicCreationTimeStamp: Millis = 0  # noqa: N815  # 0: an older broker
 
 
 class RetentionShape(JsonShape):
-    """How long what is acknowledged is kept."""
+    """How long acknowledged messages are kept."""
 
     retentionTimeInMinutes: Long = 0  # noqa: N815
     retentionSizeInMB: Long = 0  # noqa: N815
 
 
 class PartitionsShape(JsonShape):
-    """How many partitions a name has."""
+    """The number of partitions of a topic."""
 
     partitions: Annotated[int, Field(ge=0, le=MAX_PARTITIONS)] = 0
 
 
 class QuotaShape(JsonShape):
-    """What happens when a backlog is too large or too old."""
+    """A limit on a backlog's size or age, and the policy when it is exceeded."""
 
     policy: JsonText | None = None
     limitTime: Long = -1  # noqa: N815
@@ -155,7 +156,7 @@ class QuotaShape(JsonShape):
 
 
 class RateShape(JsonShape):
-    """What a topic's messages may come or go at; -1 and 0: as fast as they like."""
+    """Limits on the rate of a topic's messages; -1 and 0: unlimited."""
 
     publishThrottlingRateInMsg: Long = -1  # noqa: N815
     publishThrottlingRateInByte: Long = -1  # noqa: N815
@@ -180,7 +181,7 @@ class PoliciesShape(JsonShape):
 TxnNumber = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
 _TRANSACTIONS: Final = TypeAdapter(dict[JsonText, TransactionShape])
 _COORDINATORS: Final = TypeAdapter(dict[TxnNumber, CoordinatorShape])
-_PIN: Final = TypeAdapter(PinShape)
+_TRANSACTION_IN_BUFFER: Final = TypeAdapter(TransactionInBufferShape)
 _BUFFER: Final = TypeAdapter(BufferShape)
 _LEDGERS: Final = TypeAdapter(LedgersShape)
 _PARTITIONS: Final = TypeAdapter(PartitionsShape)
@@ -196,7 +197,7 @@ _SETTINGS: Final = TypeAdapter(dict[JsonText, Any])
 
 
 def transactions(answer: Any) -> list[OpenTransaction]:
-    """Of ``slowTransactions``: by their numbers as text."""
+    """Parse ``slowTransactions``, whose keys are transaction ids as text."""
     return [
         OpenTransaction(
             txn=TxnId.parse(row.txnId or text),
@@ -210,7 +211,7 @@ def transactions(answer: Any) -> list[OpenTransaction]:
 
 
 def coordinators(answer: Any) -> list[CoordinatorState]:
-    """Of ``coordinatorStats``: by their numbers as text."""
+    """Parse ``coordinatorStats``, whose keys are coordinator ids as text."""
     rows = {int(tc_id): row for tc_id, row in _checked(_COORDINATORS, answer).items()}
     return [
         CoordinatorState(
@@ -223,24 +224,24 @@ def coordinators(answer: Any) -> list[CoordinatorState]:
     ]
 
 
-def begun_at(answer: Any) -> MessageId | None:
-    """Of ``transactionInBufferStats``; None: it is not open."""
-    pin = _checked(_PIN, answer)
-    return None if pin.startPosition is None or pin.aborted else position(pin.startPosition)
+def first_entry(answer: Any) -> MessageId | None:
+    """Parse ``transactionInBufferStats``; None if the transaction is not open."""
+    txn = _checked(_TRANSACTION_IN_BUFFER, answer)
+    return None if txn.startPosition is None or txn.aborted else position(txn.startPosition)
 
 
 def buffer(answer: Any) -> BufferShape:
-    """Of ``transactionBufferStats``."""
+    """Parse ``transactionBufferStats``."""
     return _checked(_BUFFER, answer)
 
 
 def ledgers(answer: Any) -> LedgersShape:
-    """Of ``internalStats``."""
+    """Parse ``internalStats``."""
     return _checked(_LEDGERS, answer)
 
 
 def topic_stats(answer: Any) -> TopicStats:
-    """Of ``stats`` or ``partitioned-stats``."""
+    """Parse ``stats`` or ``partitioned-stats``."""
     found = _checked(_TOPIC_STATS, answer)
     return TopicStats(
         storage_bytes=found.storageSize,
@@ -250,23 +251,23 @@ def topic_stats(answer: Any) -> TopicStats:
             len(one.consumers) for one in found.subscriptions.values() if not one.isDurable
         ),
         subscriptions=tuple(_durable(found)),
-        made_at=_time(found.topicCreationTimeStamp),
+        created_at=_time(found.topicCreationTimeStamp),
     )
 
 
 def retention(answer: Any) -> Retention:
-    """Of a topic, as it holds; none at all where nothing is said."""
+    """Parse a topic's retention; an empty answer means no retention."""
     found = RetentionShape() if answer is None else _checked(_RETENTION, answer)
     return Retention(found.retentionTimeInMinutes, found.retentionSizeInMB)
 
 
 def seconds(answer: Any) -> int:
-    """A number of them; 0 where nothing is said."""
+    """Parse a number of seconds; an empty answer means 0."""
     return 0 if answer is None else _checked(_SECONDS, answer)
 
 
 def subscriptions(answer: Any) -> list[Subscription]:
-    """Of ``stats``: the durable ones."""
+    """Parse ``stats`` and return the durable subscriptions."""
     return _durable(_checked(_STATS, answer))
 
 
@@ -288,38 +289,38 @@ def _time(millis: int) -> datetime | None:
 
 
 def position(text: str) -> MessageId:
-    """Of a ``PositionText``."""
+    """Parse a ``PositionText``."""
     ledger, entry = text.split(":")
     return MessageId(int(ledger), int(entry))
 
 
 def partitions(answer: Any) -> int:
-    """How many there are; 0 of a topic that is not partitioned."""
+    """Parse the number of partitions; 0 for an unpartitioned topic."""
     return _checked(_PARTITIONS, answer).partitions
 
 
 def names(answer: Any) -> list[str]:
-    """A list of them."""
+    """Parse a list of names."""
     return _checked(_NAMES, answer)
 
 
 def quotas(answer: Any) -> dict[str, Any]:
-    """Backlog quotas, by their kind."""
+    """Parse backlog quotas, by kind."""
     return {kind: quota.model_dump() for kind, quota in _checked(_QUOTAS, answer).items()}
 
 
 def policies(answer: Any) -> dict[str, Any]:
-    """Of a namespace; unset ones are missing."""
+    """Parse a namespace's policies, without unset ones."""
     return _checked(_POLICIES, answer).model_dump(exclude_none=True)
 
 
 def rate(answer: Any) -> dict[str, Any]:
-    """Of a topic: {} when it has none of its own."""
+    """Parse a rate that is set on a topic; {} if it is unset."""
     return {} if answer is None else _checked(_RATE, answer).model_dump()
 
 
 def settings(answer: Any) -> dict[str, str]:
-    """Of a broker."""
+    """Parse a broker's configuration."""
     return {name: printable(str(value)) for name, value in _checked(_SETTINGS, answer).items()}
 
 
@@ -329,4 +330,4 @@ def _checked(adapter: TypeAdapter[T], answer: Any) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:40] for part in first["loc"])
-        raise ValueError(f"{where or 'all of it'}: {first['msg']}") from None
+        raise ValueError(f"{where or 'the whole answer'}: {first['msg']}") from None

@@ -1,4 +1,4 @@
-"""How the admin REST API is asked: as one principal, and with its secret to nobody else."""
+"""Requests to the admin REST API: redirects, failover, and where credentials may be sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
 _REFUSED: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
-_REFUSAL_BYTES: Final = 1000  # more than Pulsar says; of a trace all that helps
+_REFUSAL_BYTES: Final = 1000  # Pulsar's messages are shorter; a stack trace is cut
 _TLS_PORT: Final = 8443
 _BROKERS: Final = "/admin/v2/brokers"
 _VERSION: Final = f"{_BROKERS}/version"
@@ -43,26 +43,26 @@ _NUMBER: Final = re.compile(rb'^"?[0-9]+\.[0-9]+')
 
 
 class Transport:
-    """Asks the admin API at ``admin_url`` (``http://host:8080``), as the same principal.
+    """Sends requests to the admin API at ``admin_url`` (``http://host:8080``).
 
-    Of several hosts (``http://host:8080,other:8080``) the next one is asked when one can't be
-    reached or is no admin API, and when a question that changes nothing gets no answer in its share
-    of the time.
+    With several hosts (``http://host:8080,other:8080``) the next one is tried when a host can't be
+    reached or is not an admin API, and when a read-only request gets no answer in its share of the
+    time.
 
-    **Where a token or password goes.** To the hosts of ``admin_url``, each at its port; and, since
-    brokers redirect to whichever of them owns a topic, to those that the admin API lists
-    (``/admin/v2/brokers``, which takes a superuser), each at its port. On hosts that it lists, or
-    that ``service`` names, also to the ports of ``admin_url``, and with TLS to 8443 (a list has one
-    port of each broker, which may be that without TLS). A redirect to any other host or port is
-    refused; so is one that leaves TLS or comes to it. No proxy of the environment is used.
+    **Where a token or password is sent.** To the hosts of ``admin_url``, each at its port; and,
+    because brokers redirect to the owner of a topic, to the brokers that the admin API lists
+    (``/admin/v2/brokers``, which requires a superuser), each at its port. On hosts that it lists,
+    or that ``service`` names, also to the ports of ``admin_url``, and with TLS to 8443 (the list
+    has one port of each broker, which may be the one without TLS). A redirect to any other host or
+    port is refused; so is one between TLS and plain HTTP. Proxies of the environment are not used.
 
     Args:
-        service: the addresses of the cluster's service URL, where they are known.
-        timeout_s: for each question, redirects included.
+        service: the addresses of the cluster's service URL, if known.
+        timeout_s: for each request, including redirects.
 
     Raises:
-        ConfigurationError: ``admin_url`` is not http(s), carries a user, password or query; or it
-            is ``http://`` although ``service`` is for TLS, and a token or password would show.
+        ConfigurationError: ``admin_url`` is not http(s), or contains a user, password or query; or
+            it is ``http://`` although ``service`` uses TLS, and would expose a token or password.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Transport:
         exposes = auth.exposes
         if exposes and not self._origins[0].tls and any(address.tls for address in service):
             raise ConfigurationError(
-                f"admin_url is http://, and the service URL is for TLS: the {exposes} would go "
-                "over the network in the clear.",
+                f"admin_url is http:// although the service URL uses TLS: the {exposes} would be "
+                "sent unencrypted.",
                 hint="Use https:// and the brokers' web port for TLS (8443) in admin_url.",
             )
         self._auth = auth
@@ -94,17 +94,17 @@ class Transport:
     def ask(
         self, method: str, path: str, body: object = None, *, also: int = http.HTTPStatus.OK
     ) -> Response:
-        """The whole answer of ``path`` (from ``/admin`` on).
+        """Send a request to ``path`` (from ``/admin`` on) and return the complete answer.
 
         Args:
             body: is sent as JSON.
-            also: another status than 200 and 204 that means that all is well.
+            also: another status, besides 200 and 204, that means success.
 
         Raises:
             TopicNotFound: 404.
             Unauthorized: 401 or 403.
-            BrokerNotReady: any other status. A note on all of these has the broker's words.
-            EosError: the API can't be asked.
+            BrokerNotReady: any other status. A note on all of these has the broker's text.
+            EosError: the API can't be reached.
         """
         data = None if body is None else json.dumps(body).encode()
         deadline = time.monotonic() + self._timeout_s
@@ -124,10 +124,10 @@ class Transport:
         return answer
 
     def ask_json(self, method: str, path: str, body: object = None) -> Any:
-        """What ``path`` answers with, parsed; None for an empty answer.
+        """Send a request to ``path`` and return the parsed JSON; None for an empty answer.
 
         Raises:
-            ProtocolError: the answer is no JSON.
+            ProtocolError: the answer is not JSON.
             EosError: as ``ask``.
         """
         answer = self.ask(method, path, body)
@@ -141,7 +141,7 @@ class Transport:
     def _first_answer(
         self, deadline: float, method: str, path: str, body: bytes | None = None
     ) -> tuple[Origin, Response]:
-        """Of the named hosts, that of the first one that gives any."""
+        """Return the answer of the first host of ``admin_url`` that gives one, and the host."""
         problems: dict[str, EosError] = {}
         origins = self._origins
         for number, origin in enumerate(origins):
@@ -153,30 +153,30 @@ class Transport:
             except (Retriable, ProtocolError, Untrusted) as error:
                 was_asked = origin in self._checked and not isinstance(error, Unreachable)
                 if was_asked and method != "GET":
-                    raise  # it may be done
+                    raise  # the change may have been made
                 problems[str(origin)] = error
                 continue
-            # The next question goes to it first: a dead one need not be waited for each time.
+            # The next request tries this host first, so a dead one costs its timeout only once.
             self._origins = (*origins[number:], *origins[:number])
             return origin, answer
         raise none_of("admin_url", problems)
 
     def _check_is_admin_api(self, origin: Origin, deadline: float) -> None:
-        """Of several hosts, before one is asked: whatever speaks HTTP answers, and "not found" from
-        a stranger is no answer.
+        """With several hosts, check one before its first request: any HTTP server would answer, and
+        its "not found" would say nothing about the topic.
 
         Raises:
-            ProtocolError: it is something else.
-            EosError: it gives no answer.
+            ProtocolError: the host is not an admin API.
+            EosError: the host gives no answer.
         """
         if len(self._origins) > 1 and origin not in self._checked:
             answer = self._perform(origin, deadline, "GET", self._path + _VERSION)
             is_one = answer.status == http.HTTPStatus.OK and _NUMBER.search(answer.body)
             if not is_one and answer.status not in _REFUSED:
-                # A server error may pass; anything else is an answer of something else.
+                # A server error may be temporary; any other status shows another kind of server.
                 kind = BrokerNotReady if answer.status >= 500 else ProtocolError
                 raise kind(
-                    f"{origin} is no admin API: it answered {answer.status} to {_VERSION}.",
+                    f"{origin} is not an admin API: it answered {answer.status} to {_VERSION}.",
                     hint="admin_url needs the brokers' web port (8080, 8443 for TLS).",
                 )
         self._checked.add(origin)
@@ -195,11 +195,11 @@ class Transport:
             return answer
         if answer.status == http.HTTPStatus.UNAUTHORIZED:
             login.forget(credentials)
-        # The words of a refusal are shown, and a peer may repeat what it was sent.
-        words = login.redact(answer.body.decode("utf-8", "replace"), credentials)
+        # The text of a refusal is shown, and a peer may repeat the credentials in it.
+        text = login.redact(answer.body.decode("utf-8", "replace"), credentials)
         if not login.shows_refusals and answer.status in _REFUSED:
-            words = ""
-        return replace(answer, body=words.encode())
+            text = ""
+        return replace(answer, body=text.encode())
 
     def _follow(
         self, origin: Origin, path: str, location: str, deadline: float
@@ -212,27 +212,27 @@ class Transport:
         except ValueError:
             raise ProtocolError("The admin API redirects to an invalid URL.") from None
         if not there.isascii() or not there.isprintable() or " " in there:
-            raise ProtocolError(f"The admin API redirects to {target}, and to no path there.")
+            raise ProtocolError(f"The admin API redirects to an invalid path on {target}.")
         if target.tls != origin.tls:
             raise ProtocolError(f"The admin API redirects from {origin} to {target}.")
         if self._exposes and not self._is_trusted(target):
             self._trust_brokers(deadline)
             if not self._is_trusted(target):
                 raise ProtocolError(
-                    f"The admin API redirects to {target}, which is no broker that we know of: "
-                    f"the {self._exposes} does not go there.",
-                    hint="Name all brokers in admin_url, each with its port, or give that of a "
-                    "Pulsar proxy.",
+                    f"The admin API redirects to {target}, which is not a known broker: the "
+                    f"{self._exposes} is not sent there.",
+                    hint="List all brokers in admin_url, each with its port, or set it to a Pulsar "
+                    "proxy.",
                 )
         return target, there
 
     def _is_trusted(self, target: Origin) -> bool:
-        """Whether the user or the cluster has named it; its scheme is that of ``admin_url``."""
+        """Whether the user or the cluster named ``target``; its scheme is that of ``admin_url``."""
         is_named = (target.host, target.port) in self._named
         return is_named or (target.host in self._brokers and target.port in self._ports)
 
     def _trust_brokers(self, deadline: float) -> None:
-        """Ask a host that the user named for its brokers. It may refuse to say."""
+        """Trust the brokers that a host of ``admin_url`` lists. The request may be refused."""
         try:
             _, answer = self._first_answer(deadline, "GET", self._path + _BROKERS)
             brokers = json.loads(answer.body) if answer.status == 200 else []
@@ -246,10 +246,10 @@ class Transport:
 def _refusal(path: str, answer: Response) -> EosError:
     cls = _REFUSALS.get(answer.status, BrokerNotReady)
     error = cls(f"The admin API answered {answer.status} to {path}.")
-    if words := answer.body[:_REFUSAL_BYTES].decode("utf-8", "replace").strip():
-        error.add_note(printable(words))
+    if text := answer.body[:_REFUSAL_BYTES].decode("utf-8", "replace").strip():
+        error.add_note(printable(text))
     return error
 
 
 def _no_number(name: str) -> Never:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -1,4 +1,4 @@
-"""The admin REST API as a peer: its URL, what it is called in errors, and what its requests say."""
+"""The admin REST API: its URL, its name in errors, and its HTTP requests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _ALLOWED: Final = "admin_url must be http://host:port[,host:port] or https://hos
 
 
 def parse_admin_url(url: str) -> tuple[tuple[Origin, ...], str]:
-    """Origins and path (mostly empty) of an admin URL, ``http://host:port[,host:port...][/path]``.
+    """Return the origins and the path (usually empty) of an admin URL,
+    ``http://host:port[,host:port...][/path]``.
 
     Raises:
-        ConfigurationError: it is not http(s), or carries a user, a password, a query or a
-            fragment; none of these is repeated.
+        ConfigurationError: the URL is not http(s), or contains a user, a password, a query or a
+            fragment, none of which is quoted.
     """
     if "@" in url:
         raise ConfigurationError(f"{_ALLOWED}, without credentials.")
     if "?" in url or "#" in url:
-        raise ConfigurationError(f"{_ALLOWED}, without a query: a token has its own option.")
+        raise ConfigurationError(f"{_ALLOWED}, without a query: use the option token.")
     scheme, _, rest = url.partition("://")
     hosts, slash, path = rest.partition("/")
     try:
         origins = tuple(Origin.parse(f"{scheme}://{host.strip()}") for host in hosts.split(","))
-    except ValueError:  # its text may repeat the URL
+    except ValueError:  # its text may contain the URL
         raise ConfigurationError(f"{_ALLOWED}.") from None
     return origins, f"{slash}{path}".rstrip("/")
 
@@ -36,8 +37,8 @@ def parse_admin_url(url: str) -> tuple[tuple[Origin, ...], str]:
 def admin_request(
     method: str, path: str, body: bytes | None = None, *, authorization: str | None
 ) -> Request:
-    """A request to the admin API; ``body`` is JSON, ``authorization`` the header of that name."""
+    """Return a request to the admin API; ``body`` is JSON, ``authorization`` a header's value."""
     headers = {} if authorization is None else {"Authorization": authorization}
     if method != "GET":
-        headers["Content-Type"] = "application/json"  # the broker wants it without a body, too
+        headers["Content-Type"] = "application/json"  # the broker requires it even without a body
     return Request(method, path, body, headers)

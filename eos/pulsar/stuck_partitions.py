@@ -82,7 +82,7 @@ class StuckPartitions:
     def _heal(self, txn: TxnId, topics: Iterable[str]) -> None:
         assert self._admin is not None
         try:
-            blocked = [t for t in topics if self._admin.is_pinned_by(TopicName.parse(t), txn)]
+            blocked = [t for t in topics if self._admin.is_open_in_buffer(TopicName.parse(t), txn)]
             if blocked:
                 self._free(self._admin, txn, blocked)
         except EosError as error:
@@ -93,7 +93,7 @@ class StuckPartitions:
         patience = Patience(HEAL_DEADLINE_S)
         while topics:
             commit_empty(self._client, txn.most, topics)
-            topics = [t for t in topics if admin.is_pinned_by(TopicName.parse(t), txn)]
+            topics = [t for t in topics if admin.is_open_in_buffer(TopicName.parse(t), txn)]
             if not topics:
                 logger.warning("Freed: transaction %s blocks no partition any more", txn)
             elif patience.is_over:

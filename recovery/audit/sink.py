@@ -236,7 +236,7 @@ class SinkAudit:
         admin = self._target.maybe_admin()
         if admin is None:
             return None
-        made_at = admin.topic_stats(TopicName.parse(topic), is_partitioned=False).made_at
+        made_at = admin.topic_stats(TopicName.parse(topic), is_partitioned=False).created_at
         if made_at is None:
             return None
         older = [one for one in trimmed if one.written_at and one.written_at + CLOCKS < made_at]

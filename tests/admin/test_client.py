@@ -61,7 +61,7 @@ QUESTIONS = {
         },
     ),
     "pinned": (
-        lambda admin: admin.is_pinned_by(TOPIC, TxnId(0, 7)),
+        lambda admin: admin.is_open_in_buffer(TOPIC, TxnId(0, 7)),
         {"startPosition": "1:1", "aborted": False},
     ),
     "partitions": (lambda admin: admin.partitions(TOPIC), {"partitions": 3}),

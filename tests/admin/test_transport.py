@@ -58,7 +58,7 @@ def admin(server: ScriptedServer, **options) -> AdminClient:
 
 
 def ask(client: AdminClient) -> bool:
-    return client.is_pinned_by(TOPIC, TxnId(1, 2))
+    return client.is_open_in_buffer(TOPIC, TxnId(1, 2))
 
 
 def test_the_topic_is_quoted_and_the_token_goes_along(server):
@@ -128,7 +128,7 @@ def test_what_is_not_found_is_not_pinned(server):
 
 def test_a_token_does_not_go_in_the_clear_where_the_brokers_speak_tls():
     token = Auth(token=SECRET)
-    with pytest.raises(ConfigurationError, match=r"in the clear.*https://"):
+    with pytest.raises(ConfigurationError, match=r"sent unencrypted.*https://"):
         AdminClient("http://broker:8080", token, timeout_s=1, service=TLS)
     AdminClient("http://broker:8080", token, timeout_s=1, service=PLAIN)
     AdminClient("https://broker:8443", token, timeout_s=1, service=TLS)
@@ -160,7 +160,7 @@ def test_a_password_goes_along_and_an_answer_that_repeats_it_is_not_shown(server
     assert server.asked[0][1] == f"Basic {sent}"
     assert not hasattr(caught.value, "__notes__")
     assert SECRET not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="the password would go over the network in the"):
+    with pytest.raises(ConfigurationError, match="the password would be sent unencrypted"):
         AdminClient("http://broker:8080", PASSWORD, timeout_s=1, service=TLS)
 
 
@@ -199,7 +199,7 @@ def redirected(server: ScriptedServer, target: str, brokers: object = None) -> N
 def test_a_redirect_to_another_port_gets_no_token_unless_it_is_named(server, elsewhere, name):
     redirected(server, elsewhere.url(name), [f"{name}:1"])
     service = parse_service_url(f"pulsar://{name}")
-    with pytest.raises(ProtocolError, match="no broker that we know of"):
+    with pytest.raises(ProtocolError, match="not a known broker"):
         ask(admin(server, service=service))
     assert elsewhere.asked == []
     both = f"{server.url()},{elsewhere.url(name).partition('//')[2]}"
@@ -210,7 +210,7 @@ def test_a_redirect_to_another_port_gets_no_token_unless_it_is_named(server, els
 @pytest.mark.parametrize("brokers", [None, [], ["broker:8080"], {"a": 1}, "localhost", [None]])
 def test_a_redirect_to_a_host_that_nobody_named_gets_no_token(server, elsewhere, brokers):
     redirected(server, elsewhere.url("localhost"), brokers)
-    with pytest.raises(ProtocolError, match="no broker that we know of") as caught:
+    with pytest.raises(ProtocolError, match="not a known broker") as caught:
         ask(admin(server))
     assert elsewhere.asked == []
     assert SECRET not in "".join(traceback.format_exception(caught.value))

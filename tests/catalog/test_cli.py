@@ -110,7 +110,7 @@ def test_secrets_are_in_no_error(cli, monkeypatch):
         ended = cli(verb, *args, *NOWHERE, "--timeout-s", 1)
         assert "hunter2" not in ended.out + ended.err
     ended = cli("list", "--service-url", "pulsar+ssl://h:1", "--admin-url", "http://h:1")
-    assert (ended.code, "in the clear" in ended.err) == (64, True)
+    assert (ended.code, "sent unencrypted" in ended.err) == (64, True)
 
 
 def test_it_runs_without_pyspark_and_starts_no_process():

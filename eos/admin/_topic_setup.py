@@ -1,4 +1,4 @@
-"""Making topics; without pydantic, because executors do it, too."""
+"""Creates topics and sets their retention. Does not need pydantic: executors create topics, too."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from eos.admin._transport import Transport
 from eos.ids import TopicName
 
-_CONFLICT: Final = http.HTTPStatus.CONFLICT  # it is there already
+_CONFLICT: Final = http.HTTPStatus.CONFLICT  # the topic exists
 
 
 def create_topic(transport: Transport, topic: TopicName, partitions: int = 0) -> None:
-    """Create ``topic``, whatever its namespace lets clients create; fine if it is there already.
+    """Create ``topic`` if it does not exist, even if its namespace forbids automatic creation.
 
     Args:
-        partitions: 0 for an unpartitioned one.
+        partitions: 0 for an unpartitioned topic.
 
     Raises:
         EosError: as ``Transport.ask``.
@@ -29,8 +29,7 @@ def create_topic(transport: Transport, topic: TopicName, partitions: int = 0) ->
 
 
 def set_retention(transport: Transport, topic: TopicName, minutes: int) -> None:
-    """Keep the messages of ``topic`` for so long, whoever has read them, whatever their size; -1:
-    for ever.
+    """Retain acknowledged messages of ``topic`` for ``minutes``, without a size limit; -1: forever.
 
     Raises:
         EosError: as ``Transport.ask``.
@@ -40,5 +39,5 @@ def set_retention(transport: Transport, topic: TopicName, minutes: int) -> None:
 
 
 def path_of(topic: TopicName) -> str:
-    """``tenant/namespace/topic``, as paths of the API have it."""
+    """Return ``tenant/namespace/topic``, as the API's paths contain it."""
     return f"{topic.namespace_name}/{urllib.parse.quote(topic.local, safe='')}"

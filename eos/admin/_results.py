@@ -1,4 +1,4 @@
-"""What the admin API tells, with names and units."""
+"""Results of requests to the admin API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eos.ids import MessageId, TxnId
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction as its coordinator sees it. ``topics``: exact names that it has registered
+    """A transaction in its coordinator's view. ``topics``: exact names that were registered for it
     and written to."""
 
     txn: TxnId
@@ -27,7 +27,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class CoordinatorState:
-    """One transaction coordinator; ``low_water_mark`` -1 means none yet."""
+    """One transaction coordinator; a ``low_water_mark`` of -1 is not set yet."""
 
     tc_id: int
     state: str
@@ -37,10 +37,10 @@ class CoordinatorState:
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """How far readers of one topic may read, and where its entries end.
+    """How far readers of one topic may read, and its last entry.
 
-    ``open_transactions`` counts those that the topic's transaction buffer takes for open, dead
-    ones that pin it included.
+    ``open_transactions``: those that the topic's transaction buffer counts as open, including ended
+    ones that still block its readers.
     """
 
     max_read: MessageId
@@ -50,15 +50,15 @@ class ReadPosition:
     is_ready: bool
 
     @property
-    def holds_back(self) -> bool:
-        """Whether there are entries that readers can't get to."""
+    def blocks_readers(self) -> bool:
+        """Whether there are entries that readers can't reach yet."""
         return self.max_read < self.last_entry
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """A part of a topic that is stored as one: its entries are numbered from 0, markers of
-    transactions among them."""
+    """A segment of a topic's storage. Its entries are numbered from 0, including transaction
+    markers."""
 
     id: int
     entries: int
@@ -68,10 +68,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class TopicStats:
-    """What a topic holds, over all of its partitions.
+    """The size and clients of a topic, over all its partitions.
 
-    ``messages_in``: since they were loaded. ``readers``: those who read and keep nothing.
-    ``made_at``: None where the broker does not say.
+    ``messages_in``: since the partitions were loaded. ``readers``: those without a durable
+    subscription. ``created_at``: None if the broker does not say.
     """
 
     storage_bytes: int
@@ -79,12 +79,13 @@ class TopicStats:
     producers: int
     readers: int
     subscriptions: tuple[Subscription, ...]
-    made_at: datetime | None = None
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long what everybody has acknowledged is kept; -1: for ever, 0: not at all."""
+    """How long messages are kept once all subscriptions have acknowledged them; -1: forever, 0: not
+    at all."""
 
     minutes: int
     megabytes: int
@@ -94,8 +95,8 @@ class Retention:
 class Subscription:
     """A durable subscription of a topic.
 
-    ``backlog``: messages that it keeps from deletion, about. ``acknowledged_at``: None when nothing
-    was, since the topic was loaded.
+    ``backlog``: unacknowledged messages, approximately. ``acknowledged_at``: None if nothing was
+    acknowledged since the topic was loaded.
     """
 
     name: str

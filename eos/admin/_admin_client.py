@@ -1,6 +1,6 @@
-"""The questions to Pulsar's admin API, answered as facts with names.
+"""Requests to Pulsar's admin API, with typed results.
 
-Source: the paths of ``/admin/v2`` and ``/admin/v3`` as Pulsar 4.2.4 has them.
+Source: the paths of ``/admin/v2`` and ``/admin/v3`` in Pulsar 4.2.4.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from eos.admin import _responses as responses
-from eos.admin._creation import create_topic, path_of
-from eos.admin._facts import (
+from eos.admin._results import (
     CoordinatorState,
     Ledger,
     OpenTransaction,
@@ -23,6 +22,7 @@ from eos.admin._facts import (
     Subscription,
     TopicStats,
 )
+from eos.admin._topic_setup import create_topic, path_of
 from eos.admin._transport import Transport
 from eos.errors import ProtocolError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName, TxnId
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 
 class AdminClient:
-    """The admin API at one URL; every method is one or two requests.
+    """The admin API at one URL; each method makes one or two requests.
 
-    Each raises ``Unauthorized`` when the role may not ask, ``TopicNotFound`` for what is not there,
-    ``ProtocolError`` for an answer that is not one of Pulsar's, and ``EosError`` when the API can't
-    be asked.
+    All methods raise ``Unauthorized`` if the role lacks the permission, ``TopicNotFound`` if the
+    topic or resource does not exist, ``ProtocolError`` if the answer is not Pulsar's, and
+    ``EosError`` if the API can't be reached.
 
     Args:
-        auth: the token goes only where ``Transport`` says.
-        service: the addresses of the cluster's service URL, where they are known.
+        auth: ``Transport`` says to which hosts its token is sent.
+        service: the addresses of the cluster's service URL, if known.
         timeout_s: for each request.
 
     Raises:
-        ConfigurationError: the URL is none, or would show the token (see ``Transport``).
+        ConfigurationError: the URL is invalid, or would expose the token (see ``Transport``).
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class AdminClient:
         self.url = admin_url
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Every transaction that is open, or being ended, on any coordinator that is loaded."""
+        """Return all transactions, open or ending, of all loaded coordinators."""
         found = self._read("/admin/v3/transactions/slowTransactions/0", responses.transactions)
         return sorted(found, key=lambda open_: (open_.opened_at, open_.txn))
 
     def transaction(self, txn: TxnId) -> OpenTransaction | None:
-        """A transaction that the coordinator still knows; None when it has forgotten it."""
+        """Return a transaction; None if its coordinator no longer knows it."""
         path = f"/admin/v3/transactions/transactionMetadata/{txn.most}/{txn.least}"
         try:
             return self._read(path, lambda answer: responses.transactions({str(txn): answer})[0])
@@ -76,14 +76,15 @@ class AdminClient:
             return None
 
     def coordinators(self) -> list[CoordinatorState]:
-        """All coordinators. Answers only after a client has connected to them (measured)."""
+        """Return all coordinators. The broker answers only after a client has connected to them
+        (measured)."""
         return self._read("/admin/v3/transactions/coordinatorStats", responses.coordinators)
 
     def read_position(self, topic: TopicName) -> ReadPosition:
-        """Where readers of an exact topic stand at most.
+        """Return how far readers of an exact topic may read.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
         name = path_of(topic)
         buffer = self._read(
@@ -99,64 +100,65 @@ class AdminClient:
         )
 
     def ledgers(self, topic: TopicName) -> list[Ledger]:
-        """What an exact topic is made of, in its order.
+        """Return the ledgers of an exact topic, in order.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
         path = f"/admin/v2/persistent/{path_of(topic)}/internalStats"
         stats = self._read(path, responses.ledgers)
         found = [
             Ledger(one.ledgerId, one.entries, one.size, one.offloaded) for one in stats.ledgers
         ]
-        if found:  # the one that is written to is counted apart
+        if found:  # the counts of the open ledger are separate fields
             entries, size = stats.currentLedgerEntries, stats.currentLedgerSize
             found[-1] = replace(found[-1], entries=entries, bytes=size)
         return sorted(found, key=lambda ledger: ledger.id)
 
-    def begun_at(self, topic: TopicName, txn: TxnId) -> MessageId | None:
-        """The first entry of ``txn`` in an exact ``topic``, whose transaction buffer counts it as
-        open; None when it does not.
+    def first_entry_of(self, topic: TopicName, txn: TxnId) -> MessageId | None:
+        """Return the first entry of ``txn`` in an exact ``topic``; None if its transaction buffer
+        does not count ``txn`` as open.
 
-        Source: ``transactionInBufferStats`` answers ``{"startPosition": ..., "aborted": false}``
-        for it (measured on 4.2.4).
+        Source: for an open transaction ``transactionInBufferStats`` answers
+        ``{"startPosition": ..., "aborted": false}`` (measured on 4.2.4).
         """
         name = path_of(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         try:
-            return self._read(path, responses.begun_at)
+            return self._read(path, responses.first_entry)
         except TopicNotFound:
             return None
 
-    def is_pinned_by(self, topic: TopicName, txn: TxnId) -> bool:
+    def is_open_in_buffer(self, topic: TopicName, txn: TxnId) -> bool:
         """Whether the transaction buffer of ``topic`` counts ``txn`` as open, with messages.
 
-        For a transaction that has ended this means: it holds back every reader of the topic.
+        If it does so after ``txn`` has ended, all readers of the topic are blocked there.
         """
-        return self.begun_at(topic, txn) is not None
+        return self.first_entry_of(topic, txn) is not None
 
     def create_topic(self, topic: TopicName, partitions: int = 0) -> None:
-        """Create ``topic``, whatever its namespace lets clients create; 0: unpartitioned."""
+        """See ``create_topic``."""
         create_topic(self._transport, topic, partitions)
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
-        """The exact topics of a name."""
+        """Return the exact topics of ``topic``: its partitions, or itself."""
         if topic.partition_index is not None:
             return [topic]
         path = f"/admin/v2/persistent/{path_of(topic)}/partitions"
         return topic.partitions(self._read(path, responses.partitions))
 
     def tenants(self) -> list[str]:
-        """All of the cluster; needs a superuser."""
+        """Return all tenants of the cluster; requires a superuser."""
         return sorted(self._read("/admin/v2/tenants", responses.names))
 
     def namespaces(self, tenant: str) -> list[str]:
-        """Those of a tenant, ``tenant/namespace`` each."""
+        """Return the namespaces of a tenant, as ``tenant/namespace``."""
         path = f"/admin/v2/namespaces/{urllib.parse.quote(tenant, safe='')}"
         return sorted(self._read(path, responses.names))
 
     def topics(self, namespace: str) -> list[TopicName]:
-        """The topics of ``tenant/namespace`` but the broker's own; partitioned ones once."""
+        """Return the topics of ``tenant/namespace`` without system topics; a partitioned topic
+        once."""
         path = f"/admin/v2/persistent/{namespace}"
         found = self._read(path, responses.names) + self._read(
             f"{path}/partitioned", responses.names
@@ -165,84 +167,86 @@ class AdminClient:
         return sorted(name for name in bases if not name.local.startswith("__"))
 
     def topic_stats(self, topic: TopicName, *, is_partitioned: bool) -> TopicStats:
-        """What a topic holds, and who keeps it.
+        """Return a topic's size, clients and subscriptions.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
         kind = "partitioned-stats?perPartition=false" if is_partitioned else "stats"
         return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", responses.topic_stats)
 
     def retention(self, topic: TopicName) -> Retention:
-        """Of a topic, as it holds: its own, its namespace's, or the broker's."""
+        """Return the retention in effect for a topic: its own, its namespace's, or the broker's."""
         path = f"/admin/v2/persistent/{path_of(topic)}/retention?applied=true"
         return self._read(path, responses.retention)
 
     def message_ttl_s(self, topic: TopicName) -> int:
-        """After how many seconds a topic's messages expire, as it holds; 0: never."""
+        """Return the message time to live in effect for a topic, in seconds; 0: no expiry."""
         path = f"/admin/v2/persistent/{path_of(topic)}/messageTTL?applied=true"
         return self._read(path, responses.seconds)
 
     def delete_topic(self, topic: TopicName, *, is_partitioned: bool) -> None:
-        """Delete a topic with all that is in it.
+        """Delete a topic and its messages.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            BrokerNotReady: somebody uses it.
+            TopicNotFound: the topic does not exist.
+            BrokerNotReady: the topic is in use.
         """
         partitions = "/partitions" if is_partitioned else ""
         self._transport.ask("DELETE", f"/admin/v2/persistent/{path_of(topic)}{partitions}")
 
     def subscriptions(self, topic: TopicName) -> list[str]:
-        """Names of a topic's durable subscriptions."""
+        """Return the names of a topic's durable subscriptions."""
         path = f"/admin/v2/persistent/{path_of(topic)}/subscriptions"
         return self._read(path, responses.names)
 
     def subscription_stats(self, topic: TopicName) -> list[Subscription]:
-        """The durable subscriptions of an exact topic, in order of their names.
+        """Return the durable subscriptions of an exact topic, sorted by name.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
         path = f"/admin/v2/persistent/{path_of(topic)}/stats"
         return self._read(path, responses.subscriptions)
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:
-        """Remove a subscription of an exact topic; what only it kept may be deleted then.
+        """Remove a subscription of an exact topic. The broker may then delete messages that only
+        this subscription retained.
 
         Raises:
-            TopicNotFound: there is no such topic, or no such subscription.
-            BrokerNotReady: a consumer uses it.
+            TopicNotFound: the topic or the subscription does not exist.
+            BrokerNotReady: the subscription has a consumer.
         """
         subscription = urllib.parse.quote(name, safe="")
         path = f"/admin/v2/persistent/{path_of(topic)}/subscription/{subscription}"
         self._transport.ask("DELETE", path)
 
     def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
-        """The backlog quotas that are set on a topic itself, by their kind."""
+        """Return the backlog quotas that are set on the topic itself, by kind."""
         path = f"/admin/v2/persistent/{path_of(topic)}/backlogQuotaMap?applied=false"
         return self._read(path, responses.quotas)
 
     def rate(self, topic: TopicName, kind: str) -> dict[str, Any]:
-        """The ``publishRate``, ``dispatchRate`` or ``subscriptionDispatchRate`` that is set on a
-        topic itself."""
+        """Return the ``publishRate``, ``dispatchRate`` or ``subscriptionDispatchRate`` that is set
+        on the topic itself."""
         return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", responses.rate)
 
     def policies(self, namespace: str) -> dict[str, Any]:
-        """The policies that are set on ``tenant/namespace``; unset ones are missing."""
+        """Return the policies that are set on ``tenant/namespace``, without unset ones."""
         return self._read(f"/admin/v2/namespaces/{namespace}", responses.policies)
 
     def broker_settings(self) -> dict[str, str]:
-        """The broker's configuration as it runs; needs a superuser."""
+        """Return the broker's configuration in effect; requires a superuser."""
         return self._read("/admin/v2/brokers/configuration/runtime", responses.settings)
 
     def version(self) -> str:
-        """The broker's version."""
+        """Return the broker's version."""
         text = self._transport.ask("GET", _VERSION).body.decode("utf-8", "replace")
         return printable(text.strip())[:_VERSION_CHARS]
 
     def clock_skew_s(self) -> float | None:
-        """Seconds that the broker's clock is ahead of ours, to a second; None: it does not say."""
+        """Return how many seconds the broker's clock is ahead of the local one, to within a second;
+        None if the answer has no date."""
         before = time.time()
         date = self._transport.ask("GET", _VERSION).date
         here = (before + time.time()) / 2
@@ -250,7 +254,7 @@ class AdminClient:
             there = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, TypeError, OverflowError):
             return None
-        # The header cuts off fractions: half a second is the best guess for them.
+        # The header has whole seconds, rounded down: add half a second as the best estimate.
         return round(there + 0.5 - here, 1)
 
     def _read(self, path: str, shape: Callable[[Any], T]) -> T:
@@ -259,5 +263,5 @@ class AdminClient:
             return shape(answer)
         except ValueError as error:
             raise ProtocolError(
-                f"The admin API's answer to {path} is not one of Pulsar's: {str(error)[:200]}."
+                f"The admin API's answer to {path} is not a valid one: {str(error)[:200]}."
             ) from None
