@@ -1,4 +1,4 @@
-"""Answers of the admin API that are none: every one ends in an error of ours."""
+"""Answers of the admin API: valid ones are parsed, invalid ones raise an EosError."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLICIES = {
     "retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1},
     "autoTopicCreationOverride": {"allowAutoTopicCreation": False, "topicType": "partitioned"},
 }
-# What is asked, and an answer as Pulsar gives it.
+# A request, and a valid answer.
 LEDGERS = {
     "lastConfirmedEntry": "9:2",
     "ledgers": [
@@ -101,7 +101,7 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-def test_topics_of_others_whose_names_we_do_not_take_are_left_out(server):
+def test_topics_with_names_that_eos_does_not_accept_are_omitted(server):
     theirs = {"persistent://public/default/my events": {}, "non-persistent://public/default/x": {}}
     answer = {**TRANSACTION, "producedPartitions": {**theirs, str(TOPIC): {}}}
     server.give(200, json.dumps({"(0,7)": answer}).encode())
@@ -110,13 +110,13 @@ def test_topics_of_others_whose_names_we_do_not_take_are_left_out(server):
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_answer_as_pulsar_gives_it_is_understood(server, question):
+def test_a_valid_answer_is_parsed(server, question):
     ask, good = QUESTIONS[question]
     server.give(200, json.dumps(good).encode())
     ask(AdminClient(server.url(), Auth(), timeout_s=10))
 
 
-def test_a_namespaces_topics_are_named_once_and_the_brokers_own_are_left_out(server):
+def test_a_namespaces_topics_are_listed_once_and_without_system_topics(server):
     names = [f"{TOPIC}-partition-{n}" for n in range(3)] + [str(TOPIC), "no topic of ours"]
     names.append("persistent://public/default/__change_events")
     server.give(200, json.dumps(names).encode())
@@ -124,15 +124,15 @@ def test_a_namespaces_topics_are_named_once_and_the_brokers_own_are_left_out(ser
     assert admin.topics("public/default") == [TOPIC]
 
 
-def test_what_a_hostile_writer_has_a_broker_count_is_read(server):
-    """It adds up what entries claim to hold: -1000 messages, for one."""
+def test_negative_counts_from_a_hostile_producer_are_accepted(server):
+    """The broker sums up the message counts that producers claim for entries, for example -1000."""
     server.give(200, json.dumps({"msgInCounter": -1000, "storageSize": 7}).encode())
     admin = AdminClient(server.url(), Auth(), timeout_s=10)
     stats = admin.topic_stats(TOPIC, is_partitioned=False)
     assert (stats.messages_in, stats.storage_bytes) == (0, 7)
 
 
-def test_the_ledger_that_is_written_to_has_its_entries(server):
+def test_the_open_ledger_has_its_entry_count(server):
     server.give(200, json.dumps(LEDGERS).encode())
     assert AdminClient(server.url(), Auth(), timeout_s=10).ledgers(TOPIC) == [
         Ledger(id=7, entries=5, bytes=500, is_offloaded=True),
@@ -141,7 +141,7 @@ def test_the_ledger_that_is_written_to_has_its_entries(server):
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_any_other_answer_is_an_error_of_ours_or_understood(server, question):
+def test_any_other_answer_is_parsed_or_an_eos_error(server, question):
     ask, good = QUESTIONS[question]
     admin = AdminClient(server.url(), Auth(), timeout_s=10)
 
@@ -155,7 +155,7 @@ def test_any_other_answer_is_an_error_of_ours_or_understood(server, question):
     check()
 
 
-def test_a_number_of_partitions_that_nobody_has_costs_nothing(server):
+def test_an_absurd_number_of_partitions_is_rejected_without_cost(server):
     server.give(200, b'{"partitions": 1e300}')
     with pytest.raises(EosError, match=r"partitions: .*valid integer"):
         AdminClient(server.url(), Auth(), timeout_s=10).partitions(TOPIC)

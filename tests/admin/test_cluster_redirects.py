@@ -1,4 +1,4 @@
-"""The redirects of a real cluster's brokers, which ask for tokens: where a token follows them."""
+"""Redirects between the brokers of a real cluster with tokens: which ones a token follows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOGIN: Final = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PulsarCluster]:
-    """Two brokers, and topics that each of them has some of."""
+    """Two brokers, each with some of the topics."""
     with PulsarCluster(brokers=2, bookies=1, config={**CONFIG, **_LOGIN}) as running:
         transport = Transport(running.admin_url, Auth(token=ADMIN), timeout_s=30)
         path = f"/admin/v2/namespaces/{NAMESPACE}"
@@ -45,21 +45,21 @@ def cluster() -> Iterator[PulsarCluster]:
 
 
 def asked(admin_url: str, secret: str) -> list[int]:
-    """How many ledgers each topic has."""
+    """The number of ledgers of each topic."""
     client = AdminClient(admin_url, Auth(token=secret), timeout_s=30)
     return [len(client.ledgers(topic)) for topic in TOPICS]
 
 
-def test_who_may_ask_for_the_brokers_follows_to_each_of_them(cluster):
+def test_a_superuser_follows_redirects_to_every_broker(cluster):
     for broker in cluster.brokers:
         assert all(asked(broker.admin_url, ADMIN))
 
 
-def test_who_names_all_brokers_follows_to_each_of_them(cluster):
+def test_with_all_brokers_in_admin_url_every_redirect_is_followed(cluster):
     assert all(asked(cluster.admin_url, JOB))
 
 
-def test_who_names_one_and_may_not_ask_is_told_to_name_all(cluster):
+def test_without_superuser_the_error_says_to_list_all_brokers(cluster):
     with pytest.raises(ProtocolError, match="not a known broker") as caught:
         asked(cluster.brokers[0].admin_url, JOB)
     assert "List all brokers in admin_url" in (caught.value.hint or "")

@@ -1,4 +1,4 @@
-"""An admin URL that names several hosts: who is asked when one of them is dead, or says nothing."""
+"""An admin URL with several hosts, of which one is dead, silent, or not an admin API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSION = "/admin/v2/brokers/version"
 def answers(
     server: ScriptedServer, status: int, body: bytes = b"{}", *, after_s: float = 0
 ) -> None:
-    """As an admin API: it tells its version, and has this for all else."""
+    """A script that answers like an admin API: its version, and this to all other requests."""
 
     def answer(path: str) -> Answer:
         if path.endswith(VERSION):
@@ -35,7 +35,7 @@ def answers(
 
 
 def asked(server: ScriptedServer) -> list[str]:
-    """What it was asked besides."""
+    """The paths of all other requests."""
     return [path for path, _ in server.asked if not path.endswith(VERSION)]
 
 
@@ -62,13 +62,13 @@ def silent(server: ScriptedServer, for_s: float) -> None:
     server.raw = lambda _: time.sleep(for_s)
 
 
-def test_the_hosts_and_the_path_behind_them_are_told_apart():
+def test_hosts_and_path_of_an_admin_url_are_separated():
     origins, path = parse_admin_url("https://one:8443, two/pulsar/")
     assert origins == (Origin(True, "one", 8443), Origin(True, "two", 443))
     assert path == "/pulsar"
 
 
-def test_a_dead_host_is_passed_over_and_asked_last_from_then_on(second):
+def test_a_dead_host_is_skipped_and_tried_last_from_then_on(second):
     both = transport(DEAD, second, path="/pulsar")
     assert both.ask_json("GET", "/admin/x") == {}
     assert both.ask_json("PUT", "/admin/y") == {}
@@ -77,18 +77,18 @@ def test_a_dead_host_is_passed_over_and_asked_last_from_then_on(second):
     assert [str(origin) for origin in both._origins][-1] == f"http://{DEAD}"
 
 
-def test_a_change_goes_to_the_next_host_when_nobody_can_have_got_it(second):
+def test_a_change_is_sent_to_the_next_host_if_the_first_was_unreachable(second):
     assert transport(DEAD, second).ask_json("PUT", "/admin/x") == {}
 
 
-def test_a_silent_host_has_its_share_of_the_time(first, second):
+def test_a_silent_host_gets_its_share_of_the_timeout(first, second):
     silent(first, 3)
     began = time.monotonic()
     assert transport(first, second, timeout_s=2).ask_json("GET", "/admin/x") == {}
     assert time.monotonic() - began < 2
 
 
-def test_a_change_that_may_have_been_made_is_not_asked_of_a_second_host(first, second):
+def test_a_change_that_may_have_been_made_is_not_sent_to_a_second_host(first, second):
     answers(first, 200, after_s=3)
     with pytest.raises(ConnectionLost):
         transport(first, second, timeout_s=1).ask("PUT", "/admin/x")
@@ -118,7 +118,7 @@ HTML = b"<html><body>Welcome!</body></html>"
         (None, b"SSH-2.0\r\n"),
     ],
 )
-def test_a_host_that_is_no_admin_api_is_passed_over_and_named(first, second, status, body, method):
+def test_a_host_that_is_not_an_admin_api_is_skipped_and_named(first, second, status, body, method):
     if status is None:
         first.raw = lambda write: write(body)
     else:
@@ -130,6 +130,6 @@ def test_a_host_that_is_no_admin_api_is_passed_over_and_named(first, second, sta
         transport(first, DEAD).ask(method, "/admin/x")
 
 
-def test_when_nobody_is_there_the_error_names_each():
+def test_if_no_host_answers_the_error_names_each():
     with pytest.raises(Unreachable, match=r"admin_url.*127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         transport(DEAD, "127.0.0.1:2").ask("GET", "/admin/x")

@@ -1,5 +1,5 @@
-"""The admin API's transport, facing a scripted HTTP server: what a token must never do, and for how
-long and how much a peer may talk."""
+"""The admin API's transport and a scripted HTTP server: where a token is sent, and the limits on an
+answer's time and size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def elsewhere() -> Iterator[ScriptedServer]:
-    """Another one; by the name ``localhost`` it is on another host as well."""
+    """A second server; under the name ``localhost`` it is also on another host."""
     with scripted_server() as running:
         here = b'{"startPosition": "1:1", "aborted": false}'
         running.answer = lambda path: (200, {}, b'"4.2.4"' if path == VERSION else here)
@@ -61,7 +61,7 @@ def ask(client: AdminClient) -> bool:
     return client.is_open_in_buffer(TOPIC, TxnId(1, 2))
 
 
-def test_the_topic_is_quoted_and_the_token_goes_along(server):
+def test_the_topic_is_quoted_and_the_token_is_sent(server):
     server.give(200, b'{"startPosition": "1:1", "aborted": false}')
     assert ask(admin(server))
     path = "/admin/v3/transactions/transactionInBufferStats/t/n/what%3Fever%2350%25%2F/1/2"
@@ -94,9 +94,7 @@ DEEP = b"[" * 200_000 + b"]" * 200_000
     ],
     ids=str,
 )
-def test_what_can_not_be_used_is_an_error_of_ours_without_the_token(
-    server, status, headers, body, error
-):
+def test_an_unusable_answer_is_an_eos_error_without_the_token(server, status, headers, body, error):
     server.answer = lambda _: (status, headers, body)
     with pytest.raises(error) as caught:
         ask(admin(server))
@@ -109,7 +107,7 @@ def test_a_port_that_speaks_something_else_is_a_protocol_error(server):
         ask(admin(server))
 
 
-def test_the_words_of_a_refusal_are_a_note_and_no_terminal_obeys_them(server):
+def test_the_text_of_a_refusal_is_a_printable_note(server):
     server.give(412, b"\x1b[2JTopic has producers" + b"!" * 5000)
     with pytest.raises(BrokerNotReady, match="answered 412") as caught:
         ask(admin(server))
@@ -118,15 +116,15 @@ def test_the_words_of_a_refusal_are_a_note_and_no_terminal_obeys_them(server):
     assert len(words) < 1001
 
 
-def test_what_is_not_found_is_not_pinned(server):
+def test_a_transaction_that_is_not_found_is_not_open_in_the_buffer(server):
     server.give(404)
     assert not ask(admin(server))
 
 
-# --- where the token goes -----------------------------------------------------------------------
+# --- where the token is sent --------------------------------------------------------------------
 
 
-def test_a_token_does_not_go_in_the_clear_where_the_brokers_speak_tls():
+def test_a_token_is_not_sent_unencrypted_if_the_brokers_use_tls():
     token = Auth(token=SECRET)
     with pytest.raises(ConfigurationError, match=r"sent unencrypted.*https://"):
         AdminClient("http://broker:8080", token, timeout_s=1, service=TLS)
@@ -143,7 +141,7 @@ def test_a_token_does_not_go_in_the_clear_where_the_brokers_speak_tls():
         f"http://[{SECRET}",
     ],
 )  # fmt: skip
-def test_what_is_no_admin_url_is_refused_and_not_repeated(url):
+def test_an_invalid_admin_url_is_rejected_and_not_quoted(url):
     with pytest.raises(ConfigurationError, match="admin_url must be http://host:port") as caught:
         AdminClient(url, Auth(), timeout_s=1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -152,7 +150,7 @@ def test_what_is_no_admin_url_is_refused_and_not_repeated(url):
 PASSWORD = Auth(basic_user="spark", basic_password=SECRET)
 
 
-def test_a_password_goes_along_and_an_answer_that_repeats_it_is_not_shown(server):
+def test_a_password_is_sent_and_an_answer_that_repeats_it_is_not_shown(server):
     server.answer = lambda _: (500, {}, f"Who is {server.asked[-1][1]}, {SECRET}?".encode())
     with pytest.raises(BrokerNotReady) as caught:
         ask(AdminClient(server.url(), PASSWORD, timeout_s=10))
@@ -164,7 +162,7 @@ def test_a_password_goes_along_and_an_answer_that_repeats_it_is_not_shown(server
         AdminClient("http://broker:8080", PASSWORD, timeout_s=1, service=TLS)
 
 
-def test_a_token_of_a_token_server_that_the_api_refuses_is_not_kept(server, tmp_path):
+def test_a_token_that_the_api_rejects_is_removed_from_the_cache(server, tmp_path):
     with token_server(tmp_path, SECRET) as issuer:
         admin_client = AdminClient(server.url(), Auth(**issuer.options()), timeout_s=10)
         server.give(401)
@@ -175,7 +173,7 @@ def test_a_token_of_a_token_server_that_the_api_refuses_is_not_kept(server, tmp_
         assert len(issuer.given) == 2
 
 
-def test_a_proxy_of_the_environment_never_sees_the_token(server, elsewhere, monkeypatch):
+def test_a_proxy_of_the_environment_is_not_used(server, elsewhere, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, elsewhere.url())
     ask(admin(server))
@@ -183,7 +181,7 @@ def test_a_proxy_of_the_environment_never_sees_the_token(server, elsewhere, monk
 
 
 def redirected(server: ScriptedServer, target: str, brokers: object = None) -> None:
-    """``server`` redirects what is asked of it to ``target``, and lists ``brokers``."""
+    """Let ``server`` redirect its requests to ``target``, and list ``brokers``."""
 
     def answer(path: str) -> tuple[int, dict[str, str], bytes]:
         if path == "/admin/v2/brokers":
@@ -196,7 +194,7 @@ def redirected(server: ScriptedServer, target: str, brokers: object = None) -> N
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
-def test_a_redirect_to_another_port_gets_no_token_unless_it_is_named(server, elsewhere, name):
+def test_a_redirect_to_a_port_that_is_not_in_admin_url_gets_no_token(server, elsewhere, name):
     redirected(server, elsewhere.url(name), [f"{name}:1"])
     service = parse_service_url(f"pulsar://{name}")
     with pytest.raises(ProtocolError, match="not a known broker"):
@@ -208,7 +206,7 @@ def test_a_redirect_to_another_port_gets_no_token_unless_it_is_named(server, els
 
 
 @pytest.mark.parametrize("brokers", [None, [], ["broker:8080"], {"a": 1}, "localhost", [None]])
-def test_a_redirect_to_a_host_that_nobody_named_gets_no_token(server, elsewhere, brokers):
+def test_a_redirect_to_an_unknown_host_gets_no_token(server, elsewhere, brokers):
     redirected(server, elsewhere.url("localhost"), brokers)
     with pytest.raises(ProtocolError, match="not a known broker") as caught:
         ask(admin(server))
@@ -241,22 +239,20 @@ def test_a_redirect_to_a_broker_of_the_service_url_is_followed_to_the_same_port(
     assert server.asked[1][1] == f"Bearer {SECRET}"
 
 
-def test_without_a_token_any_host_of_the_same_scheme_is_asked(server, elsewhere):
+def test_without_a_token_redirects_to_any_host_of_the_same_scheme_are_followed(server, elsewhere):
     redirected(server, elsewhere.url("localhost"))
     assert ask(AdminClient(server.url(), Auth(), timeout_s=10))
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "https", "file"])
-def test_a_redirect_to_another_scheme_is_refused_before_anybody_is_called(
-    server, elsewhere, scheme
-):
+def test_a_redirect_to_another_scheme_is_refused_before_a_request(server, elsewhere, scheme):
     redirected(server, elsewhere.url().replace("http", scheme))
     with pytest.raises(ProtocolError, match="redirects"):
         ask(admin(server))
     assert elsewhere.asked == []
 
 
-def test_a_circle_of_redirects_ends(server):
+def test_a_redirect_loop_ends(server):
     redirected(server, server.url())
     with pytest.raises(ConnectionLost, match="more than 5 times"):
         ask(admin(server))
@@ -326,7 +322,7 @@ def dripping(head: bytes, drop: bytes, stop: threading.Event) -> Callable:
     ],
     ids=["body", "chunks", "header", "continue", "silence"],
 )
-def test_one_deadline_holds_for_a_whole_question(server, head, drop):
+def test_one_deadline_covers_the_whole_request(server, head, drop):
     stop = threading.Event()
     server.raw = dripping(head, drop, stop)
     started = time.monotonic()
@@ -338,7 +334,7 @@ def test_one_deadline_holds_for_a_whole_question(server, head, drop):
     assert time.monotonic() - started < 3
 
 
-def test_an_answer_without_end_is_read_up_to_a_limit(server):
+def test_an_endless_answer_is_read_up_to_a_limit(server):
     sent = 0
 
     def flood(write: Callable[[bytes], object]) -> None:
@@ -359,7 +355,7 @@ def test_an_answer_without_end_is_read_up_to_a_limit(server):
 
 @pytest.fixture
 def secure(server) -> Callable[[trustme.LeafCert], str]:
-    """Makes the server speak TLS with a certificate; gives its URL."""
+    """Return a function that switches the server to TLS and returns its URL."""
 
     def with_certificate(certificate: trustme.LeafCert) -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -392,7 +388,7 @@ def test_a_certificate_that_can_not_be_verified_has_the_hint_that_helps(secure, 
         ask(AdminClient(url, trusting, timeout_s=10))
 
 
-def test_an_expired_certificate_is_to_be_renewed_not_trusted(secure, tmp_path):
+def test_the_hint_for_an_expired_certificate_is_to_renew_it(secure, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     trusting = Auth(tls_trust_certs_file=str(tmp_path / "ca.pem"))
@@ -410,7 +406,7 @@ def test_https_to_a_plain_port_says_which_port_it_needs(server):
 
 
 def test_the_brokers_of_a_real_cluster_are_listed_by_host(pulsar_standalone):
-    """What a redirect is compared with."""
+    """Redirects are compared with this list."""
     transport = Transport(pulsar_standalone.admin_url, Auth(), timeout_s=10)
     named = set(transport._named)
     transport._named.clear()
@@ -418,6 +414,6 @@ def test_the_brokers_of_a_real_cluster_are_listed_by_host(pulsar_standalone):
     assert (transport._brokers, transport._named) == ({"127.0.0.1"}, named)
 
 
-def test_every_error_is_one_of_ours_when_nobody_is_there():
+def test_an_unreachable_host_is_an_eos_error():
     with pytest.raises(EosError, match=r"Can't connect to http://127\.0\.0\.1:1"):
         ask(AdminClient("http://127.0.0.1:1", Auth(), timeout_s=2))

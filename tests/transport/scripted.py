@@ -1,4 +1,4 @@
-"""A peer that follows a script: for what no real broker can be made to do."""
+"""A peer that follows a script, for behaviour that a real broker can't be made to show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Peer:
             yield from decoder.feed(data)
 
     def next(self, kind: type[WireMessage] = WireMessage) -> WireMessage:
-        """The next command of ``kind``; others are passed over. EOFError at the end."""
+        """The next command of ``kind``; others are skipped. EOFError at the end."""
         for command in self._commands:
             if isinstance(command, kind):
                 return command
@@ -41,16 +41,16 @@ class Peer:
         self.sock.sendall(b"".join(map(encode_frame, answers)))
 
     def welcome(self) -> commands.Connect:
-        """Let the client in; its CONNECT."""
+        """Answer CONNECT, and return it."""
         connect = self.next(commands.Connect)
         self.send(CONNECTED)
         return connect
 
 
 class ScriptedBroker:
-    """Runs ``script`` for each connection, in a thread of its own; a context manager.
+    """Runs ``script`` for each connection, in its own thread; a context manager.
 
-    ``received`` holds what a script chooses to note.
+    Scripts may append to ``received``.
     """
 
     def __init__(self, script: Callable[[Peer], None]) -> None:
@@ -98,7 +98,7 @@ class ScriptedBroker:
 
 
 def wait_until(is_so: Callable[[], object], timeout_s: float = 30.0) -> None:
-    """Return as soon as ``is_so()``; fail when it never is."""
+    """Return as soon as ``is_so()``; fail after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline, "it did not come to be in time"
@@ -106,19 +106,19 @@ def wait_until(is_so: Callable[[], object], timeout_s: float = 30.0) -> None:
 
 
 def readers(address: Address | None = None) -> int:
-    """How many connections of ours read in this process; those to ``address``, or all."""
+    """The number of reading threads of this process: of connections to ``address``, or of all."""
     name = f"eos-reader-{address.host_port if address else ''}"
     return sum(thread.name.startswith(name) for thread in threading.enumerate())
 
 
 def open_files() -> int:
-    """How many file descriptors this process has open."""
+    """The number of open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 
 @contextlib.contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    """What the block opens is freed soon after it: reading threads and file descriptors."""
+    """Check that reading threads and file descriptors of the block are freed soon after it."""
     gc.collect()
     threads, files = readers(), open_files()
     yield

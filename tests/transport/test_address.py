@@ -1,4 +1,4 @@
-"""Service URLs: what is an address, and what is refused without showing a password."""
+"""Service URLs: valid ones, and errors that do not show a password."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def test_a_service_url_names_hosts_and_ports(url, addresses):
         "pulsar://a:x", "pulsar://a,,b", "pulsar://a b", "pulsar://a/topic", "pulsar://a:1\n,",
     ],
 )  # fmt: skip
-def test_what_is_no_service_url_is_refused(url):
+def test_an_invalid_service_url_is_rejected(url):
     with pytest.raises(ConfigurationError, match="service_url"):
         parse_service_url(url)
 
 
 @pytest.mark.parametrize("url", ["pulsar://me:hunter2@a:1", "me:hunter2@a:6650", "hunter2@a"])
-def test_a_password_in_a_service_url_is_refused_and_not_repeated(url):
+def test_a_password_in_a_service_url_is_rejected_and_not_quoted(url):
     with pytest.raises(ConfigurationError, match="the authentication options") as caught:
         parse_service_url(url)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_query_is_refused_and_not_repeated():
+def test_a_query_is_rejected_and_not_quoted():
     for url in ("pulsar://a:1?token=hunter2", "pulsar://a:1/#hunter2", "x?hunter2://"):
         with pytest.raises(ConfigurationError, match="service_url") as caught:
             parse_service_url(url)

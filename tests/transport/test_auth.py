@@ -25,7 +25,7 @@ from tests.support import tokens
 SECRET = "-".join(("hunter", "2"))  # so that no traceback shows it by showing this file
 
 
-def test_a_token_never_shows_and_travels_to_executors():
+def test_a_token_is_pickled_and_not_in_a_repr():
     auth = Auth(token=SECRET)
     assert SECRET not in repr(auth) + str(auth)
     assert pickle.loads(pickle.dumps(auth)).login.credentials(1) == SECRET.encode()
@@ -44,13 +44,13 @@ def test_a_token_file_is_read_again_each_time(tmp_path):
     ["", "   ", f"{SECRET}\n{SECRET}", f"{SECRET} {SECRET}", SECRET + "\udc80", SECRET + "é", None],
     ids=ascii,
 )
-def test_what_is_no_token_is_refused_without_showing_it(token):
+def test_an_invalid_token_is_rejected_without_showing_it(token):
     with pytest.raises(Unauthorized, match="not a token") as caught:
         Auth(token=lambda: token).login.credentials(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_token_function_that_fails_is_named_without_what_it_said():
+def test_the_error_for_a_failing_token_function_does_not_quote_it():
     def fail() -> str:
         raise ValueError(SECRET)
 
@@ -59,7 +59,7 @@ def test_a_token_function_that_fails_is_named_without_what_it_said():
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_token_file_that_is_not_there_is_named():
+def test_a_missing_token_file_is_named():
     with pytest.raises(Unauthorized, match="/nowhere"):
         Auth(token_file="/nowhere").login.credentials(1)
 
@@ -83,12 +83,12 @@ def test_a_token_file_that_is_not_there_is_named():
         {"basic_user": "a", "basic_password": "b", "token": "c"},
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options):
+def test_contradicting_options_are_rejected(options):
     with pytest.raises(ConfigurationError):
         Auth(**options)
 
 
-def test_a_password_never_shows_and_travels_to_executors():
+def test_a_password_is_pickled_and_not_in_a_repr():
     auth = Auth(basic_user="spark", basic_password=SECRET)
     assert SECRET not in repr(auth) + repr(auth.login)
     login = pickle.loads(pickle.dumps(auth)).login
@@ -108,20 +108,20 @@ def test_a_password_never_shows_and_travels_to_executors():
         ("", r"^Check the token\.$"),
     ],
 )
-def test_a_token_that_was_refused_tells_when_it_ends(sent, says):
+def test_the_hint_for_a_rejected_token_has_its_expiry(sent, says):
     assert re.search(says, Auth(token="x").login.advice(sent.encode()))
 
 
 @pytest.mark.parametrize("odd", ["", "a:b", "a\nb", "a\0b", "a\ud800", b"bytes", 5])
 @pytest.mark.parametrize("name", ["basic_user", "basic_password"])
-def test_a_user_or_password_that_cannot_be_sent_is_refused_at_once(name, odd):
+def test_an_invalid_user_or_password_is_rejected(name, odd):
     options = {"basic_user": "spark", "basic_password": "secret"} | {name: odd}
     with pytest.raises(ConfigurationError, match=f"^{name} must be") as caught:
         Auth(**options)
     assert "secret" not in str(caught.value)
 
 
-def test_what_a_peer_repeats_of_a_secret_is_hidden():
+def test_a_secret_in_a_peers_text_is_redacted():
     for auth in (Auth(token=SECRET), Auth(basic_user="spark", basic_password=SECRET)):
         login = auth.login
         sent = login.credentials(1)
@@ -140,7 +140,7 @@ def test_the_broker_is_always_verified_and_by_nothing_older_than_tls_1_2():
 
 
 @pytest.mark.timeout(20)
-def test_tls_files_that_can_not_be_used_are_a_clear_error_not_a_question(tmp_path):
+def test_unusable_tls_files_raise_an_error_without_a_password_prompt(tmp_path):
     certificate = trustme.CA().issue_cert("client")
     chain = tmp_path / "client.pem"
     certificate.cert_chain_pems[0].write_to_path(chain)
@@ -160,7 +160,7 @@ def test_tls_files_that_can_not_be_used_are_a_clear_error_not_a_question(tmp_pat
 
 
 def test_one_set_of_authorities_serves_every_library(tmp_path, monkeypatch):
-    """Left alone, OpenSSL takes the system's and pulsar-client takes certifi's."""
+    """By default OpenSSL uses the system's authorities, and pulsar-client those of certifi."""
     ours, theirs = tmp_path / "ours.pem", tmp_path / "theirs.pem"
     for file in (ours, theirs):
         trustme.CA().cert_pem.write_to_path(file)

@@ -1,4 +1,4 @@
-"""A connection that is read by its own caller, facing a scripted peer."""
+"""A blocking connection and a scripted peer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ask(connection: BlockingConnection, *, timeout_s: float = 10.0) -> commands.
         encode_frame(commands.Connected(server_version="x", max_message_size=0)),
     ],
 )
-def test_a_peer_that_answers_connect_with_nonsense_is_left_and_nothing_stays_open(said):
+def test_a_nonsense_answer_to_connect_is_an_error_and_frees_everything(said):
     with (
         ScriptedBroker(lambda peer: peer.sock.sendall(said)) as broker,
         nothing_left_behind(),
@@ -67,7 +67,7 @@ def test_a_peer_that_answers_connect_with_nonsense_is_left_and_nothing_stays_ope
         open_direct(broker)
 
 
-def test_a_refusal_has_its_class_and_nothing_stays_open():
+def test_a_refusal_has_its_class_and_frees_everything():
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         peer.send(commands.Error(request_id=0, error=3, message="no"))
@@ -76,7 +76,7 @@ def test_a_refusal_has_its_class_and_nothing_stays_open():
         open_direct(broker, Auth(token="abc"))
 
 
-def test_a_peer_that_does_not_answer_connect_is_given_up_in_time():
+def test_a_peer_that_does_not_answer_connect_times_out():
     with ScriptedBroker(lambda peer: peer.next(commands.Ping)) as broker, nothing_left_behind():
         started = time.monotonic()
         with pytest.raises(ConnectionLost, match="no answer"):
@@ -84,7 +84,7 @@ def test_a_peer_that_does_not_answer_connect_is_given_up_in_time():
         assert time.monotonic() - started < 5
 
 
-def test_answers_find_their_request_and_what_comes_before_them_is_kept():
+def test_answers_find_their_request_and_earlier_commands_are_kept():
     def script(peer: Peer) -> None:
         peer.welcome()
         request_id = peer.next(commands.CloseProducer).request_id
@@ -111,7 +111,7 @@ def test_answers_find_their_request_and_what_comes_before_them_is_kept():
         connection.close()
 
 
-def test_no_answer_leaves_it_in_doubt():
+def test_a_request_without_an_answer_times_out_in_doubt():
     with ScriptedBroker(lambda peer: (peer.welcome(), peer.next(commands.Ping))) as broker:
         connection = open_direct(broker)
         with pytest.raises(RequestTimeout, match="Asking"):
@@ -119,7 +119,7 @@ def test_no_answer_leaves_it_in_doubt():
         connection.close()
 
 
-def test_entries_that_nobody_asked_for_are_an_error():
+def test_unrequested_entries_are_an_error():
     def script(peer: Peer) -> None:
         peer.welcome()
         peer.next(commands.CloseProducer)
@@ -154,7 +154,7 @@ def test_a_ping_is_answered_and_a_challenge_with_a_fresh_token():
         connection.close()
 
 
-def test_nothing_comes_within_the_time_and_pings_do_not_stretch_it(monkeypatch):
+def test_pings_do_not_extend_the_timeout_of_receive(monkeypatch):
     def script(peer: Peer) -> None:
         peer.welcome()
         while True:
@@ -205,7 +205,7 @@ def test_a_quiet_peer_that_answers_pings_is_kept(monkeypatch):
         connection.close()
 
 
-def test_a_caller_who_comes_back_late_asks_before_it_gives_up(monkeypatch):
+def test_after_a_long_pause_a_ping_is_sent_before_the_connection_counts_as_lost(monkeypatch):
     monkeypatch.setattr(blocking_module, "KEEP_ALIVE_S", 0.2)
 
     def script(peer: Peer) -> None:
@@ -222,7 +222,7 @@ def test_a_caller_who_comes_back_late_asks_before_it_gives_up(monkeypatch):
         connection.close()
 
 
-def test_a_peer_that_leaves_in_mid_frame_is_lost_behind_what_was_whole():
+def test_complete_frames_are_returned_before_the_loss_of_the_connection():
     def script(peer: Peer) -> None:
         peer.welcome()
         peer.next(commands.Flow)
@@ -239,7 +239,7 @@ def test_a_peer_that_leaves_in_mid_frame_is_lost_behind_what_was_whole():
         connection.close()
 
 
-def test_large_amounts_come_in_few_receives():
+def test_large_amounts_are_received_in_few_calls():
     count = 400
     entry = frame(0, 5, body(metadata(), b"x" * 50_000))
 

@@ -1,4 +1,4 @@
-"""A connection facing a scripted peer: what no real broker can be made to do."""
+"""A connection and a scripted peer, for behaviour that a real broker can't be made to show."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def send(connection: Connection, payload: bytes) -> None:
 
 
 def welcome_and_wait(peer: Peer) -> None:
-    """Let the client in, and stay until it leaves."""
+    """Answer CONNECT, and stay until the client closes."""
     peer.welcome()
     peer.next(commands.Ping)
 
 
 class Listener:
-    """Notes what a producer would hear."""
+    """Records the calls of a producer's listener."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
@@ -104,7 +104,7 @@ RECEIPT = encode_frame(commands.SendReceipt(producer_id=1, sequence_id=1))
     ],
     ids=["nothing", "http", "long-command", "ff", "cut", "cut-size", "other", "limit-1", "limit0"],
 )
-def test_a_peer_that_answers_connect_with_nonsense_is_left_and_nothing_stays_open(garbage):
+def test_a_nonsense_answer_to_connect_is_an_error_and_frees_everything(garbage):
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         peer.sock.sendall(garbage)
@@ -114,7 +114,7 @@ def test_a_peer_that_answers_connect_with_nonsense_is_left_and_nothing_stays_ope
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_garbage_in_mid_connection_ends_it_in_time_and_frees_everything(seed):
+def test_random_garbage_ends_the_connection_in_time_and_frees_everything(seed):
     rng = random.Random(seed)
     frames = bytearray(
         encode_frame(CONNECTED)
@@ -143,11 +143,11 @@ def test_random_garbage_in_mid_connection_ends_it_in_time_and_frees_everything(s
         assert time.monotonic() - started < 10
 
 
-def test_an_announced_frame_over_the_limit_ends_the_connection_before_it_comes():
+def test_a_frame_size_over_the_limit_ends_the_connection_before_the_frame_arrives():
     def script(peer: Peer) -> None:
         peer.welcome()
         peer.sock.sendall(struct.pack(">I", 2**31))
-        peer.next(commands.Ping)  # stays: the client has to leave by itself
+        peer.next(commands.Ping)  # stays open: the client must close
 
     with ScriptedBroker(script) as broker, nothing_left_behind():
         connection = open_connection(broker)
@@ -156,10 +156,10 @@ def test_an_announced_frame_over_the_limit_ends_the_connection_before_it_comes()
             ask(connection)
 
 
-def test_an_answer_of_another_kind_is_a_protocol_error_and_the_connection_goes_on():
+def test_an_answer_of_another_type_is_a_protocol_error_and_the_connection_stays_usable():
     def script(peer: Peer) -> None:
         peer.welcome()
-        peer.send(commands.Success(request_id=peer.next().request_id + 1))  # nobody's
+        peer.send(commands.Success(request_id=peer.next().request_id + 1))  # an unknown id
         peer.send(commands.ProducerSuccess(request_id=1, producer_name="p"))
         peer.send(commands.Success(request_id=peer.next().request_id))
         peer.next()
@@ -175,7 +175,7 @@ def test_an_answer_of_another_kind_is_a_protocol_error_and_the_connection_goes_o
 # --- silence, refusal, the end ------------------------------------------------------------------
 
 
-def test_a_peer_that_does_not_answer_connect_is_given_up_as_unreachable():
+def test_a_peer_that_does_not_answer_connect_is_a_lost_connection():
     with (
         ScriptedBroker(lambda peer: peer.next(commands.Ping)) as broker,
         nothing_left_behind(),
@@ -184,7 +184,7 @@ def test_a_peer_that_does_not_answer_connect_is_given_up_as_unreachable():
         open_connection(broker, timeout_s=0.3)
 
 
-def test_a_request_without_an_answer_ends_in_doubt_and_a_late_answer_goes_to_nobody():
+def test_a_request_without_an_answer_times_out_in_doubt_and_its_late_answer_is_dropped():
     def script(peer: Peer) -> None:
         peer.welcome()
         late = peer.next().request_id
@@ -200,7 +200,7 @@ def test_a_request_without_an_answer_ends_in_doubt_and_a_late_answer_goes_to_nob
         connection.close()
 
 
-def test_closing_twice_frees_everything_and_tells_whoever_waits():
+def test_closing_twice_frees_everything_and_fails_waiting_requests():
     with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
         connection = open_connection(broker)
         listener = Listener()
@@ -222,7 +222,7 @@ def test_closing_twice_frees_everything_and_tells_whoever_waits():
         for thread in waiting:
             thread.join(5)
         assert [type(error) for error in failures] == [ConnectionLost] * 3
-        # Each its own: one instance raised in several threads would mix up their tracebacks.
+        # Each has its own error: one object raised in several threads would mix tracebacks.
         assert len({id(error) for error in failures}) == 3
         assert len(listener.heard) == 1
         with pytest.raises(ConnectionLost, match="was closed"):
@@ -259,7 +259,7 @@ def test_a_refusal_of_the_connection_has_its_class_and_never_shows_the_token(cod
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_broker_that_repeats_what_it_was_sent_is_not_quoted():
+def test_a_refusal_that_repeats_the_credentials_is_not_quoted():
     def script(peer: Peer) -> None:
         said = peer.next(commands.Connect).auth_data.decode()
         peer.send(commands.Error(request_id=2**64 - 1, error=3, message=f"Who is {said}?"))
@@ -271,7 +271,7 @@ def test_a_broker_that_repeats_what_it_was_sent_is_not_quoted():
 
 
 @pytest.mark.parametrize("password", ["role", "r", "a", SECRET])
-def test_a_password_does_not_show_by_the_gap_where_it_is_hidden(password):
+def test_a_password_is_not_revealed_by_its_redaction(password):
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         peer.send(commands.Error(request_id=2**64 - 1, error=3, message="no role a found"))
@@ -285,7 +285,7 @@ def test_a_password_does_not_show_by_the_gap_where_it_is_hidden(password):
     assert "Check basic_user and basic_password" in str(caught.value)
 
 
-def test_a_token_that_can_not_be_had_leaves_nothing_open():
+def test_an_unavailable_token_leaves_nothing_open():
     def fail() -> str:
         raise KeyError(SECRET)
 
@@ -298,7 +298,7 @@ def test_a_token_that_can_not_be_had_leaves_nothing_open():
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_listener_that_breaks_does_not_keep_the_others_from_hearing(caplog):
+def test_a_failing_listener_does_not_affect_the_others(caplog):
     class Broken(Listener):
         def on_closed(self, reason: EosError) -> None:
             raise ValueError("a bug")
@@ -313,7 +313,7 @@ def test_a_listener_that_breaks_does_not_keep_the_others_from_hearing(caplog):
     assert "a bug" in caplog.text
 
 
-# --- what the broker asks -----------------------------------------------------------------------
+# --- requests of the broker ---------------------------------------------------------------------
 
 
 def test_a_ping_is_answered():
@@ -327,8 +327,8 @@ def test_a_ping_is_answered():
         wait_until(lambda: broker.received)
 
 
-def test_a_ping_is_answered_after_the_send_that_is_stuck_and_receipts_are_read_meanwhile():
-    """The reader waits for no writer: a broker may read on only after we have read."""
+def test_a_ping_is_answered_after_a_blocked_send_and_receipts_are_read_meanwhile():
+    """The reading thread waits for no writer: a broker may read only after its output is read."""
     go_on = threading.Event()
     pong = encode_frame(commands.Pong())
     payload = b"x" * (16 << 20)
@@ -413,8 +413,8 @@ def issuer(tmp_path) -> Iterator[TokenServer]:
         yield running
 
 
-def test_an_auth_challenge_gets_another_token_than_the_one_that_is_kept(issuer):
-    """What the broker takes for expired, by its own clock, is not sent again."""
+def test_an_auth_challenge_gets_a_new_token_instead_of_the_cached_one(issuer):
+    """A token that has expired by the broker's clock is not sent again."""
 
     def script(peer: Peer) -> None:
         broker.received.append(peer.welcome().auth_data)
@@ -427,7 +427,7 @@ def test_an_auth_challenge_gets_another_token_than_the_one_that_is_kept(issuer):
         assert broker.received == [given.encode() for given in issuer.given]
 
 
-def test_a_token_that_the_broker_refused_is_not_kept(issuer):
+def test_a_token_that_the_broker_rejected_is_removed_from_the_cache(issuer):
     auth = Auth(**issuer.options())
 
     def script(peer: Peer) -> None:
@@ -442,7 +442,7 @@ def test_a_token_that_the_broker_refused_is_not_kept(issuer):
         assert len(set(broker.received)) == 2
 
 
-def test_a_token_server_that_is_silent_does_not_outlast_the_connections_deadline(issuer):
+def test_a_silent_token_server_does_not_exceed_the_connections_deadline(issuer):
     issuer.before = lambda _: time.sleep(3)
     with ScriptedBroker(lambda peer: peer.next()) as broker:
         started = time.monotonic()
@@ -467,7 +467,7 @@ def test_a_token_function_that_fails_at_a_challenge_ends_the_connection():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_token_function_that_wants_the_process_to_exit_only_ends_the_connection():
+def test_a_token_function_that_raises_systemexit_only_ends_the_connection():
     calls: list[int] = []
 
     def token() -> str:
@@ -489,7 +489,7 @@ def test_a_token_function_that_wants_the_process_to_exit_only_ends_the_connectio
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.005])
-def test_a_flood_of_auth_challenges_ends_the_connection_and_spares_the_token_function(pause_s):
+def test_a_flood_of_auth_challenges_ends_the_connection_after_ten_token_calls(pause_s):
     calls: list[int] = []
 
     def token() -> str:
@@ -507,7 +507,7 @@ def test_a_flood_of_auth_challenges_ends_the_connection_and_spares_the_token_fun
         wait_until(lambda: not connection.is_alive)
         with pytest.raises(ProtocolError, match="asked for authentication 11 times"):
             ask(connection)
-    assert len(calls) == 1 + 10  # CONNECT's, and those that a broker may ask for
+    assert len(calls) == 1 + 10  # for CONNECT, and the allowed challenges
 
 
 @pytest.mark.parametrize(
@@ -519,7 +519,7 @@ def test_a_flood_of_auth_challenges_ends_the_connection_and_spares_the_token_fun
     ],
     ids=["http", "tls alert", "nothing"],
 )
-def test_a_port_that_is_not_a_brokers_is_recognised_by_its_first_bytes(said, error, match):
+def test_another_protocol_is_recognised_by_its_first_bytes(said, error, match):
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         peer.sock.sendall(said)
@@ -528,7 +528,7 @@ def test_a_port_that_is_not_a_brokers_is_recognised_by_its_first_bytes(said, err
         open_connection(broker)
 
 
-def test_one_time_out_holds_for_connecting_and_being_let_in():
+def test_one_timeout_covers_connecting_and_authenticating():
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         time.sleep(0.4)
@@ -546,7 +546,7 @@ def test_one_time_out_holds_for_connecting_and_being_let_in():
 # --- writing ------------------------------------------------------------------------------------
 
 
-def test_a_peer_that_takes_no_bytes_counts_as_lost(monkeypatch):
+def test_a_peer_that_accepts_no_bytes_counts_as_lost(monkeypatch):
     monkeypatch.setattr(writer_module, "SEND_STALL_S", 0.2)
     hold = threading.Event()
 
@@ -562,7 +562,7 @@ def test_a_peer_that_takes_no_bytes_counts_as_lost(monkeypatch):
         hold.set()
 
 
-def test_a_send_that_is_interrupted_ends_the_connection_because_half_a_frame_is_out(monkeypatch):
+def test_an_interrupted_send_ends_the_connection_because_its_frame_is_incomplete(monkeypatch):
     with ScriptedBroker(welcome_and_wait) as broker:
         connection = open_connection(broker)
         stream = connection._stream
@@ -580,7 +580,7 @@ def test_a_send_that_is_interrupted_ends_the_connection_because_half_a_frame_is_
             send(connection, b"y")
 
 
-def test_a_request_does_not_wait_longer_than_its_time_for_others_that_send():
+def test_a_request_does_not_exceed_its_timeout_waiting_for_other_senders():
     hold = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -607,7 +607,7 @@ def test_a_request_does_not_wait_longer_than_its_time_for_others_that_send():
         hold.set()
 
 
-def test_opening_many_connections_leaves_no_reader_behind():
+def test_opening_many_connections_leaves_no_reading_thread():
     with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
         connections = [open_connection(broker) for _ in range(10)]
         assert readers(broker.address) == 10

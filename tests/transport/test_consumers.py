@@ -1,4 +1,4 @@
-"""Entries on a connection: who hears them, and how long a frame may be."""
+"""Entries on a connection: their consumer, and the maximum length of a frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 
 class Consumer:
-    """Notes what a consumer would hear."""
+    """Records the calls of a consumer's listener."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
@@ -35,7 +35,7 @@ class Consumer:
 
 
 class Producer:
-    """A producer of the same number as the consumer, that hears nothing of all this."""
+    """A producer with the same id as the consumer, whose listener must not be called."""
 
     def on_send_receipt(self, receipt: commands.SendReceipt) -> None: ...
     def on_send_error(self, error: commands.SendError) -> None: ...
@@ -45,7 +45,7 @@ class Producer:
 
 
 def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Connection]:
-    """What consumer 1 hears of ``frames``, on a connection that is open to the end of the test."""
+    """The calls for consumer 1 after ``frames``, on a connection that stays open."""
 
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
@@ -70,13 +70,13 @@ def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Con
 ENTRY = frame(1, 1, body(metadata(), b"value"))
 
 
-def test_a_consumer_hears_its_entries_and_of_the_end_of_the_connection():
+def test_a_consumer_gets_its_entries_and_the_end_of_the_connection():
     consumer, _ = hear(frame(2, 1, body(metadata(), b"for another")), ENTRY)
     assert [delivery.open()[1] for delivery in consumer.deliveries] == [b"value"]
     assert isinstance(consumer.reasons[0], ConnectionLost)
 
 
-def test_a_consumer_hears_that_the_broker_closed_it():
+def test_a_consumer_is_notified_that_the_broker_closed_it():
     consumer, connection = hear(encode_frame(commands.CloseConsumer(consumer_id=1, request_id=9)))
     assert [str(reason) for reason in consumer.reasons] == [
         str(ConnectionLost("The broker closed the consumer."))
@@ -85,19 +85,19 @@ def test_a_consumer_hears_that_the_broker_closed_it():
         connection.add_consumer(1, consumer)
 
 
-def test_an_entry_may_be_as_long_as_the_broker_says_that_messages_are():
+def test_an_entry_may_be_as_long_as_the_brokers_message_limit():
     payload = bytes(5 * MIB - 100)
     consumer, _ = hear(frame(1, 1, body(metadata(), payload)))
     assert consumer.deliveries[0].open()[1] == payload
 
 
-def test_an_entry_that_is_longer_than_that_ends_the_connection():
+def test_a_longer_entry_ends_the_connection():
     consumer, _ = hear(frame(1, 1, bytes(5 * MIB + MIB)))
     assert not consumer.deliveries
     assert "A frame of" in str(consumer.reasons[0])
 
 
-def test_before_the_broker_has_told_its_limit_a_frame_is_short():
+def test_before_connected_frames_must_be_short():
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         peer.sock.sendall(frame(1, 1, bytes(2 * MIB)))

@@ -1,4 +1,4 @@
-"""Who is told what of a producer, when it is handed on as the broker closes it."""
+"""A producer's listener is replaced while the broker closes the producer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOSED = commands.CloseProducer(producer_id=1, request_id=0)
 
 
 class Between:
-    """A lock that runs something once, the first time that it is free again."""
+    """A lock that calls ``run`` once, after its first release."""
 
     def __init__(self, run) -> None:
         self._lock, self._run = threading.Lock(), run
@@ -34,7 +34,7 @@ def listener() -> tuple[SimpleNamespace, list[Exception]]:
     return SimpleNamespace(on_closed=told.append), told
 
 
-def test_a_listener_that_replaces_another_is_told_instead():
+def test_a_replacing_listener_is_notified_instead():
     listeners, (old, told_old), (new, told_new) = Listeners(), listener(), listener()
     listeners.add_producer(1, old)
     listeners.replace_producer(1, old, new)
@@ -42,7 +42,7 @@ def test_a_listener_that_replaces_another_is_told_instead():
     assert (len(told_old), len(told_new)) == (0, 1)
 
 
-def test_one_of_a_producer_that_is_closed_is_not_replaced():
+def test_the_listener_of_a_closed_producer_can_not_be_replaced():
     listeners, (old, told), (new, _) = Listeners(), listener(), listener()
     listeners.add_producer(1, old)
     listeners.dispatch(CLOSED)
@@ -51,7 +51,7 @@ def test_one_of_a_producer_that_is_closed_is_not_replaced():
     assert len(told) == 1
 
 
-def test_whoever_comes_between_a_closing_and_its_word_is_not_left_deaf():
+def test_a_listener_that_is_replaced_during_a_close_is_refused_or_notified():
     listeners, (old, _), (new, told_new) = Listeners(), listener(), listener()
     listeners.add_producer(1, old)
     refused: list[ConnectionLost] = []

@@ -1,4 +1,4 @@
-"""OAuth2 client credentials, from a small token server: fresh tokens, and a server that is odd."""
+"""OAuth2 client credentials and a small token server: fresh tokens, and a faulty server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_token_endpoint_gets_id_secret_audience_and_scope(server):
     ]
 
 
-def test_a_process_asks_once_and_uses_the_token_until_shortly_before_it_expires(
+def test_a_process_fetches_one_token_and_uses_it_until_shortly_before_it_expires(
     server, monkeypatch
 ):
     now = time.monotonic()
@@ -69,13 +69,13 @@ def test_a_process_asks_once_and_uses_the_token_until_shortly_before_it_expires(
     assert len(server.given) == 2
 
 
-def test_many_threads_ask_once(server):
+def test_concurrent_threads_fetch_one_token(server):
     server.before = lambda _: time.sleep(0.1)
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: fetch(server), range(8)))) == 1
 
 
-def test_a_token_that_a_peer_refused_is_not_used_again(server):
+def test_a_rejected_token_is_not_used_again(server):
     login = Auth(**server.options()).login
     first = login.credentials(10)
     login.forget(b"another one, refused elsewhere")
@@ -87,7 +87,7 @@ def test_a_token_that_a_peer_refused_is_not_used_again(server):
 @pytest.mark.parametrize(
     "said", [None, 0, -5, "soon", "3600", "3600.5", True, 1e400, "inf", [], 10**12], ids=str
 )
-def test_a_token_is_kept_only_as_long_as_the_server_says(server, said):
+def test_a_token_is_cached_only_as_long_as_the_server_says(server, said):
     body = json.dumps({"access_token": "abc", "expires_in": said}).encode()
     server.instead[TOKEN] = (200, {}, body)
     assert fetch(server) == "abc"
@@ -109,7 +109,7 @@ def test_a_credentials_file_may_begin_with_a_byte_order_mark(server):
     assert fetch(server) == server.given[0]
 
 
-# --- a server that is odd ------------------------------------------------------------------------
+# --- a faulty server -----------------------------------------------------------------------------
 
 
 def shown(error: BaseException) -> str:
@@ -121,7 +121,7 @@ def leaks(text: str) -> list[str]:
     return [form for form in forms if form in text]
 
 
-def test_a_refused_client_is_unauthorized_and_its_secret_hidden_where_the_server_repeats_it(server):
+def test_a_refused_client_is_unauthorized_and_its_secret_is_redacted(server):
     server.secret = "another"
     with pytest.raises(
         Unauthorized, match=r"401 \(invalid_client\)\..*oauth2_credentials_file"
@@ -140,7 +140,7 @@ def test_a_refused_client_is_unauthorized_and_its_secret_hidden_where_the_server
         b'["TOKENabc123"]',
     ],
 )
-def test_nothing_of_a_refusal_is_shown_but_a_code_that_is_known(server, status, body):
+def test_only_a_known_error_code_of_a_refusal_is_shown(server, status, body):
     server.instead[TOKEN] = (status, {}, body)
     with pytest.raises(Unauthorized) as caught:
         fetch(server)
@@ -155,7 +155,7 @@ def test_nothing_of_a_refusal_is_shown_but_a_code_that_is_known(server, status, 
         {"token_file": "eyJhbGciOiJ.eyJzdWIiOi.hush"},
     ],
 )
-def test_a_secret_in_the_place_of_a_path_is_refused_and_not_shown(options):
+def test_a_secret_instead_of_a_path_is_rejected_and_not_shown(options):
     if "token_file" not in options:
         options |= {"oauth2_issuer_url": "https://localhost"}
     with pytest.raises(ConfigurationError, match="path") as caught:
@@ -198,14 +198,14 @@ def test_no_redirect_is_followed(server):
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_can_not_be_used_is_an_error_of_ours(server, path, status, body, error):
+def test_an_unusable_answer_is_an_eos_error(server, path, status, body, error):
     server.instead[path] = (status, {}, body)
     with pytest.raises(error) as caught:
         fetch(server)
     assert not leaks(shown(caught.value))
 
 
-def test_a_server_that_is_silent_or_slow_has_one_deadline_for_all_who_wait(server):
+def test_a_silent_or_slow_server_has_one_deadline_for_all_waiting_threads(server):
     go_on = threading.Event()
     server.before = lambda path: go_on.wait(20) if path == TOKEN else None
     started = time.monotonic()
@@ -235,12 +235,12 @@ def test_a_certificate_that_is_not_trusted_names_the_token_servers_own_option(se
     assert server.forms == []
 
 
-def test_nobody_there_is_named_as_the_token_server(server):
+def test_an_unreachable_token_server_is_named(server):
     with pytest.raises(ConnectionLost, match=r"oauth2_issuer_url is right"):
         fetch(server, oauth2_issuer_url="https://127.0.0.1:1")
 
 
-def test_the_secret_is_not_printed_where_http_client_is_being_debugged(server, capfd, monkeypatch):
+def test_http_client_debugging_does_not_print_the_secret(server, capfd, monkeypatch):
     monkeypatch.setattr(http.client.HTTPConnection, "debuglevel", 1)
     fetch(server)
     out, err = capfd.readouterr()
@@ -257,7 +257,7 @@ def test_the_secret_is_not_printed_where_http_client_is_being_debugged(server, c
         "https://issuer?x=hunter2", "https://issuer#hunter2", "https://issuer:x", "https://[::1",
     ],
 )  # fmt: skip
-def test_an_issuer_url_without_tls_or_with_more_than_a_path_is_refused_and_not_repeated(url):
+def test_an_invalid_issuer_url_is_rejected_and_not_quoted(url):
     with pytest.raises(ConfigurationError, match="oauth2_issuer_url") as caught:
         Auth(oauth2_issuer_url=url, oauth2_credentials_file="/x")
     assert "hunter2" not in str(caught.value)
@@ -277,7 +277,7 @@ def test_an_issuer_url_without_tls_or_with_more_than_a_path_is_refused_and_not_r
         ),
     ],
 )
-def test_a_file_that_is_none_is_named_without_what_is_in_it(server, text, match):
+def test_an_invalid_credentials_file_is_named_without_its_content(server, text, match):
     if text is None:
         server.credentials_file.unlink()
     else:
@@ -288,7 +288,7 @@ def test_a_file_that_is_none_is_named_without_what_is_in_it(server, text, match)
     assert not leaks(shown(caught.value))
 
 
-def test_an_error_travels_without_the_secret(server):
+def test_a_pickled_error_does_not_contain_the_secret(server):
     server.secret = "another"
     with pytest.raises(EosError) as caught:
         fetch(server)

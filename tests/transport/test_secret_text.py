@@ -1,4 +1,4 @@
-"""A secret that was given for something else is in no error, and no repr."""
+"""A secret as the value of another option is not in an error or a repr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(error: BaseException) -> str:
 
 @pytest.mark.parametrize("secret", [TOKEN, f"token:{TOKEN}", f"Bearer {TOKEN}", KEY])
 @pytest.mark.parametrize("name", PLACES)
-def test_a_token_or_key_in_another_option_is_refused_and_not_shown(name: str, secret: str) -> None:
+def test_a_token_or_key_in_another_option_is_rejected_and_not_shown(name: str, secret: str) -> None:
     with pytest.raises(ConfigurationError, match="looks like a token or a key") as caught:
         Auth(**{name: secret})
     assert name in str(caught.value)
@@ -33,7 +33,7 @@ def test_a_token_or_key_in_another_option_is_refused_and_not_shown(name: str, se
 
 
 @pytest.mark.parametrize("secret", [OPAQUE, f"{OPAQUE}=", f"{OPAQUE}/{OPAQUE}", OPAQUE * 200])
-def test_what_does_not_look_like_a_path_is_not_shown_as_one(secret: str) -> None:
+def test_a_value_that_does_not_look_like_a_path_is_not_shown(secret: str) -> None:
     with pytest.raises(Unauthorized, match="not shown") as caught:
         Auth(token_file=secret).login.credentials(1)
     assert OPAQUE not in shown(caught.value)
