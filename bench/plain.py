@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from eos.client.worker_cache import ClientOptions, kept_client
 from eos.ids import TopicName
 from eos.sinks.columns import select_columns
-from eos.spark_worker import receive_at_once, spare_imports
+from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.transport.auth import Auth
 from eos.wire.batch import Rows, encode_batches
 
@@ -36,7 +36,7 @@ class PlainTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send everything, wait for the receipts, and yield how many rows it was."""
-        receive_at_once()
+        disable_delayed_acks()
         context = TaskContext.get()
         assert context is not None
         records = 0
@@ -52,7 +52,7 @@ class PlainTask:
             if producer is not None:
                 producer.close()
         yield pa.RecordBatch.from_pydict({"records": [records]})
-        spare_imports()
+        freeze_imports()
 
 
 def write(df: DataFrame, task: PlainTask) -> int:

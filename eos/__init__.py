@@ -1,7 +1,7 @@
 """Exactly-once, all-or-nothing writes from PySpark to Apache Pulsar.
 
-What users import stands here. Beside it are ``eos.errors``, ``eos.metrics``, ``eos.tracing``,
-``eos.testing``, ``eos.chaos`` and ``eos.recovery``.
+The public classes are exported here. Other public modules: ``eos.errors``, ``eos.metrics``,
+``eos.tracing``, ``eos.testing``, ``eos.chaos`` and ``eos.recovery``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    # Late (PEP 562): executors import eos, and have neither pydantic nor deltalake.
+    # Lazy (PEP 562): executors import eos without pydantic and deltalake installed.
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""``python -m eos``: the program ``eos``."""
+"""``python -m eos`` runs the program ``eos``."""
 
 from eos.cli.programs import main
 

@@ -1,4 +1,4 @@
-"""What may be shown of storages that are opened with credentials."""
+"""Error texts of storages that are opened with credentials."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _OF_SYSTEM: Final = re.compile(r"[\w ,'-]+\(os error \d+\)")
 
 
 def clean(error: BaseException, options: Mapping[str, str]) -> str:
-    """The first line of an error's text, without any credential of ``options`` in it; and the
-    system's own reason, which Delta's library has at the end of several lines."""
+    """Return the first line of an error's text with every credential of ``options`` masked.
+
+    The system's own reason is appended; Delta's library puts it after several lines.
+    """
     lines = _COLOUR.sub("", str(error)).strip().splitlines()
     text = lines[0] if lines else type(error).__name__
     reason = _OF_SYSTEM.search("\n".join(lines[1:]))

@@ -1,4 +1,7 @@
-"""Making local files survive a power failure: other libraries leave that to the kernel."""
+"""Flush local files to disk so that they survive a power failure.
+
+Other libraries leave that to the kernel.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from pathlib import Path
 
 
 class NotDurable(Exception):
-    """The disk did not confirm that it holds what was written."""
+    """The disk did not confirm a write."""
 
 
 def sync(folder: Path, names: Iterable[str]) -> None:
-    """Flush the files ``names`` below ``folder``, then every folder that holds one of them.
+    """Flush the files ``names`` below ``folder``, then each folder that contains one of them.
 
-    A name that is gone meanwhile is left out: compaction of somebody else replaced it.
+    Missing files are skipped: a concurrent compaction has replaced them.
 
     Raises:
         NotDurable: the disk did not confirm.
@@ -24,22 +27,22 @@ def sync(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         path = folder / name
         folders.add(path.parent)
-        _sync_if_there(path)
+        _sync_if_present(path)
     for parent in sorted(folders):
-        _sync_if_there(parent)
+        _sync_if_present(parent)
 
 
-def _sync_if_there(path: Path) -> None:
+def _sync_if_present(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         sync_file(path)
 
 
 def sync_file(path: Path) -> None:
-    """Flush one file, or folder.
+    """Flush one file or folder.
 
     Raises:
         NotDurable: the disk did not confirm.
-        FileNotFoundError: it is gone.
+        FileNotFoundError: it does not exist.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

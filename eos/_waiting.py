@@ -1,9 +1,9 @@
-"""Waiting for other threads, where Ctrl-C may come at any moment.
+"""Waiting for other threads in a way that Ctrl-C may interrupt at any moment.
 
-``threading.Condition`` and what is built of it may be left with its lock held for ever, which stops
-the thread that would have brought the answer, or without it, which ends ``with`` in a RuntimeError
-in place of the interrupt (seen; both ways are in CPython's ``Lib/threading.py``: ``__enter__`` and
-``wait`` are Python code, which signals interrupt between any two calls).
+An interrupt can leave ``threading.Condition``, and all that uses it, with its lock held forever,
+which blocks the thread that should answer; or without the lock, so that ``with`` raises a
+RuntimeError instead of the interrupt. Both were seen: in CPython's ``Lib/threading.py``
+``__enter__`` and ``wait`` are Python code, which signals interrupt between any two calls.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
-    """A ``threading.Condition`` that one interrupt, wherever it comes, leaves as it should be.
+    """A ``threading.Condition`` that stays consistent when an interrupt comes at any point.
 
-    Its ``with`` is the lock's own, in C: no signal is looked at between the lock and the block.
-    Wait only where the lock is held once.
+    Its ``with`` is the lock's, in C: no signal is handled between the lock and the block.
+    Call ``wait`` only while the lock is held once.
     """
 
     def __init__(self) -> None:
         self._waiters: list[threading.Lock] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Release the lock, wait to be notified, take the lock again; False: the time is over."""
+        """Release the lock, wait for a notification, take the lock again; False on a timeout."""
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)
@@ -40,7 +40,7 @@ class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
                 notified = waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
             finally:
                 self._take_again()
-        finally:  # the interrupt may have come in the first one
+        finally:  # the interrupt may have come inside the first one
             self._take_again()
         if not notified and waiter in self._waiters:
             self._waiters.remove(waiter)
@@ -51,7 +51,7 @@ class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
             self.acquire()
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until ``predicate()`` holds; False: the time is over, and it does not."""
+        """Wait until ``predicate()`` holds; return False on a timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not (holds := predicate()):
             left_s = None if deadline is None else deadline - time.monotonic()
@@ -61,13 +61,13 @@ class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
         return holds
 
     def notify_all(self) -> None:
-        """Wake all that wait, once the lock is free."""
+        """Wake all waiters, once the lock is free."""
         while self._waiters:
             self._waiters.pop().release()
 
 
 class Future(concurrent.futures.Future[T]):
-    """A ``concurrent.futures.Future`` whose waits Ctrl-C may interrupt anywhere."""
+    """A ``concurrent.futures.Future`` that stays consistent when Ctrl-C interrupts a wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,16 +75,19 @@ class Future(concurrent.futures.Future[T]):
 
 
 def begin(call: Callable[[], T], future: Future[T]) -> None:
-    """Run ``call`` in a thread of its own, where no signal comes; it ends ``future``.
+    """Run ``call`` in a new thread, which gets no signals, and put its result into ``future``.
 
-    ``Thread.start`` waits in Python code: interrupted there, nobody knows whether a thread runs.
-    Interrupted here, ``future.cancel()`` tells: a call that has not begun never will.
+    ``Thread.start`` waits in Python code: after an interrupt there, it is unknown whether the
+    thread runs. Here ``future.cancel()`` decides it: a call that has not begun never will.
     """
     _thread.start_new_thread(_end, (future, call))
 
 
-def beside(call: Callable[[], object], block: Callable[[], T]) -> T:
-    """``block()``, and ``call()`` at the same time; raises what either has raised, behind both."""
+def run_both(call: Callable[[], object], block: Callable[[], T]) -> T:
+    """Run ``call`` in another thread and ``block`` in this one; return the result of ``block``.
+
+    An error of either is raised after both have ended.
+    """
     running: Future[object] = Future()
     try:
         begin(call, running)
@@ -97,13 +100,13 @@ def beside(call: Callable[[], object], block: Callable[[], T]) -> T:
 
 
 def await_or_cancel(running: Future[T]) -> None:
-    """Behind an interrupt: the call has ended then, or never begins."""
+    """After an interrupt: wait until the call has ended, or make sure that it never begins."""
     if not running.cancel():
         running.exception()
 
 
 def submit(pool: Executor, call: Callable[[], T]) -> Future[T]:
-    """``pool.submit``, for who waits in a thread that may be interrupted."""
+    """``pool.submit``, for callers in a thread that may be interrupted."""
     future: Future[T] = Future()
     pool.submit(_end, future, call)
     return future

@@ -1,13 +1,13 @@
-"""The error tree: every class says what the caller can do.
+"""The error tree: each class says how the caller can react.
 
-``Retriable``: nothing is decided and nothing is lost, try again. ``Fatal``: trying again changes
-nothing, a person has to act. ``Indeterminate``: the outcome is not known; ask the log and the
-witness, never assume. Everything here crosses from executors to the driver, so every error
-survives pickling, and none of them may ever carry a token, a password or row data. Much of their
-text was written by a peer and ends in a terminal, so all of it is made printable.
+``Retriable``: nothing is decided and nothing is lost, retry. ``Fatal``: a retry changes nothing, a
+person must act. ``Indeterminate``: the outcome is unknown; ask the log and the witness, never
+assume. Errors cross from executors to the driver, so each survives pickling, and none may contain a
+token, a password or row data. Much of their text comes from a peer and ends up in a terminal, so
+all of it is made printable.
 
-Error codes of the broker become classes by one table, ``BROKER_ERRORS``. A code that the table
-does not know is ``Indeterminate``: an answer that we do not understand proves nothing.
+``BROKER_ERRORS`` maps the broker's error codes to classes. An unknown code is ``Indeterminate``: an
+answer that we do not understand proves nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """``text`` without what a terminal would obey: escape sequences, changes of direction.
+    """Replace characters that control a terminal: escape sequences, changes of text direction.
 
-    For all that comes from a peer. Line ends and tabs stay.
+    For all text from a peer. Line ends and tabs stay.
     """
     return _UNPRINTABLE.sub("\ufffd", text)
 
@@ -33,8 +33,8 @@ class EosError(Exception):
     """Base of all errors of this project.
 
     Args:
-        message: what happened, in one sentence.
-        hint: what the user can do about it; ends the text of the error.
+        message: the problem, in one sentence.
+        hint: how the user can solve it; the last part of the error's text.
         context: any of ``sink_id``, ``query_id``, ``epoch`` and ``txn_id``, as text.
     """
 
@@ -48,7 +48,7 @@ class EosError(Exception):
         self.with_context(**context)
 
     def with_context(self, **context: object) -> EosError:
-        """Add what was not known where the error was raised; what is there already stays."""
+        """Add context that was unknown where the error was raised; existing values stay."""
         for name, value in context.items():
             if value is not None:
                 self.context.setdefault(name, printable(str(value)))
@@ -63,9 +63,11 @@ class EosError(Exception):
         return (_rebuild, (type(self), self.message, self.hint, self.context))
 
 
-def crossed(kind: str, message: str, hint: str) -> EosError:
-    """An error that a task reported, by the name of its class: nothing that comes from an executor
-    is unpickled. A name that we do not know is ``TransactionPoisoned``."""
+def reported_error(kind: str, message: str, hint: str) -> EosError:
+    """Rebuild an error that a task reported, from its class name.
+
+    Data from an executor is never unpickled. An unknown name becomes ``TransactionPoisoned``.
+    """
     cls = globals().get(kind)
     if not (isinstance(cls, type) and issubclass(cls, EosError)):
         cls = TransactionPoisoned
@@ -77,38 +79,38 @@ def _rebuild(cls: type[EosError], message: str, hint: str, context: dict[str, st
 
 
 class Retriable(EosError):
-    """Nothing is decided and nothing is lost: try again."""
+    """Nothing is decided and nothing is lost: retry."""
 
 
 class Fatal(EosError):
-    """Trying again changes nothing: a person has to act; the hint says how."""
+    """A retry changes nothing: a person must act; the hint says how."""
 
 
 class Indeterminate(EosError):
-    """The outcome is not known. The commit log and the witness know, or will know."""
+    """The outcome is unknown. The commit log and the witness know it, now or later."""
 
 
 # --- configuration and input -------------------------------------------------------------------
 
 
 class ConfigurationError(Fatal):
-    """An option or a setting is wrong; the message names it and says what is allowed."""
+    """An option or setting is wrong; the message names it and the allowed values."""
 
 
 class InputError(Fatal):
-    """The rows can't be written as they are; the message names the column or the row."""
+    """The rows can't be written; the message names the column or the row."""
 
 
 class MessageTooLarge(InputError):
-    """One message is larger than the broker takes (``maxMessageSize``, 5 MiB by default)."""
+    """A message is larger than the broker accepts (``maxMessageSize``, 5 MiB by default)."""
 
 
 class UsedAfterFork(Fatal):
-    """A forked child uses an object of its parent, and has neither its threads nor connections."""
+    """A forked child uses an object of its parent, without the parent's threads or connections."""
 
     default_hint = (
-        'Start processes without a fork: multiprocessing.get_context("spawn"). A client '
-        "may also be created in the child; a sink or a commit log may not, once the parent has "
+        'Start processes without a fork: multiprocessing.get_context("spawn"). Or create a new '
+        "client in the child. A sink or commit log can't be created there once the parent has "
         "used one."
     )
 
@@ -118,29 +120,29 @@ class DuplicateEpochCall(Fatal):
 
 
 class NewLineage(Fatal):
-    """A sink that another query wrote to is used by a new one, or its log has been lost."""
+    """A new query uses a sink that another query wrote to, or the sink's log was lost."""
 
 
 class UnfinishedEpoch(Fatal):
-    """An earlier epoch of the query was attempted and is not in the topics: none may follow it."""
+    """An earlier epoch of the query was attempted but not written: no later epoch may follow."""
 
 
 class RewoundCheckpoint(Fatal):
-    """Spark asks for committed epochs again, and has planned them anew: its checkpoint is old."""
+    """Spark asks for committed epochs again with a new plan: its checkpoint is old."""
 
 
 class NewCluster(Fatal):
-    """The cluster does not hold what the commit log says was written: it is another one."""
+    """The cluster lacks data that the commit log records as written: it is another cluster."""
 
 
 # --- protocol and broker -----------------------------------------------------------------------
 
 
 class ProtocolError(Fatal):
-    """The peer sent something that the Pulsar protocol does not allow here.
+    """The peer violated the Pulsar protocol.
 
     Attributes:
-        place: ledger and entry, when a single entry can't be read.
+        place: ledger and entry id, if a single entry can't be read.
     """
 
     place: tuple[int, int] | None = None
@@ -150,13 +152,13 @@ class ProtocolError(Fatal):
 
 
 class ConnectionLost(Retriable):
-    """The connection to the broker ended or could not be made."""
+    """The connection to the broker ended or could not be opened."""
 
     default_hint = "Check that the broker runs and that the service URL is right."
 
 
 class Unreachable(ConnectionLost):
-    """No connection could be made: nothing was asked."""
+    """No connection could be opened: no request was sent."""
 
 
 class Untrusted(ConfigurationError):
@@ -164,30 +166,30 @@ class Untrusted(ConfigurationError):
 
 
 class RequestTimeout(Indeterminate):
-    """The broker did not answer in time: it may or may not have done what was asked."""
+    """The broker did not answer in time: it may or may not have processed the request."""
 
     default_hint = (
-        "It may be overloaded, or a publish rate may hold us back: a connection that is above one "
-        "gets no answer at all meanwhile. Raise request_timeout_s (timeout_s of a client) or the "
-        "rate, or lower max_batch_bytes: `eos recovery doctor` with --admin-url shows the rates."
+        "The broker may be overloaded, or a publish rate limit may throttle this client: a "
+        "connection above the limit gets no answers at all. Raise request_timeout_s (timeout_s of "
+        "a client) or the limit, or lower max_batch_bytes. `eos recovery doctor` with --admin-url "
+        "shows the limits."
     )
 
 
 class BrokerNotReady(Retriable):
-    """The broker cannot serve this now (loading, unloading, busy, limits)."""
+    """The broker can't serve the request now (loading, unloading, busy, limits)."""
 
 
 class TransactionStillOpen(Retriable):
-    """A transaction is open before the end of what is to be read: it can't be complete yet."""
+    """A transaction is open before the end of the range to read: the range is incomplete."""
 
 
 class ConsumerBusy(BrokerNotReady):
-    """The subscription exists, and another consumer has it."""
+    """Another consumer uses the subscription."""
 
 
 class ProducerBusy(BrokerNotReady):
-    """The topic or its namespace has as many producers as its policies admit, or one of this
-    name."""
+    """The topic or namespace is at its producer limit, or has a producer of this name."""
 
 
 class Unauthorized(Fatal):
@@ -200,27 +202,27 @@ class TopicNotFound(Fatal):
     """The topic or its namespace does not exist."""
 
     deleted_hint = (
-        "It was there before: somebody has deleted it. Start the driver again: it says what is "
-        "missing, and how to go on."
+        "It existed before and was deleted. Restart the driver: it reports what is missing and how "
+        "to continue."
     )
 
 
 class SubscriptionNotFound(Fatal):
-    """The subscription does not exist, and the broker makes none by itself."""
+    """The subscription does not exist, and the broker does not create it automatically."""
 
     default_hint = "Create the subscription, or set allowAutoSubscriptionCreation=true."
 
 
 class TopicTerminated(Fatal):
-    """The topic was terminated: it takes no more messages."""
+    """The topic was terminated: it accepts no more messages."""
 
 
 class DataLost(Fatal):
-    """What was to be read has been deleted."""
+    """Data to be read was deleted."""
 
 
 class IncompatibleSchema(Fatal):
-    """The topic's schema does not admit these messages."""
+    """The topic's schemas are incompatible with these messages."""
 
 
 class InvalidTopicName(Fatal):
@@ -231,8 +233,8 @@ class NotAllowed(Fatal):
     """The broker does not allow this operation."""
 
     default_hint = (
-        "Look at the broker's log for why. A topic whose name ends in -partition-N belongs to a "
-        "partitioned topic: create that one, or choose another name."
+        "See the broker's log for the reason. A topic whose name ends in -partition-N belongs to a "
+        "partitioned topic: create that topic, or choose another name."
     )
 
 
@@ -246,38 +248,38 @@ class TransactionsDisabled(Fatal):
 
 
 class CoordinatorNotFound(Retriable):
-    """The transaction coordinator moved or is not loaded: look it up again."""
+    """The transaction coordinator has moved or is not loaded: repeat the lookup."""
 
 
 class TransactionNotFound(Indeterminate):
-    """Code 24. The transaction ended: committed, aborted or expired; the code does not tell."""
+    """Code 24: the transaction has ended. It was committed, was aborted or has expired."""
 
 
 class InvalidTransactionStatus(Indeterminate):
-    """Code 21. The transaction ended or is ending; do not read the outcome from the text."""
+    """Code 21: the transaction has ended or is ending. The text does not prove the outcome."""
 
 
 class TransactionConflict(Indeterminate):
-    """Code 23. Another operation of the transaction is in the way."""
+    """Code 23: the request conflicts with another operation of the transaction."""
 
 
 class BrokerError(Indeterminate):
-    """A code that we do not map: it says nothing about the outcome."""
+    """An unknown error code: it says nothing about the outcome."""
 
 
 # --- the commit --------------------------------------------------------------------------------
 
 
 class TransactionPoisoned(Retriable):
-    """This transaction must never be committed; its work runs again in a new one."""
+    """The transaction must never be committed; its work runs again in a new one."""
 
 
 class TransactionExpired(TransactionPoisoned):
-    """The transaction outlived its time to live and the broker aborted it."""
+    """The transaction exceeded its time to live and the broker aborted it."""
 
 
 class Fenced(Fatal):
-    """Another driver claimed the sink: this one must stop."""
+    """Another driver has claimed the sink: this one must stop."""
 
     default_hint = (
         "Another driver or the recovery tool holds this sink's claim. Make sure that only one "
@@ -291,31 +293,37 @@ class CommitLogError(Fatal):
 
 
 class CommitLogUnreadable(CommitLogError):
-    """The commit log can't be read from here (permissions, a store that does not answer): whether
-    it is broken is not known."""
+    """The commit log can't be read (permissions, no answer from the store).
+
+    Whether it is broken is unknown.
+    """
 
 
 class InDoubt(Indeterminate):
     """A transaction is unfinished and its outcome can't be proved now."""
 
     default_hint = (
-        "Nothing was guessed. Restart when the broker, and whatever else it writes to, is "
-        "reachable and healthy: recovery asks again."
+        "No outcome was assumed. Restart when the broker and all other outputs are reachable and "
+        "healthy: recovery asks again."
     )
 
 
 class CommitUnconfirmed(Indeterminate):
-    """A commit to a Delta table was tried and not confirmed; it may have taken effect."""
+    """A commit to a Delta table was not confirmed; it may have taken effect."""
 
     default_hint = (
-        "The table's transaction version tells. Nothing is doubled by trying again: the same "
-        "version is taken once."
+        "The table's transaction version shows the outcome. A retry duplicates nothing: the table "
+        "accepts a version once."
     )
 
 
-def none_of(option: str, problems: Mapping[str, EosError]) -> EosError:
-    """To raise when no host that ``option`` names was of use: what was wrong with each, by name.
-    Retriable if one of them may come back."""
+def no_usable_host(option: str, problems: Mapping[str, EosError]) -> EosError:
+    """Return the error for an ``option`` none of whose hosts is usable.
+
+    Args:
+        problems: the error of each host, by the host's name. One that is retriable makes the
+            result retriable.
+    """
     errors = list(problems.values())
     if len(errors) == 1:
         return errors[0]
@@ -327,7 +335,7 @@ def none_of(option: str, problems: Mapping[str, EosError]) -> EosError:
         for name, error in problems.items()
     ]
     hints = dict.fromkeys(error.hint for error in errors)
-    return cls(f"No host of {option} is of use. {' '.join(said)}", hint=" ".join(hints).strip())
+    return cls(f"No host of {option} is usable. {' '.join(said)}", hint=" ".join(hints).strip())
 
 
 BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
@@ -358,9 +366,9 @@ BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
 
 
 def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosError:
-    """The error for code ``code``, that the broker answered with while ``doing`` something."""
+    """Return the error for the broker's answer ``code`` to the operation ``doing``."""
     cls, hint = BROKER_ERRORS.get(code, BrokerError), None
-    if code == 1 and text.startswith("Encryption is required"):  # no code of its own
+    if code == 1 and text.startswith("Encryption is required"):  # has no own code
         cls, hint = NotAllowed, "End-to-end encryption is not supported yet: write elsewhere."
     detail = text.strip().splitlines()[0][:300] if text.strip() else cls.__name__
     error = cls(f"{doing}: the broker answered with code {code} ({detail}).", hint=hint)

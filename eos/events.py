@@ -1,7 +1,7 @@
-"""What is told of an epoch's life, while it happens: to the log, to metrics, to traces, to users.
+"""Events of an epoch while it runs: for the log, metrics, traces and users' listeners.
 
-An event is a value: names, numbers and states, never a row, a secret, or a handle on anything. Who
-listens can't harm an epoch: ``eos.committer.Observer``.
+An event is a plain value: names, numbers and states, never a row, a secret or a handle. A listener
+can't harm an epoch: ``eos.committer.Observer`` sees to that.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _log = logging.getLogger(__name__)
 
 
 class EpochOutcome(StrEnum):
-    """What became of one call for one epoch."""
+    """The outcome of one call for one epoch."""
 
     COMMITTED = "committed"
-    """Written now, and readable."""
+    """Written by this call, and readable."""
     EMPTY = "empty"
-    """There were no rows; done."""
+    """Done: the epoch had no rows."""
     SKIPPED = "skipped"
-    """An earlier call had written it."""
+    """Written by an earlier call."""
     ABORTED = "aborted"
-    """Its attempts were aborted; nothing of it is readable, and the call ended in an error."""
+    """All attempts were aborted: nothing is readable, and the call raised an error."""
     FAILED = "failed"
-    """The call ended in an error before an attempt was opened."""
+    """The call raised an error before an attempt was opened."""
     IN_DOUBT = "in_doubt"
-    """The commit of an attempt can't be proved now; nothing was guessed."""
+    """The outcome of an attempt can't be proved now; none was assumed."""
     FENCED = "fenced"
-    """Another driver holds the sink."""
+    """Another driver holds the sink's claim."""
 
 
 @dataclass(frozen=True)
 class UnfinishedAttempt:
-    """An attempt whose end is not in the commit log. ``age_s``: seconds since it was opened."""
+    """An attempt without an end in the commit log. ``age_s``: seconds since it was opened."""
 
     state: State
     age_s: float
@@ -47,7 +47,7 @@ class UnfinishedAttempt:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """What an attempt holds in one output: ``kind`` is the participant's, ``output`` its name."""
+    """The rows of an attempt in one output. ``kind``: the participant's; ``output``: its name."""
 
     kind: str
     output: str
@@ -57,7 +57,7 @@ class WrittenRows:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEvent:
-    """Something that happened to an epoch of a sink, ``at`` a time of the driver's clock (UTC)."""
+    """An event of a sink's epoch; ``at`` is the driver's time (UTC)."""
 
     sink_id: str
     query_id: str | None
@@ -72,10 +72,10 @@ class EpochStarted(EpochEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class StepEnded(EpochEvent):
-    """A step of ``eos.steps`` is over, after ``duration_s`` seconds.
+    """A step of ``eos.steps`` has ended, after ``duration_s`` seconds.
 
-    Each begins where the one before ended: together they are the time that the call took.
-    ``is_complete``: False when an error ended it.
+    Each step begins when the previous one ends: their durations add up to that of the call.
+    ``is_complete``: False if an error ended the step.
     """
 
     step: Step
@@ -85,17 +85,18 @@ class StepEnded(EpochEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class StateChanged(EpochEvent):
-    """A record is in the commit log.
+    """A record was appended to the commit log.
 
     Attributes:
-        query_id, epoch, attempt: None for CLAIMED, which is the sink's; FAILED has no attempt.
-        state: what the record says.
-        run_id: who wrote it.
-        transaction: the attempt's number at the broker, where it has one.
-        written: what the attempt holds, from PREPARED on.
-        reason: why it was aborted, or failed; holds no rows.
-        unfinished: every attempt of the sink that the log does not hold the end of.
-        owed: how many epochs were attempted, and are neither written nor given up.
+        query_id, epoch, attempt: None for CLAIMED, which belongs to the sink; FAILED has no
+            attempt.
+        state: the record's state.
+        run_id: the run that appended it.
+        transaction: the attempt's transaction id at the broker, if any.
+        written: the attempt's rows by output, from PREPARED on.
+        reason: why it was aborted or failed; contains no row data.
+        unfinished: all attempts of the sink without an end in the log.
+        owed: the number of epochs that were attempted and are neither written nor abandoned.
     """
 
     attempt: int | None
@@ -109,7 +110,7 @@ class StateChanged(EpochEvent):
 
     @classmethod
     def of(cls, record: LogRecord, history: History) -> StateChanged:
-        """The event of a ``record``, the last one of ``history``."""
+        """Return the event of ``record``, the last one of ``history``."""
         at = record.written_at or datetime.now(UTC)
         return cls(
             sink_id=record.sink_id,
@@ -133,16 +134,16 @@ class StateChanged(EpochEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEnded(EpochEvent):
-    """The sink's call for an epoch is over, after ``duration_s`` seconds.
+    """The sink's call for an epoch has ended, after ``duration_s`` seconds.
 
     Attributes:
-        outcome: what became of it.
-        steps_s: seconds in each step, by its label; those of several attempts together, without
-            a ``finish`` that is done later.
-        attempts: how many transactions this call has opened.
-        records, bytes: what the outputs hold of the epoch; None where that is not known.
-        transaction: the last attempt's number at the broker, where it has one.
-        reason: why it failed; holds no rows. None when it did not.
+        outcome: the outcome of the call.
+        steps_s: seconds of each step, by label; the sum over all attempts, without a ``finish``
+            that runs later.
+        attempts: the number of transactions that this call opened.
+        records, bytes: totals of the epoch in all outputs; None if unknown.
+        transaction: the last attempt's transaction id at the broker, if any.
+        reason: why it failed, or None; contains no row data.
     """
 
     outcome: EpochOutcome
@@ -156,29 +157,29 @@ class EpochEnded(EpochEvent):
 
 
 class EpochListener:
-    """What wants to be told of epochs: override what is of interest, and pass it to a sink.
+    """Base class of listeners: override the methods of interest and pass an object to a sink.
 
-    Each listener is called on a thread of its own, one event after the other, in the context
-    (``contextvars``) of who calls the sink; records that are appended beside the caller's own work
-    have none. An epoch never waits for it: what it raises is logged, and when it blocks until 1,000
-    events wait for it, later ones are dropped, with a warning.
+    Each listener has its own thread, which delivers events one after the other, in the context
+    (``contextvars``) of the sink's caller. Records that are appended in the background have no
+    context. An epoch never waits for a listener. Errors of a listener are logged; if it blocks
+    until 1,000 events are pending, later events are dropped with a warning.
     """
 
     def on_epoch_started(self, event: EpochStarted) -> None:
-        """The sink was called."""
+        """The sink was called for an epoch."""
 
     def on_step_ended(self, event: StepEnded) -> None:
-        """One of the ten steps is over."""
+        """One of the ten steps has ended."""
 
     def on_state_changed(self, event: StateChanged) -> None:
-        """A record is in the commit log."""
+        """A record was appended to the commit log."""
 
     def on_epoch_ended(self, event: EpochEnded) -> None:
-        """The sink's call is over. In a stream, COMMITTED is noted behind it, and told then."""
+        """The sink's call has ended. In a stream, COMMITTED is appended and reported later."""
 
 
-def tell(listener: EpochListener, event: EpochEvent) -> None:
-    """Call the method of ``listener`` that is for ``event``; raises what that raises."""
+def dispatch(listener: EpochListener, event: EpochEvent) -> None:
+    """Call the method of ``listener`` for ``event``; its errors are raised."""
     match event:
         case EpochStarted():
             listener.on_epoch_started(event)
@@ -191,7 +192,7 @@ def tell(listener: EpochListener, event: EpochEvent) -> None:
 
 
 def unfinished_in(history: History, now: datetime) -> tuple[UnfinishedAttempt, ...]:
-    """Each attempt that ``history`` does not hold the end of; ``now``: UTC."""
+    """Return the attempts without an end in ``history``; ``now``: UTC."""
     return tuple(
         UnfinishedAttempt(record.state, max(0.0, (now - record.opened_at).total_seconds()))
         for record in history.unfinished
@@ -200,7 +201,7 @@ def unfinished_in(history: History, now: datetime) -> tuple[UnfinishedAttempt, .
 
 
 def log_state(event: StateChanged) -> None:
-    """One line in the driver's log, at INFO, with what it says as fields of the record, too."""
+    """Log one line at INFO in the driver's log, with the same facts as fields of the record."""
     if not _log.isEnabledFor(logging.INFO):
         return
     about = [f"sink {event.sink_id}"]
@@ -228,10 +229,10 @@ def log_state(event: StateChanged) -> None:
 
 
 def state_label(state: State) -> str:
-    """How metrics name the state of an unfinished attempt: open, in_doubt or aborting."""
+    """Return a metric's label for the state of an unfinished attempt: open, in_doubt, aborting."""
     return {State.OPEN: "open", State.PREPARED: "in_doubt"}.get(state, state.value.lower())
 
 
 def reason_label(reason: Reason | None) -> str:
-    """How metrics name why an attempt was aborted: the kind, in lower case."""
+    """Return a metric's label for the reason of an abort: its kind, in lower case."""
     return (reason.kind if reason else ReasonKind.FAILED).value.lower()

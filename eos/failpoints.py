@@ -1,11 +1,12 @@
-"""Places where a test lets the process die, stop or fail: one behind each step of ``eos.steps``.
+"""Failpoints: a test kills, stops or fails the process after any step of ``eos.steps``.
 
-Off, a failpoint costs one look at an empty dictionary. Tests and the chaos harness switch them on
-in the process itself with ``armed``, or in a child with ``EOS_FAILPOINTS=prepare=kill,open=stop@2``
-(``@2``: the second time; ``kill`` is SIGKILL of the process, ``stop`` SIGSTOP: it sleeps until
-somebody sends SIGCONT; ``error`` raises ``ConnectionError``). ``EOS_FAILPOINTS_FIRED`` names a
-folder: whoever acts leaves a file there with the place's name and its process id, and of all
-processes only the first one does. Never set either in production.
+A disabled failpoint costs one lookup in an empty dictionary. Tests and the chaos harness enable
+them in the same process with ``armed``, or in a child process with
+``EOS_FAILPOINTS=prepare=kill,open=stop@2``. ``@2`` means the second time. ``kill`` sends SIGKILL to
+the process, ``stop`` sends SIGSTOP (it sleeps until a SIGCONT), ``error`` raises
+``ConnectionError``. With ``EOS_FAILPOINTS_FIRED=FOLDER`` a failpoint fires in the first process
+that reaches it only, and leaves a file named after the step with that process's id. Never set
+either variable in production.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _actions: dict[AnyStep, Callable[[], None]] = {}
 
 
 def reached(place: AnyStep) -> None:
-    """The process has done what ``place`` stands for."""
+    """Report that the process has completed the step ``place``."""
     if _actions and place in _actions:
         _actions[place]()
 

@@ -1,8 +1,8 @@
-"""Objects with threads and connections belong to the process that made them.
+"""Objects with threads and connections raise in a forked child of the process that made them.
 
-A forked child has neither: its copy of a lock may be held for ever, its copy of a socket is the
-parent's, and an answer that it waits for goes to a thread that it does not have. It would hang, or
-write into the parent's conversation with the broker.
+A forked child has no copy of the threads. Its copy of a lock may be held forever, its copy of a
+socket is the parent's, and answers go to a thread that does not exist there. The child would hang,
+or write into the parent's connection.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _SPECIAL: Final = (
     "__call__", "__enter__", "__aenter__", "__aiter__", "__exit__", "__aexit__"
 )  # fmt: skip
 _ENDS: Final = ("close", "__exit__", "__aexit__")
-"""What a child may call: it leaves everything to the parent."""
+"""Methods that a child may call; they do nothing there."""
 
 
 class ThisProcess:
-    """This process. Asking the system for its number at each call would cost more than the call."""
+    """The id of this process. Asking the system at each call would cost more than the call."""
 
     def __init__(self) -> None:
-        self.look()
-        os.register_at_fork(after_in_child=self.look)
+        self.update()
+        os.register_at_fork(after_in_child=self.update)
 
-    def look(self) -> None:
-        """Take the number anew: this is a child."""
+    def update(self) -> None:
+        """Read the process id again, in a forked child."""
         self.pid = os.getpid()
 
     def refusal(self, of: Any) -> UsedAfterFork:
-        """The error for an object that another process has made."""
+        """Return the error for an object that was made in another process."""
         return UsedAfterFork(
-            f"This {type(of).__name__} was made in process {of.made_in_process}, and is used in "
+            f"This {type(of).__name__} was made in process {of.made_in_process} and is used in "
             f"process {self.pid}, a fork of it."
         )
 
@@ -46,15 +46,16 @@ process: Final = ThisProcess()
 
 
 def stay_in_process(*kinds: type, leaving: Collection[str] = ()) -> None:
-    """Make the public methods of ``kinds`` raise in a forked child, before they touch anything, for
-    objects that it has not made itself. Closing does nothing there.
+    """Make the public methods of ``kinds`` raise in a forked child, before they touch anything.
+
+    Objects that the child has made are not affected. Closing does nothing in a child.
 
     Args:
-        leaving: methods called for each message; they compare ``made_in_process`` themselves, or
-            do nothing before they call one that does.
+        leaving: methods that are called for each message; they compare ``made_in_process``
+            themselves, or do nothing before they call a method that does.
     """
     for kind in kinds:
-        kind.__init__ = _noting(kind.__init__)  # type: ignore[misc]
+        kind.__init__ = _recording(kind.__init__)  # type: ignore[misc]
         for name, member in list(vars(kind).items()):
             is_public = name in _SPECIAL or not name.startswith(("_", "on_"))
             if not is_public or name in leaving:
@@ -65,13 +66,13 @@ def stay_in_process(*kinds: type, leaving: Collection[str] = ()) -> None:
                 setattr(kind, name, _guarded(member))
 
 
-def _noting(init: Callable[..., None]) -> Callable[..., None]:
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
-    def noting(self: Any, *args: Any, **named: Any) -> None:
+    def recording(self: Any, *args: Any, **named: Any) -> None:
         self.made_in_process = process.pid
         init(self, *args, **named)
 
-    return noting
+    return recording
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,4 +90,4 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def _nothing() -> None:
-    """What a child awaits instead of an end."""
+    """Awaited in a child instead of a closing method."""

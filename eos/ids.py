@@ -1,4 +1,4 @@
-"""Names and numbers that everything else refers to: transaction, message, topic."""
+"""Identifiers of transactions, messages and topics."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from eos.errors import ConfigurationError
 _TXN_ID = re.compile(r"\(?([0-9]{1,19}), ?([0-9]{1,19})\)?")
 _NAME = re.compile(r"[A-Za-z0-9_.:=-]+")
 _SINK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-# White space, control characters and halves of surrogate pairs: records of the log take none.
+# White space, control characters and halves of surrogate pairs: the log's records refuse them.
 _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_TOPIC_CHARS: Final = 1000
-"""Of a full name without ``-partition-n``: with it, it has to fit into a record of the log."""
+"""Of a full name without ``-partition-n``; with it, the name must fit into a record of the log."""
 
 MAX_PARTITIONS: Final = 100_000
-"""More than any cluster has: a larger answer is broken, and we would allocate by it."""
+"""More than any cluster has: a larger answer is broken, and memory is allocated according to it."""
 
 _PARTITION_SUFFIX = re.compile(r"^(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]*)$")
 
 
 class TxnId(NamedTuple):
-    """Pulsar's TxnID. ``most`` is the coordinator's number, ``least`` counts in that coordinator.
+    """Pulsar's TxnID: ``most`` is the coordinator's number, ``least`` counts within it.
 
     Numbers start again on a fresh cluster, so an id alone never identifies a transaction.
     """
@@ -39,7 +39,7 @@ class TxnId(NamedTuple):
         """The inverse of ``str``; the brackets may be missing.
 
         Raises:
-            ValueError: ``text`` is not two whole numbers.
+            ValueError: ``text`` is not two integers.
         """
         match = _TXN_ID.fullmatch(text.strip())
         if match is None:
@@ -48,11 +48,11 @@ class TxnId(NamedTuple):
 
 
 EntryPlace = tuple[int, int]
-"""Ledger and entry: the place of an entry, in the order of its topic."""
+"""Ledger and entry id: the position of an entry, in the order of its topic."""
 
 
 class MessageId(NamedTuple):
-    """Where a message sits: ``ledger:entry:partition:batch_index``; -1 where there is none."""
+    """The position of a message: ``ledger:entry:partition:batch_index``; -1 if not applicable."""
 
     ledger: int
     entry: int
@@ -67,7 +67,7 @@ class MessageId(NamedTuple):
         """The inverse of ``str``.
 
         Raises:
-            ValueError: ``text`` is not four whole numbers joined by colons.
+            ValueError: ``text`` is not four integers joined by colons.
         """
         parts = text.split(":")
         if len(parts) != 4:
@@ -76,12 +76,12 @@ class MessageId(NamedTuple):
 
     @property
     def place(self) -> EntryPlace:
-        """Where its entry sits: what a receipt and a delivered message name alike."""
+        """The position of its entry: the same in a receipt and in a delivered message."""
         return self.ledger, self.entry
 
     @property
     def is_dropped(self) -> bool:
-        """-1:-1 in a receipt: the broker dropped the message as a duplicate."""
+        """Whether the broker dropped the message as a duplicate: -1:-1 in a receipt."""
         return self.ledger == -1 and self.entry == -1
 
 
@@ -95,7 +95,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Read a full name, ``tenant/namespace/local`` or ``local`` (then public/default).
+        """Parse a full name, ``tenant/namespace/local``, or ``local`` (then public/default).
 
         Raises:
             ConfigurationError: the name is malformed or too long, or the topic is not persistent.
@@ -139,30 +139,30 @@ class TopicName:
 
     @property
     def partition_index(self) -> int | None:
-        """n of ``...-partition-n``, or None when this is not the name of one partition."""
+        """n of ``...-partition-n``; None if this is not the name of one partition."""
         match = _PARTITION_SUFFIX.match(self.local)
         return int(match["index"]) if match else None
 
     @property
     def base(self) -> TopicName:
-        """The topic that this is a partition of; itself when it is none."""
+        """The topic that this is a partition of; the topic itself if it is not a partition."""
         match = _PARTITION_SUFFIX.match(self.local)
         return TopicName(self.tenant, self.namespace, match["base"]) if match else self
 
     def partition(self, index: int) -> TopicName:
-        """The exact name of one partition. Transactions take exact names only (see facts)."""
+        """The exact name of one partition. Transactions accept only these (docs/facts.md)."""
         return TopicName(self.tenant, self.namespace, f"{self.local}-partition-{index}")
 
     def partitions(self, count: int) -> list[TopicName]:
-        """All exact names of a topic with ``count`` partitions; 0 means: not partitioned."""
+        """All exact names of a topic with ``count`` partitions; 0 means not partitioned."""
         return [self.partition(index) for index in range(count)] if count else [self]
 
 
 def check_sink_id(sink_id: str) -> str:
-    """``sink_id``, when it can name a folder and a topic everywhere.
+    """Check that ``sink_id`` is valid as a folder and topic name everywhere, and return it.
 
     Raises:
-        ConfigurationError: it can't.
+        ConfigurationError: it is not.
     """
     if not _SINK_ID.fullmatch(sink_id):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Prometheus metrics of sinks, in their driver: ``pip install 'eos-pulsar[metrics]'``.
+"""Prometheus metrics of a driver's sinks: ``pip install 'eos-pulsar[metrics]'``.
 
 ::
 
@@ -8,8 +8,8 @@
     start_http_server(9464)
     sink = PulsarSink(..., listeners=[PrometheusListener()])
 
-All metrics, with their labels: docs/monitoring.md. Labels are sinks and names from lists of this
-package; query ids, keys and topics, of which there may be any number, are none.
+docs/monitoring.md lists all metrics and their labels. Label values are sink ids and fixed names.
+Query ids, keys and topics are never labels, as their number is unbounded.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ _WRITTEN: Final = (EpochOutcome.COMMITTED, EpochOutcome.EMPTY)
 
 @dataclass(frozen=True)
 class SinkFigures:
-    """What is known of a sink at the moment ``since`` (``time.monotonic()``): its unfinished
-    attempts, how many epochs it owes, when it committed last."""
+    """The state of a sink at the time ``since`` (``time.monotonic()``).
+
+    ``unfinished``: its unfinished attempts; ``owed``: the number of epochs that were attempted and
+    neither written nor abandoned; ``committed_at``: the time of the last commit.
+    """
 
     sink_id: str
     unfinished: tuple[UnfinishedAttempt, ...]
@@ -57,7 +60,7 @@ class SinkFigures:
 
 
 def sink_families(figures: Iterable[SinkFigures]) -> Iterator[GaugeMetricFamily]:
-    """The gauges that a driver and ``eos recovery metrics`` both have."""
+    """Yield the gauges that a driver and ``eos recovery metrics`` share."""
     count = GaugeMetricFamily(
         "eos_unfinished_transactions",
         "Attempts whose end is not in the commit log, by state: open, in_doubt, aborting.",
@@ -65,17 +68,17 @@ def sink_families(figures: Iterable[SinkFigures]) -> Iterator[GaugeMetricFamily]
     )
     age = GaugeMetricFamily(
         "eos_oldest_transaction_age_seconds",
-        "Since the oldest attempt in this state was opened; 0 when there is none.",
+        "Age of the oldest attempt in this state; 0 without one.",
         labels=["sink", "state"],
     )
     owed = GaugeMetricFamily(
         "eos_owed_epochs",
-        "Epochs that were attempted, and are neither written nor given up.",
+        "Epochs that were attempted and are neither written nor abandoned.",
         labels=["sink"],
     )
     committed = GaugeMetricFamily(
         "eos_last_commit_timestamp_seconds",
-        "When an epoch was committed last, or found to be empty.",
+        "Time when an epoch was last committed or found to be empty.",
         labels=["sink"],
     )
     now = time.monotonic()
@@ -91,29 +94,29 @@ def sink_families(figures: Iterable[SinkFigures]) -> Iterator[GaugeMetricFamily]
 
 
 class PrometheusListener(EpochListener):
-    """Counts the epochs of the sinks that it is given to; docs/monitoring.md lists what.
+    """Exports metrics of its sinks' epochs; docs/monitoring.md lists them.
 
-    Any number of them may count in one registry, for any number of sinks.
+    Any number of listeners may share a registry, for any number of sinks.
 
     Args:
-        registry: where the metrics are; the one that ``start_http_server`` shows by default.
+        registry: receives the metrics; by default the one that ``start_http_server`` exports.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._metrics = _metrics_in(registry)
 
     def on_epoch_started(self, event: EpochStarted) -> None:
-        """All that may be counted of it, as 0: what appears as 1 has no increase to see."""
+        """Create the sink's counters as 0: a counter that appears as 1 shows no increase."""
         self._metrics.expect(event.sink_id)
 
     def on_step_ended(self, event: StepEnded) -> None:
-        """Its duration."""
+        """Record the duration."""
         self._metrics.steps.labels(event.sink_id, event.step.label).observe(event.duration_s)
 
     def on_state_changed(self, event: StateChanged) -> None:
-        """What is unfinished, rows of what is committed, claims."""
+        """Update unfinished attempts, committed rows and claims."""
         metrics, sink = self._metrics, event.sink_id
-        metrics.see(event)
+        metrics.update(event)
         match event.state:
             case State.CLAIMED:
                 metrics.claims.labels(sink).inc()
@@ -125,7 +128,7 @@ class PrometheusListener(EpochListener):
                     metrics.bytes.labels(sink, one.kind).inc(one.bytes)
 
     def on_epoch_ended(self, event: EpochEnded) -> None:
-        """Its outcome, and how long it took."""
+        """Count the outcome and record the duration."""
         metrics, sink = self._metrics, event.sink_id
         metrics.epochs.labels(sink, event.outcome.value).inc()
         if event.outcome in _WRITTEN:
@@ -159,14 +162,14 @@ class _Metrics(Collector):
         )
         self.durations = Histogram(
             "eos_epoch_duration_seconds",
-            "From the call for an epoch until it was committed, or found to be empty.",
+            "Time from the call for an epoch until it was committed or found to be empty.",
             ["sink"],
             buckets=_EPOCH_BUCKETS_S,
             registry=registry,
         )
         self.steps = Histogram(
             "eos_step_duration_seconds",
-            "Of each step of an epoch.",
+            "Duration of each step of an epoch.",
             ["sink", "step"],
             buckets=_STEP_BUCKETS_S,
             registry=registry,
@@ -186,7 +189,7 @@ class _Metrics(Collector):
         registry.register(self)
 
     def expect(self, sink_id: str) -> None:
-        """Counters of the sink are there from now on."""
+        """Create the counters of a sink."""
         for outcome in EpochOutcome:
             self.epochs.labels(sink_id, outcome.value)
         for kind in ReasonKind:
@@ -194,8 +197,8 @@ class _Metrics(Collector):
         self.claims.labels(sink_id)
         self.claims_lost.labels(sink_id)
 
-    def see(self, event: StateChanged) -> None:
-        """What the log says of the sink after this record."""
+    def update(self, event: StateChanged) -> None:
+        """Update the sink's state after this record of the log."""
         with self._lock:
             if event.state is State.CLAIMED:
                 self._claimed.add(event.sink_id)
@@ -208,22 +211,22 @@ class _Metrics(Collector):
             )
 
     def loses_claim(self, sink_id: str) -> bool:
-        """Whether the sink had a claim; it has none from now on."""
+        """Whether the sink had a claim; removes it."""
         with self._lock:
             has_claim = sink_id in self._claimed
             self._claimed.discard(sink_id)
-            # What is unfinished is the other driver's from now on, and shown by it.
+            # Unfinished attempts now belong to the other driver, which shows them.
             self._figures.pop(sink_id, None)
         return has_claim
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges, as of now."""
+        """Yield the gauges with their current values."""
         with self._lock:
             figures = list(self._figures.values())
         return sink_families(figures)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Their names."""
+        """Yield the gauges without values."""
         return sink_families(())
 
 
@@ -234,7 +237,7 @@ _by_registry: Final[weakref.WeakKeyDictionary[CollectorRegistry, weakref.ref[_Me
 
 
 def _metrics_in(registry: CollectorRegistry) -> _Metrics:
-    """Those of a registry, made once: it refuses a name that it has."""
+    """Return the metrics of a registry, created once: it refuses duplicate names."""
     with _lock:
         known = _by_registry.get(registry)
         metrics = known() if known is not None else None

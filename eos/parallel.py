@@ -1,4 +1,4 @@
-"""Questions to the broker side by side: many take little longer than one."""
+"""Run many requests to a broker in parallel: together they take little longer than one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final, TypeVar
 
 from eos._waiting import Future, await_or_cancel, begin
 
-_AT_ONCE: Final = 32
+_MAX_THREADS: Final = 32
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def at_once(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """``ask(item)`` of each, in their order.
+def parallel_map(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return ``ask(item)`` for each item, in order.
 
-    The first error, or an interrupt, is raised when all that were begun have ended.
+    The first error, or an interrupt, is raised after all started calls have ended.
     """
     if len(items) < 2:
         return [ask(item) for item in items]
@@ -29,7 +29,7 @@ def at_once(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return ask(item)
 
     def ask_all() -> list[R]:
-        with ThreadPoolExecutor(min(len(items), _AT_ONCE)) as pool:
+        with ThreadPoolExecutor(min(len(items), _MAX_THREADS)) as pool:
             return list(pool.map(ask_in_time, items))
 
     asking: Future[list[R]] = Future()

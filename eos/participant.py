@@ -1,11 +1,11 @@
 """A participant: the transactional side of one output. Spark-free; `docs/writing-a-sink.md`.
 
-The committer decides with the commit log, and participants do what was decided. Every method that
-talks to the outside is one bounded attempt, and says "unknown" rather than guess. The other side of
-a sink, from a DataFrame to what ``count`` takes, lives with the sink.
+The committer decides with the commit log; participants carry the decision out. Each method that
+does I/O is one bounded attempt, and reports "unknown" rather than a guess. The other side of a
+sink, from a DataFrame to the argument of ``count``, is part of the sink.
 
-Kinds are how recovery finds a participant by the name that the log has for it, also one of somebody
-else's: a package announces it as an entry point of the group ``eos.participants``.
+Recovery finds a participant by its kind, the name that the log records. A third-party package
+registers its kind as an entry point of the group ``eos.participants``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
 
 GROUP: Final = "eos.participants"
-"""The group of entry points; the name of one is the kind, what it refers to is a ``Kind``."""
+"""The group of entry points: an entry point's name is the kind, its object is a ``Kind``."""
 
-# Ours are found without metadata of an installed package: on a plain folder on the path, too.
+# Built-in kinds need no metadata of an installed package: eos also runs from a plain folder.
 _BUILT_IN: Final = {"pulsar": "eos.pulsar._pulsar_kind", "delta": "eos.delta._kind"}
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The attempt that is about to begin. ``previous``: the same participant's part of the epoch's
-    last attempt, if there was one; ``has_expired``: that one outlived its time."""
+    """The attempt that is about to begin.
+
+    ``previous``: the participant's part of the epoch's previous attempt, if there was one;
+    ``has_expired``: whether that attempt exceeded its time to live.
+    """
 
     query_id: str
     epoch: str
@@ -43,9 +46,9 @@ class Attempt:
 
 
 class Kept(IntEnum):
-    """How much an output still has of what was committed to it, from best to worst.
+    """How much of a commit an output still contains, from best to worst.
 
-    ``CHANGED``: somebody has changed or deleted rows since, by an operation that is meant for it.
+    ``CHANGED``: rows were changed or deleted since, by a regular operation of the output.
     """
 
     WHOLE = 0
@@ -56,129 +59,145 @@ class Kept(IntEnum):
 
 @dataclass(frozen=True)
 class Audited:
-    """What an output still has of one committed attempt; ``what``: more of it, in words that go on
-    after "its", for example "rows were deleted by DELETE (version 7)"."""
+    """The state of one committed attempt in an output.
+
+    ``what``: details, as text that follows "its", for example "rows were deleted by DELETE
+    (version 7)".
+    """
 
     kept: Kept
     what: str = ""
 
 
 class Participant(ABC):
-    """Begin, prepare, commit, abort and outcome of one output's attempts. What has a body here may
-    stay as it is, where an output has no need of it."""
+    """Begin, prepare, commit, abort and outcome of one output's attempts.
+
+    Methods with a body here are optional.
+    """
 
     can_expire: ClassVar[bool] = False
-    """Whether what it has prepared may be aborted by nobody, when its time is over. Of the outputs
-    of a sink one may at most; it is committed first, and decides for the others."""
+    """Whether a prepared attempt may abort on its own after a time to live.
+
+    At most one output of a sink may expire. It is committed first and decides for the others.
+    """
 
     # --- the claim -----------------------------------------------------------------------------
 
     @abstractmethod
     def claimed(self, history: History, log_table_id: str) -> Part:
-        """The participant's part of CLAIMED: what the log has recorded, or new. Asks nobody."""
+        """Return the participant's part of CLAIMED: the recorded one or a new one. No I/O."""
 
     def check(self, claim: Part) -> None:
-        """Before a claim: could it write here at all? Whoever can't must not fence who can."""
+        """Before a claim: check that it can write. If not, it must not fence a driver that can."""
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """What the log has recorded, and is not there, in words: this is another cluster or table,
-        or one that has lost its data. None: nothing."""
+        """Describe recorded things that are missing in the output; None if nothing is.
+
+        If something is, this is another cluster or table, or one that lost its data.
+        """
         return None
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
-        """A commit that the log holds and the output does not have any more, in words: an older
-        copy of it was put back. None: nothing is lost, or nobody can tell."""
+        """Describe a commit that the log holds and the output lacks; None if none is known.
+
+        If there is one, an older copy of the output was restored.
+        """
         return None
 
     def make(self, claim: Part) -> None:
-        """Before a claim: make what it needs, where it is not there."""
+        """Before a claim: create what the output needs and does not have."""
 
     def attach(self, claim: Part, history: History) -> None:
-        """The claim is taken: use what it names."""
+        """After a claim: use the resources that it names."""
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """A commit of this sink that the log ends before, in words; None when there is none, or
-        when nobody can tell any more."""
+        """Describe a commit of this sink that is newer than the log; None if none is known."""
         return None
 
     def ready(self, history: History) -> None:
-        """Make what proving needs; called only when nothing is unfinished."""
+        """Create what later proofs need; called only if no attempt is unfinished."""
 
     # --- an epoch ------------------------------------------------------------------------------
 
     @abstractmethod
     def begin(self, attempt: Attempt) -> Part:
-        """Open a transaction, or name one; nothing is written yet."""
+        """Open a transaction or choose its identifier; nothing is written yet."""
 
     @abstractmethod
     def count(self, part: Part, written: Sequence[Any]) -> Part:
-        """``part`` with the rows that ``written`` tells of, what the writing has brought back.
+        """Return ``part`` with the totals of ``written``, the results of the writing tasks.
 
         Raises:
-            TransactionPoisoned: it must not be committed.
+            TransactionPoisoned: the attempt must not be committed.
             EosError: likewise.
         """
 
     @abstractmethod
     def prepare(self, record: LogRecord, part: Part) -> Part:
-        """Make sure that ``commit`` can't fail for a reason that is known by now, and leave what
-        will prove it; ``record`` has the totals. An error aborts the attempt."""
+        """Make sure that ``commit`` can't fail for a foreseeable reason, and write its witness.
+
+        ``record`` has the totals. An error aborts the attempt.
+        """
 
     @abstractmethod
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Commit what PREPARED says, or find that it was. May be repeated, by others at once.
+        """Commit the part of PREPARED, or find that it is committed.
+
+        Idempotent; other processes may call it concurrently.
 
         Args:
-            is_own: this process has prepared it a moment ago.
+            is_own: this process has just prepared it.
         """
 
     @abstractmethod
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Undo what ABORTING gives up, or find that it is gone. May be repeated."""
+        """Abort the part of ABORTING, or find that it is gone. Idempotent."""
 
     @abstractmethod
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
-        """What can be proved of it, without ending anything."""
+        """Return the outcome that can be proved, without ending anything."""
 
     def audit(self, committed: Sequence[Part]) -> Sequence[Audited | None] | None:
-        """Whether the output still has what was committed to it; changes nothing.
+        """Check whether the output still contains its committed attempts; changes nothing.
 
         Args:
-            committed: the parts of committed attempts, of this kind, in the log's order.
+            committed: the parts of committed attempts of this kind, in the log's order.
 
         Returns:
-            Of each part what is left of it, None of one that went to another output of this kind.
-            Or None: the output can't be asked, beyond what ``outcome`` says of the newest one.
+            The state of each part, or None for a part of another output of this kind. None instead
+            of a list: the output can't check more than the ``outcome`` of the newest part.
         """
         return None
 
     def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
-        """Those parts of aborted attempts of which rows can be read all the same."""
+        """Return the parts of aborted attempts of which rows are readable nevertheless."""
         return ()
 
     # --- housekeeping: nothing here may raise --------------------------------------------------
 
     def diagnose(self, part: Part) -> str:
-        """For a person, when a commit stays in doubt: what can be seen from outside."""
+        """Describe the state of the output for a person, if a commit stays in doubt."""
         return ""
 
     def suspect(self, record: LogRecord, part: Part) -> None:
-        """The attempt was aborted not long ago, by a run before this one: look after it."""
+        """Check on an attempt that an earlier run aborted recently."""
 
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
-        """Behind a COMMITTED, ABORTED or EMPTY: what safety does not need. ``is_last``: no other
-        attempt of the sink is unfinished."""
+        """Clean up after COMMITTED, ABORTED or EMPTY; safety must not depend on it.
+
+        ``is_last``: no other attempt of the sink is unfinished.
+        """
 
     def rest(self) -> None:
-        """Nothing is unfinished, and nothing may come for long: leave no debts."""
+        """Finish pending cleanup: no attempt is unfinished, and a long pause may follow."""
 
     def close(self) -> None:
-        """Free connections."""
+        """Close connections."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach the outputs of a log: what a person or a CI job gives to recovery."""
+    """How recovery reaches the outputs of a log."""
 
     service_url: str | None = None
     auth: Auth = field(default_factory=Auth, repr=False)
@@ -189,22 +208,22 @@ class Access:
 
 
 class Kind(Protocol):
-    """What an entry point refers to."""
+    """The object of an entry point: how to parse parts and open a participant."""
 
     part: type[Part]
-    """Reads the participant's parts in the log."""
+    """Parses the participant's parts in the log."""
 
     def open(self, sink_id: str, part: Part, access: Access) -> Participant:
-        """The participant that ``part`` belongs to, without Spark.
+        """Open the participant that ``part`` belongs to, without Spark.
 
         Raises:
-            ConfigurationError: ``access`` lacks something; says what.
+            ConfigurationError: ``access`` is incomplete; the message names the missing value.
         """
 
 
 @cache
 def kind_of(name: str) -> Kind | None:
-    """The kind of that name; None when no installed package has it."""
+    """Return the kind of that name; None if no installed package registers it."""
     if name in _BUILT_IN:
         return cast("Kind", import_module(_BUILT_IN[name]).KIND)
     found = next(iter(entry_points(group=GROUP, name=name)), None)

@@ -1,7 +1,6 @@
-"""The one retry policy: exponential backoff with jitter, up to a deadline.
+"""The retry policy of the project: exponential back-off with jitter, up to a deadline.
 
-In two shapes: ``attempts`` for calls that fail with an error, ``Patience`` for questions that are
-asked again until somebody answers.
+``attempts`` retries calls that raise an error; ``Patience`` paces a loop that polls for an answer.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def attempts(
     *,
     retry_on: tuple[type[EosError], ...] = (Retriable, RequestTimeout),
 ) -> Retrying:
-    """Attempts until one succeeds or time is up: to call with a function, or to loop over.
+    """Retry until an attempt succeeds or the deadline passes; call it or loop over it.
 
     ::
 
@@ -43,8 +42,8 @@ def attempts(
             with attempt:
                 talk_to_the_broker()
 
-    Only for what may be done twice: an answer that did not come is no reason to stop then. Errors
-    that are not in ``retry_on`` pass at once; after ``deadline_s`` the last one does.
+    Only for idempotent calls: a missing answer is retried as well. Errors that are not in
+    ``retry_on`` are raised immediately; after ``deadline_s`` the last error is.
     """
     return Retrying(
         retry=retry_if_exception_type(retry_on),
@@ -55,9 +54,9 @@ def attempts(
 
 
 def reruns(max_attempts: int, may_rerun: Callable[[], bool] = lambda: True) -> Retrying:
-    """Attempts to run a whole epoch again, at most ``max_attempts``, each behind a longer pause.
+    """Run a whole epoch up to ``max_attempts`` times, with longer and longer pauses.
 
-    ``may_rerun`` is asked after an attempt that failed.
+    ``may_rerun`` is called after each failed attempt.
     """
     return Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, Retriable) and may_rerun()),
@@ -74,7 +73,7 @@ def _log_rerun(state: RetryCallState) -> None:
 
 
 class Patience:
-    """One wait for an answer: what is left of it, and the pauses between the questions."""
+    """The remaining time of a polling loop, and the pauses between its questions."""
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline = time.monotonic() + deadline_s
@@ -83,7 +82,7 @@ class Patience:
 
     @property
     def left_s(self) -> float:
-        """Seconds left; never below a tenth, so that a last question can still be asked."""
+        """Seconds left; at least 0.1, so that a last question can still be asked."""
         return max(0.1, self._deadline - time.monotonic())
 
     @property

@@ -1,4 +1,4 @@
-"""Spark's Python workers, which are used again and again."""
+"""Settings of Spark's Python workers, which run many tasks one after the other."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from pathlib import Path
 from typing import Final
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
-_ACKNOWLEDGE_NOW: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
-"""Linux has it, and 40 ms of waiting without it."""
+_QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+"""Only Linux has the option; without it Linux delays acknowledgements by up to 40 ms."""
 
 
 @functools.cache
-def spare_imports() -> None:
-    """Keep the garbage collector from all that this process has imported; acts once in a process.
+def freeze_imports() -> None:
+    """Exclude all that this process has imported from garbage collection, once per process.
 
-    PySpark has a worker collect garbage after each task. Going through the modules of pyarrow,
-    pyspark and ours takes some 95 ms of a core each time (measured), much more than a small epoch.
-    What is frozen is freed as before when its last reference goes; only cycles that become garbage
-    of what is there now are never found.
+    PySpark makes a worker collect garbage after each task. Scanning the modules of pyarrow, pyspark
+    and eos takes about 95 ms of a core each time (measured), much more than a small epoch. Frozen
+    objects are still freed with their last reference; only cycles of objects that exist now are
+    never collected.
     """
     gc.collect()
     gc.freeze()
 
 
-def receive_at_once() -> None:
-    """Have the rows of this process's task come without a delay; once a task, before it reads any.
+def disable_delayed_acks() -> None:
+    """Receive the task's rows without delay; call it once per task, before the first row is read.
 
-    Spark's JVM sends a task's command, and holds its rows back until that is acknowledged (Nagle's
-    algorithm); the kernel waits up to 40 ms for an answer to send the acknowledgement with. That is
-    most of what a task with few rows takes: 200 tasks that do nothing took 5.1 s on two cores, and
-    1.9 s so (measured). What is due is acknowledged now, and what comes next as soon as it is read,
-    until this process answers (``TCP_QUICKACK``, tcp(7)). Does nothing where Spark uses Unix domain
-    sockets, and on systems without the option.
+    Spark's JVM sends a task's command and holds its rows back until the command is acknowledged
+    (Nagle's algorithm). The kernel delays the acknowledgement by up to 40 ms, to send it with an
+    answer. That is most of the time of a task with few rows: 200 empty tasks took 5.1 s on two
+    cores, and 1.9 s without the delay (measured). Pending data is acknowledged now and further data
+    when it is read, until this process answers (``TCP_QUICKACK``, tcp(7)). Does nothing if Spark
+    uses Unix domain sockets, or on systems without the option.
     """
-    if _ACKNOWLEDGE_NOW is None or not _OPEN_FILES.is_dir():
+    if _QUICK_ACK is None or not _OPEN_FILES.is_dir():
         return
-    # Which file is Spark's connection nobody tells; the kernel refuses what is none, and other
-    # connections lose nothing. Not by way of ``socket.socket(fileno=...)``: with a default timeout,
-    # which users may have set, that makes Spark's connection one that does not block.
+    # It is unknown which file is Spark's connection. The kernel refuses files of other kinds, and
+    # other connections lose nothing. ``socket.socket(fileno=...)`` would not do: with a default
+    # timeout, which users may have set, it makes Spark's connection non-blocking.
     setsockopt, on = ctypes.CDLL(None).setsockopt, ctypes.c_int(1)
-    option = (socket.IPPROTO_TCP, _ACKNOWLEDGE_NOW, ctypes.byref(on), ctypes.sizeof(on))
+    option = (socket.IPPROTO_TCP, _QUICK_ACK, ctypes.byref(on), ctypes.sizeof(on))
     for name in os.listdir(_OPEN_FILES):
         setsockopt(int(name), *option)

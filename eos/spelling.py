@@ -1,4 +1,4 @@
-"""Names that somebody has spelt in another way."""
+"""Option names that are spelt differently."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Iterable
 
 
 def plain(name: str) -> str:
-    """A name without what does not count: upper and lower case, ``_``, ``.`` and ``-``."""
+    """Return a name in lower case and without ``_``, ``.`` and ``-``."""
     return re.sub(r"[._-]", "", name).lower()
 
 
-def no_option(name: str, known: Iterable[str]) -> str:
-    """That there is no option ``name``: with the one that is meant, where that is clear, else with
-    all that there are."""
+def unknown_option(name: str, known: Iterable[str]) -> str:
+    """Return the error text for the unknown option ``name``.
+
+    It suggests the closest known option, or lists all of them.
+    """
     options = list(known)
     spelt = {plain(option): option for option in options}
     close = difflib.get_close_matches(plain(name), spelt, n=1, cutoff=0.75)

@@ -1,8 +1,8 @@
 """The ten numbered steps of a commit, as data: failpoints, tests and docs derive from here.
 
-Each is a place behind which the process may die. ARCHITECTURE.md says what each one is for.
-``TaskStep`` is what an executor does within step 5, ``EndingStep`` what recovery does with one
-unfinished transaction. Before a step is behind the one before.
+The process may die after each step. ARCHITECTURE.md explains them. ``TaskStep`` lists the steps of
+an executor within step 5, ``EndingStep`` those of recovery for one unfinished transaction. There
+are no places before a step: that is the place after the previous one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class AnyStep(Enum):
-    """One step; ``number`` is its place among its kind, ``text`` what it does."""
+    """One step. ``number`` is its position within its kind, ``text`` describes it."""
 
     def __init__(self, number: int, text: str) -> None:
         self.number = number
@@ -20,7 +20,7 @@ class AnyStep(Enum):
 
     @property
     def label(self) -> str:
-        """Its name in settings, unique over all kinds: ``open``, ``task-send``, ``ending-mark``."""
+        """The name in settings, unique over all kinds: ``open``, ``task-send``, ``ending-mark``."""
         kind = type(self).__name__.removesuffix("Step").lower()
         return "-".join(filter(None, (kind, self.name.lower())))
 
@@ -54,9 +54,9 @@ class TaskStep(AnyStep):
 
 
 class EndingStep(AnyStep):
-    """A step on the way to a transaction's end, in recovery as in steps 9 and 10.
+    """A step of ending a transaction, in recovery and in steps 9 and 10.
 
-    ``Step.END`` is one of them too.
+    ``Step.END`` is also one of them.
     """
 
     MARK = 1, "find the mark"
@@ -70,7 +70,7 @@ class EndingStep(AnyStep):
 class LogStep(AnyStep):
     """A step of one append to the commit log."""
 
-    APPEND = 1, "the record is in the table, and nobody has been told"
+    APPEND = 1, "the record is in the table and the caller does not know it yet"
 
 
 PLACES: Final[dict[str, AnyStep]] = {

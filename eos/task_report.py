@@ -1,6 +1,6 @@
-"""What one writing task tells the driver: how much it sent where, and as whose producer.
+"""The report of a writing task to the driver: how much it sent, to which topics and producers.
 
-Crosses from executors as JSON, so it stands apart from everything that only a driver needs.
+It crosses from executors as JSON, so this module imports nothing that only a driver needs.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from eos.errors import EosError, Fatal, crossed
+from eos.errors import EosError, Fatal, reported_error
 from eos.ids import MessageId
 
 
 @dataclass(frozen=True)
 class PartitionFigures:
-    """What was sent to one topic partition.
+    """Totals of the messages that were sent to one topic partition.
 
     ``topic`` is the partition's exact name; ``records`` counts messages, ``bytes`` is the sum of
     their value and key lengths. ``checksum``: sum modulo 2^64 over the entries of
-    crc32c(the entry's values one after the other, then its keys).
+    crc32c(the entry's values in order, then its keys).
     """
 
     topic: str
@@ -33,7 +33,7 @@ class PartitionFigures:
 
 @dataclass(frozen=True)
 class TaskError:
-    """Why a task did not write: the name of a class of ``eos.errors`` and its parts."""
+    """The reason why a task did not write: the name of a class of ``eos.errors``, and its texts."""
 
     kind: str
     message: str
@@ -41,13 +41,13 @@ class TaskError:
 
     @classmethod
     def of(cls, error: EosError) -> TaskError:
-        """What crosses of ``error``."""
+        """The parts of ``error`` that cross to the driver."""
         return cls(type(error).__name__, error.message, error.hint)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One run of a task, as the roll call knows it; ``run_id`` is the run's own, a uuid."""
+    """One run of a task in the roll call; ``run_id`` is a uuid of this run."""
 
     spark_partition: int
     run_id: str
@@ -55,13 +55,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """One task's report. ``registered``: the exact partitions it added to the transaction.
-    ``run_id``: what it answered the roll call with; empty when it had no rows to send. ``counts``:
-    how many partitions each topic had that its rows named. ``was_crowded``: a policy admits fewer
-    producers than its process would like to keep.
+    """The report of one task.
 
     A task that must not or could not write reports ``error`` instead of raising: Spark would
     only run it again, and no second run may write into the same transaction.
+
+    Attributes:
+        run_id: the task's answer to the roll call; empty if it had no rows to send.
+        registered: the exact partitions that it added to the transaction.
+        counts: the number of partitions of each topic that its rows named.
+        limit_hit: a policy admits fewer producers than its process would keep open.
     """
 
     spark_partition: int
@@ -70,16 +73,16 @@ class TaskSummary:
     partitions: tuple[PartitionFigures, ...]
     error: TaskError | None = None
     counts: tuple[tuple[str, int], ...] = ()
-    was_crowded: bool = False
+    limit_hit: bool = False
 
     @property
     def answer(self) -> Answer | None:
-        """What it answered the roll call with; None when it had no rows to send."""
+        """The answer to the roll call; None if it had no rows to send."""
         return Answer(self.spark_partition, self.run_id) if self.run_id else None
 
     @property
     def records(self) -> int:
-        """Messages sent by the task."""
+        """The number of messages that the task sent."""
         return sum(partition.records for partition in self.partitions)
 
     def to_json(self) -> str:
@@ -88,10 +91,10 @@ class TaskSummary:
 
     @classmethod
     def from_json(cls, text: str) -> TaskSummary:
-        """Parse what ``to_json`` wrote.
+        """Parse the output of ``to_json``.
 
         Raises:
-            ValueError: it is not that.
+            ValueError: ``text`` is something else.
         """
         try:
             row = json.loads(text)
@@ -113,14 +116,14 @@ class TaskSummary:
                 ),
                 error=TaskError(**row["error"]) if row["error"] else None,
                 counts=tuple((str(topic), int(count)) for topic, count in row["counts"]),
-                was_crowded=bool(row["was_crowded"]),
+                limit_hit=bool(row["limit_hit"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a task summary: {error}") from error
 
 
 def merge_figures(summaries: Iterable[TaskSummary]) -> tuple[PartitionFigures, ...]:
-    """All tasks' figures together, one entry for each topic partition, ordered by its name."""
+    """Return the totals of all tasks: one per topic partition, ordered by name."""
     by_topic: dict[str, list[PartitionFigures]] = {}
     for summary in summaries:
         for part in summary.partitions:
@@ -140,7 +143,7 @@ def merge_figures(summaries: Iterable[TaskSummary]) -> tuple[PartitionFigures, .
 
 
 def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
-    """Raise what a task reports, in its own class: bad input before what bad luck caused.
+    """Raise the error that a task reports, if any: a ``Fatal`` one before others.
 
     Raises:
         EosError: a task reports one.
@@ -151,4 +154,6 @@ def raise_task_error(summaries: Iterable[TaskSummary]) -> None:
 
 
 def _rebuilt(error: TaskError, spark_partition: int) -> EosError:
-    return crossed(error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint)
+    return reported_error(
+        error.kind, f"{error.message} (Spark partition {spark_partition})", error.hint
+    )

@@ -1,4 +1,4 @@
-"""Times that a user gives as text."""
+"""Parse times that users give as text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MAX_TIME_MS: Final = 253_402_300_799_999
 
 
 def parse_time_ms(text: str) -> int:
-    """Milliseconds since 1970, of such a number or of ``2026-11-22T10:00:00Z``.
+    """Return milliseconds since 1970 for such a number or for ``2026-11-22T10:00:00Z``.
 
     Raises:
-        ValueError: it is neither, or has no zone; says what is allowed.
+        ValueError: ``text`` is something else or has no time zone; the message shows both forms.
     """
     try:
         time_ms = int(text) if text.isdecimal() else _from_iso(text)
@@ -21,8 +21,8 @@ def parse_time_ms(text: str) -> int:
         time_ms = -1
     if not 0 <= time_ms <= _MAX_TIME_MS:
         raise ValueError(
-            f"{text[:100]!r} is no time: give milliseconds since 1970, or a time with its zone, "
-            '"2026-11-22T10:00:00Z" for example.'
+            f"{text[:100]!r} is not a time: give milliseconds since 1970, or a time with its zone, "
+            'for example "2026-11-22T10:00:00Z".'
         )
     return time_ms
 

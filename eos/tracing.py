@@ -6,9 +6,9 @@
 
     sink = PulsarSink(..., listeners=[TracingListener()])
 
-An epoch is a span, ``eos epoch``, in the caller's context; its steps are children of it, such as
-``eos write``, and records of the commit log are its events. Where spans go is set up with the SDK,
-as for any other program; without one nothing is recorded.
+An epoch is a span, ``eos epoch``, in the caller's context. Its steps are child spans, such as
+``eos write``, and records of the commit log are its events. Configure the export of spans with the
+OpenTelemetry SDK, as for any other program; without the SDK nothing is recorded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from eos.events import (
     StepEnded,
 )
 
-_WELL = (EpochOutcome.COMMITTED, EpochOutcome.EMPTY, EpochOutcome.SKIPPED)
+_SUCCESSES = (EpochOutcome.COMMITTED, EpochOutcome.EMPTY, EpochOutcome.SKIPPED)
 _Attributes = dict[str, str | int]
 
 
 class TracingListener(EpochListener):
-    """Makes the spans of the sinks that it is given to.
+    """Records the epochs of its sinks as spans.
 
     Args:
         tracer_provider: the global one by default.
@@ -42,17 +42,17 @@ class TracingListener(EpochListener):
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("eos", __version__, tracer_provider)
-        # A sink has one epoch at a time. What is noted of it later belongs to it all the same.
+        # A sink has one epoch at a time. Events that come after its end still belong to it.
         self._spans: dict[str, Span] = {}
 
     def on_epoch_started(self, event: EpochStarted) -> None:
-        """A span begins."""
+        """Start the span."""
         self._spans[event.sink_id] = self._tracer.start_span(
             "eos epoch", start_time=_ns(event.at), attributes=_attributes(event)
         )
 
     def on_step_ended(self, event: StepEnded) -> None:
-        """A child of it."""
+        """Add a child span."""
         span = self._spans.get(event.sink_id)
         if span is None:
             return
@@ -63,11 +63,11 @@ class TracingListener(EpochListener):
             attributes=_attributes(event),
         )
         if not event.is_complete:
-            child.set_status(Status(StatusCode.ERROR, "broke off: the epoch's span says why"))
+            child.set_status(Status(StatusCode.ERROR, "failed: the epoch's span has the reason"))
         child.end(end_time=_ns(event.at))
 
     def on_state_changed(self, event: StateChanged) -> None:
-        """An event of it."""
+        """Add an event to the span."""
         span = self._spans.get(event.sink_id)
         if span is None or not span.is_recording():
             return
@@ -81,7 +81,7 @@ class TracingListener(EpochListener):
         span.add_event(event.state.value, attributes, timestamp=_ns(event.at))
 
     def on_epoch_ended(self, event: EpochEnded) -> None:
-        """Its end, and what became of it."""
+        """End the span, with the outcome."""
         span = self._spans.get(event.sink_id)
         if span is None:
             return
@@ -93,7 +93,7 @@ class TracingListener(EpochListener):
             span.set_attribute("eos.bytes", event.bytes)
         if event.transaction is not None:
             span.set_attribute("eos.transaction", event.transaction)
-        if event.outcome not in _WELL:
+        if event.outcome not in _SUCCESSES:
             span.set_status(Status(StatusCode.ERROR, str(event.reason)))
         span.end(end_time=_ns(event.at))
 

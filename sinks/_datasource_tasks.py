@@ -33,7 +33,7 @@ from eos.sinks._pulsar_output import PulsarOutput
 from eos.sinks._task import WriteTask, spark_partition
 from eos.sinks.columns import Layout
 from eos.sinks.options import WriterOptions
-from eos.spark_worker import receive_at_once, spare_imports
+from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.task_report import TaskError, TaskSummary, raise_task_error
 
@@ -84,7 +84,7 @@ class Writing:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The columns of messages, of batches that have rows; from here on they come at once."""
-        receive_at_once()
+        disable_delayed_acks()
         return (message_columns(batch, self.layout) for batch in batches if batch.num_rows)
 
     def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:
@@ -94,7 +94,7 @@ class Writing:
     def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
         """What the task of this process has to tell."""
         mark = part.mark_uuid if part is not None and summary.run_id else None
-        spare_imports()
+        freeze_imports()
         failpoints.reached(TaskStep.REPORT)
         return TaskReport(name, mark, summary.to_json())
 
@@ -153,7 +153,7 @@ class Writing:
     ) -> TaskReport:
         """Send the rows in the transaction that ``begin`` has opened."""
         if isinstance(target, Skip):
-            receive_at_once()
+            disable_delayed_acks()
             return replace(self.nothing(name), left_out=sum(batch.num_rows for batch in batches))
         rows = self.rows(batches)
         task = self.task(PulsarOutput(self.options), target.part, target.topics)

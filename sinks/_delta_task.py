@@ -16,7 +16,7 @@ from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
 from eos.sinks._text_row import text_row
-from eos.spark_worker import receive_at_once, spare_imports
+from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
@@ -38,7 +38,7 @@ class StageTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""
-        receive_at_once()
+        disable_delayed_acks()
         context = TaskContext.get()
         assert context is not None
         files: tuple[StagedFile, ...] = ()
@@ -54,5 +54,5 @@ class StageTask:
             error = json.dumps([type(failure).__name__, failure.message, failure.hint])
         failpoints.reached(TaskStep.SETTLE)
         yield text_row(files=json.dumps([file.to_json() for file in files]), error=error)
-        spare_imports()
+        freeze_imports()
         failpoints.reached(TaskStep.REPORT)

@@ -10,7 +10,7 @@ from eos.commit_log import CommitLog, has_log, sinks
 from eos.committer import wrote_in_run
 from eos.errors import EosError
 from eos.events import StateChanged, log_state
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.protocol import (
     History,
     check_lineage,
@@ -82,7 +82,7 @@ def _check_not_renamed(
         return
     root, storage = options.commit_log, options.storage_options
     others = [name for name in sinks(root, storage_options=storage) if name != options.sink_id]
-    for other in at_once(partial(_log_with, options, query_id), others):
+    for other in parallel_map(partial(_log_with, options, query_id), others):
         if other is None or wrote_in_run(other.uri, other.sink_id, query_id, run_id):
             continue
         parts = [

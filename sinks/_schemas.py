@@ -10,7 +10,7 @@ import pyarrow as pa
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema, InputError
 from eos.ids import TopicName, TxnId
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.sinks._message_rows import without_tombstones
 from eos.wire.commands import SchemaInfo
 
@@ -73,7 +73,7 @@ class TaskSchemas:
 
         bases = {_base(topic): None for topic in topics}
         new = [base for base in bases if base not in self._writers]
-        for base, found in zip(new, at_once(self._newest, new), strict=True):
+        for base, found in zip(new, parallel_map(self._newest, new), strict=True):
             registered = None if found is None else found[0]
             if found is not None:
                 self._versions[base, found[1]] = found[0]

@@ -24,14 +24,14 @@ from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.client.worker_cache import ClientOptions, kept_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.sinks._creation import TopicCreation
 from eos.sinks._message_rows import message_rows
 from eos.sinks._schemas import TaskSchemas
 from eos.sinks._text_row import text_row
 from eos.sinks._topics import TaskTopics
-from eos.spark_worker import receive_at_once, spare_imports
+from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.task_report import PartitionFigures, TaskError, TaskSummary
 from eos.wire.batch import (
@@ -99,9 +99,9 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send ``batches`` and yield the summary."""
-        receive_at_once()
+        disable_delayed_acks()
         yield text_row(summary=self.write(batches).to_json())
-        spare_imports()
+        freeze_imports()
         failpoints.reached(TaskStep.REPORT)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
@@ -123,7 +123,7 @@ class _Run:
     task: WriteTask
     spark_partition: int
     run_id: str = ""
-    was_crowded: bool = False
+    limit_hit: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
         """Send ``batches``, or say why not."""
@@ -152,7 +152,7 @@ class _Run:
             partitions=figures,
             counts=counts,
             error=error,
-            was_crowded=self.was_crowded,
+            limit_hit=self.limit_hit,
         )
 
     def _write(
@@ -162,7 +162,7 @@ class _Run:
             try:
                 return self._write_by(client, batches)
             finally:
-                self.was_crowded = client.was_crowded
+                self.limit_hit = client.limit_hit
 
     def _write_by(
         self, client: PulsarClient, batches: Iterable[pa.RecordBatch]
@@ -180,7 +180,7 @@ class _Run:
             self._send(batches, schemas, txn, topics, writers)
             # Closed before the summary goes out: nothing of this task is under way then (I3).
             ordered = [writers[name] for name in sorted(writers)]
-            figures = tuple(at_once(lambda writer: writer.close(parks=task.parks), ordered))
+            figures = tuple(parallel_map(lambda writer: writer.close(parks=task.parks), ordered))
             failpoints.reached(TaskStep.SETTLE)
             txn.check()
         except BaseException:

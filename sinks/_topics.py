@@ -12,7 +12,7 @@ from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.sinks._creation import TopicCreation
 from eos.wire.columns import array_of, numbers_of
 
@@ -81,7 +81,7 @@ class TaskTopics:
 
     def _look_up(self, names: list[TopicName]) -> None:
         new = [name for name in dict.fromkeys(names) if str(name) not in self._found]
-        for name, count in zip(new, at_once(self._count, new), strict=True):
+        for name, count in zip(new, parallel_map(self._count, new), strict=True):
             self._found[str(name)] = tuple(str(partition) for partition in name.partitions(count))
 
     def _count(self, topic: TopicName) -> int:

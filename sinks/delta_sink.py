@@ -15,7 +15,7 @@ from eos.delta.opening import schema_text
 from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
-from eos.errors import crossed
+from eos.errors import reported_error
 from eos.protocol import History, Part
 from eos.sinks._changed_columns import ChangedColumns
 from eos.sinks._delta_columns import arrow_schema
@@ -130,7 +130,7 @@ class DeltaOutput(Output):
                 reports = writing.collect()
             for report in reports:
                 if report.error is not None:
-                    raise crossed(*json.loads(report.error))
+                    raise reported_error(*json.loads(report.error))
             files = [
                 StagedFile.from_json(text)
                 for report in reports

@@ -9,7 +9,7 @@ from typing import Final
 
 from eos.client import ONE_BY_ONE, Entry, PulsarClient
 from eos.ids import EntryPlace, MessageId
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.retry import attempts
 
 LOOKED_AT_AGAIN: Final = 64
@@ -60,7 +60,7 @@ class RowsPerEntry:
         in_turn = islice((name for name in self._known if name in starts), LOOKED_AT_AGAIN)
         names = [*unknown, *in_turn]
         for name, rows in zip(
-            names, at_once(lambda name: self._look(name, starts[name]), names), strict=True
+            names, parallel_map(lambda name: self._look(name, starts[name]), names), strict=True
         ):
             self._known.pop(name, None)
             self._known[name] = rows

@@ -22,7 +22,7 @@ from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sources._values import BYTES, Mode, own_schema
-from eos.spelling import no_option, plain
+from eos.spelling import plain, unknown_option
 from eos.transport.address import parse_service_url
 from eos.transport.auth import AUTH_OPTIONS, Auth, take_auth
 from eos.transport.rules import ClusterRules
@@ -158,7 +158,7 @@ class SourceOptions(BaseModel):
         for name, value in given.items():
             known = names.get(plain(name))
             if known is None:
-                wrong, hint = no_option(name, map(_camel, own)), _hint(name)
+                wrong, hint = unknown_option(name, map(_camel, own)), _hint(name)
                 raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
         check_no_secrets(values, _SECRETS)

@@ -11,7 +11,7 @@ from eos.admin import AdminClient, Ledger, OpenTransaction
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.sources._entries import RowsPerEntry, next_entry
 from eos.sources._offset_options import LATEST, Asked, asked_places, asked_times, starting_place
 from eos.sources._offsets import behind
@@ -47,7 +47,7 @@ class Planner:
         pattern = self._options.pattern
         if pattern is not None:
             return self._matching(pattern)
-        counted = at_once(self._partitions_of, self._options.topic_names)
+        counted = parallel_map(self._partitions_of, self._options.topic_names)
         # Each once: a topic may be named beside one of its partitions.
         return list(dict.fromkeys(str(name) for names in counted for name in names))
 
@@ -140,7 +140,7 @@ class Planner:
 
     def _each(self, names: Iterable[str], ask: Callable[[Tail], T]) -> dict[str, T]:
         tails = [self._tail(name) for name in names]
-        return {tail.topic: one for tail, one in zip(tails, at_once(ask, tails), strict=True)}
+        return {tail.topic: one for tail, one in zip(tails, parallel_map(ask, tails), strict=True)}
 
     def _tail(self, name: str) -> Tail:
         if name not in self._tails:
@@ -232,7 +232,7 @@ class Planner:
             name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
         ]
         topics = [TopicName.parse(name) for name in unknown]
-        found = at_once(self._admin().ledgers, topics)
+        found = parallel_map(self._admin().ledgers, topics)
         self._ledgers.update(zip(unknown, found, strict=True))
         return {name: self._ledgers[name] for name in ends}
 
@@ -295,7 +295,7 @@ class Planner:
             for name, one in bounds.items()
             if one.last_id is not None and one.first <= last[name].place <= one.last_id.place
         ]
-        found = at_once(lambda one: self._partly_read(*one), there)
+        found = parallel_map(lambda one: self._partly_read(*one), there)
         return {name: (one.place, one.batch_index + 1) for name, one in found if one is not None}
 
     def _partly_read(self, name: str, last: MessageId) -> tuple[str, MessageId | None]:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from eos.client import SubscriptionCursor
 from eos.errors import EosError
 from eos.ids import EntryPlace, MessageId
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.retry import attempts
 from eos.sources._offsets import place_text
 
@@ -69,7 +69,7 @@ class QuerySubscription:
             for name, place in places.items()
             if name not in self._kept
         ]
-        at_once(lambda one: self._begin(*one), missing)
+        parallel_map(lambda one: self._begin(*one), missing)
         begun = {name: self._begun[name] for name in unknown if name in self._begun}
         return {**places, **begun}
 
@@ -110,7 +110,7 @@ class QuerySubscription:
     def move(self, places: Mapping[str, EntryPlace | None]) -> None:
         """Keep only what is at the places and behind them. What fails is logged: the next epoch
         moves it further, and nothing that a query reads depends on it."""
-        for name, error in at_once(lambda one: self._try(*one), list(places.items())):
+        for name, error in parallel_map(lambda one: self._try(*one), list(places.items())):
             if error is not None:
                 logger.warning(
                     "The subscription %s on %s stays where it is: %s",

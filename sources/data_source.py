@@ -24,7 +24,7 @@ from eos.sources._offsets import Offset, Span
 from eos.sources._options import SourceOptions
 from eos.sources._reading import EntryRange, RangeGroup, read_range
 from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE
-from eos.spark_worker import receive_at_once, spare_imports
+from eos.spark_worker import disable_delayed_acks, freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ class _Reader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A task has it, and waits for its partition."""
         self.__dict__.update(state)
-        receive_at_once()
+        disable_delayed_acks()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
@@ -187,4 +187,4 @@ def _rows_of(
         ranges = [partition] if isinstance(partition, EntryRange) else partition.ranges
         for one in ranges:
             yield from read_range(options, form, one)
-    spare_imports()
+    freeze_imports()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 
 MORE_THAN_AT_ONCE = range(100)
 
@@ -21,7 +21,7 @@ def test_the_answers_are_in_the_order_of_the_questions():
         assert last_asked.wait(30)  # the first one is answered last
         return number * 2
 
-    assert at_once(ask, range(5)) == [0, 2, 4, 6, 8]
+    assert parallel_map(ask, range(5)) == [0, 2, 4, 6, 8]
 
 
 def test_behind_an_error_what_was_begun_has_ended_and_nothing_else_begins():
@@ -35,7 +35,7 @@ def test_behind_an_error_what_was_begun_has_ended_and_nothing_else_begins():
         ended.append(number)
 
     with pytest.raises(ZeroDivisionError):
-        at_once(ask, MORE_THAN_AT_ONCE)
+        parallel_map(ask, MORE_THAN_AT_ONCE)
     assert sorted(begun) == sorted([0, *ended])
     assert len(begun) < len(MORE_THAN_AT_ONCE)
 
@@ -53,7 +53,7 @@ def test_behind_an_interrupt_what_was_begun_has_ended_and_nothing_else_begins():
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            at_once(ask, MORE_THAN_AT_ONCE)
+            parallel_map(ask, MORE_THAN_AT_ONCE)
     finally:
         signal.signal(signal.SIGINT, before)
     assert sorted(begun) == sorted(ended)

@@ -27,17 +27,17 @@ from eos.sinks.options import WriterOptions
 from eos.sources._columns import row_format, schema_of_source
 from eos.sources._options import SourceOptions
 from eos.sources.data_source import PulsarBatchReader, PulsarStreamReader, values_of
-from eos.spark_worker import receive_at_once
+from eos.spark_worker import disable_delayed_acks
 from tests.sinks.test_task import write_task
 
 CODE = """
 import gc, pyarrow
-from eos.spark_worker import spare_imports
-spare_imports()
+from eos.spark_worker import freeze_imports
+freeze_imports()
 frozen, known = gc.get_freeze_count(), len(gc.get_objects())
 assert frozen > 10_000 > known, (frozen, known)
 later = [[] for _ in range(1000)]
-spare_imports()
+freeze_imports()
 assert gc.get_freeze_count() <= frozen
 for one in later:
     one.append(one)
@@ -83,7 +83,7 @@ def test_what_has_come_is_acknowledged_now_and_what_comes_next_when_it_is_read(c
     ours.sendall(b"a task's command")
     theirs.recv(16)
     assert not is_quick(theirs)
-    receive_at_once()
+    disable_delayed_acks()
     assert is_quick(theirs)
     assert unacknowledged(ours) == 0
     ours.sendall(b"rows")
@@ -96,7 +96,7 @@ def test_connections_stay_as_blocking_as_they_were_whatever_the_default(connecti
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(1.0)
     try:
-        receive_at_once()
+        disable_delayed_acks()
     finally:
         socket.setdefaulttimeout(before)
     ours, theirs = connection
@@ -110,7 +110,7 @@ def test_connections_of_other_kinds_and_files_are_passed_over(connection, tmp_pa
     with (tmp_path / "file").open("w"):
         ours, theirs = socket.socketpair()  # Unix domain sockets, as Spark may use them
         with ours, theirs:
-            receive_at_once()
+            disable_delayed_acks()
             ours.sendall(b"x")
             assert theirs.recv(1) == b"x"
     assert is_quick(connection[1])
@@ -118,8 +118,8 @@ def test_connections_of_other_kinds_and_files_are_passed_over(connection, tmp_pa
 
 @linux
 def test_a_system_without_the_option_is_left_alone(connection, monkeypatch):
-    monkeypatch.setattr(spark_worker, "_ACKNOWLEDGE_NOW", None)
-    receive_at_once()
+    monkeypatch.setattr(spark_worker, "_QUICK_ACK", None)
+    disable_delayed_acks()
     assert not is_quick(connection[1])
 
 
@@ -208,7 +208,7 @@ def test_sparks_own_connection_is_among_them(spark):
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         delay_acknowledgements()
         before = quick_connections()
-        receive_at_once()
+        disable_delayed_acks()
         yield pa.RecordBatch.from_pydict({"before": [before], "after": [quick_connections()]})
         for _ in batches:
             pass

@@ -14,8 +14,8 @@ import pytest
 
 import eos.parallel
 from eos import _waiting
-from eos._waiting import Future, Monitor, beside, submit
-from eos.parallel import at_once
+from eos._waiting import Future, Monitor, run_both, submit
+from eos.parallel import parallel_map
 
 WAIT_S = 0.001
 TRACED = (_waiting.__file__, eos.parallel.__file__)
@@ -149,12 +149,12 @@ def test_a_call_beside_another_has_ended_behind_it():
         raise KeyError
 
     with pytest.raises(ZeroDivisionError):
-        beside(fail, lambda: None)
+        run_both(fail, lambda: None)
     begun.clear()
     with pytest.raises(KeyError):
-        beside(fail, fail_otherwise)
+        run_both(fail, fail_otherwise)
     assert ended == [True, True]
-    assert beside(lambda: 1, lambda: 2) == 2
+    assert run_both(lambda: 1, lambda: 2) == 2
 
 
 class Work:
@@ -172,7 +172,7 @@ class Work:
 
 @pytest.mark.parametrize(
     "run",
-    [lambda work: at_once(work, range(3)), lambda work: beside(work, work)],
+    [lambda work: parallel_map(work, range(3)), lambda work: run_both(work, work)],
     ids=["at once", "beside"],
 )
 def test_behind_an_interrupt_at_any_step_nothing_is_under_way_and_nothing_begins(run):

@@ -23,7 +23,7 @@ from eos.errors import (
     Unauthorized,
     Unreachable,
     Untrusted,
-    none_of,
+    no_usable_host,
     printable,
 )
 from eos.transport.address import Address
@@ -159,7 +159,7 @@ class Transport:
             # The next request tries this host first, so a dead one costs its timeout only once.
             self._origins = (*origins[number:], *origins[:number])
             return origin, answer
-        raise none_of("admin_url", problems)
+        raise no_usable_host("admin_url", problems)
 
     def _check_is_admin_api(self, origin: Origin, deadline: float) -> None:
         """With several hosts, check one before its first request: any HTTP server would answer, and

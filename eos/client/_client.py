@@ -196,7 +196,7 @@ class PulsarClient:
         self._opening.parked.park(producers, schema, None if txn is None else txn.id)
 
     @property
-    def was_crowded(self) -> bool:
+    def limit_hit(self) -> bool:
         """Whether anybody has ever had to wait for producers or readers that others have parked."""
         return self._crowd.was_met
 

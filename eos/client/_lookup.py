@@ -19,7 +19,7 @@ from eos.errors import (
     TopicNotFound,
     Untrusted,
     broker_error,
-    none_of,
+    no_usable_host,
 )
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.transport.address import Address, parse_service_url
@@ -154,7 +154,7 @@ class Lookup:
             # The next call begins with it, and does not wait for a dead one again.
             self._service = (address, *(other for other in self._service if other != address))
             return connection
-        raise none_of("service_url", problems)
+        raise no_usable_host("service_url", problems)
 
     def partition_count(self, topic: TopicName, *, create: bool = False) -> int:
         """How many partitions ``topic`` has; 0 when it is not partitioned.

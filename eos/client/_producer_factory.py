@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from eos._waiting import beside
+from eos._waiting import run_both
 from eos.client._entry_producer import EntryProducer
 from eos.client._limit_backoff import OF_PRODUCERS, Crowd
 from eos.client._lookup import Lookup
@@ -16,7 +16,7 @@ from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
-from eos.parallel import at_once
+from eos.parallel import parallel_map
 from eos.wire.commands import SchemaInfo
 
 
@@ -85,7 +85,7 @@ class Opening:
             return producer
 
         try:
-            return at_once(open_noted, parsed)
+            return parallel_map(open_noted, parsed)
         except BaseException:
             for producer in opened:
                 producer.abandon()
@@ -132,7 +132,7 @@ class Opening:
             if txn is None:
                 opened = self.open_all(missing, schema, timeout_s)
             else:
-                beside(
+                run_both(
                     partial(txn.register, topics),
                     lambda: opened.extend(self.open_all(missing, schema, timeout_s)),
                 )

@@ -12,7 +12,7 @@ import weakref
 from queue import SimpleQueue
 from typing import Final
 
-from eos.events import EpochEvent, EpochListener, tell
+from eos.events import EpochEvent, EpochListener, dispatch
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def _deliver(events: SimpleQueue[_Item], listener: EpochListener) -> None:
     while (item := events.get()) is not None:
         context, event = item
         try:
-            context.run(tell, listener, event)
+            context.run(dispatch, listener, event)
         except BaseException as error:  # also sys.exit(): it is nobody's to decide here
             if not has_failed:  # one that always fails must not fill the log
                 with contextlib.suppress(Exception):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from eos._waiting import beside
+from eos._waiting import run_both
 from eos.client import ONE_BY_ONE, PERMITS
 from eos.errors import EosError, RequestTimeout, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
@@ -183,7 +183,7 @@ class ContiguousRead(Generic[Item]):
         """Send, and open the reader meanwhile: both take a while and are independent."""
         opened: list[EntryReader] = []
         try:
-            sent = beside(lambda: opened.append(self._open(client)), send)
+            sent = run_both(lambda: opened.append(self._open(client)), send)
         except BaseException:
             for reader in opened:
                 reader.close()

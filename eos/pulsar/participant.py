@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from eos import failpoints
-from eos._waiting import beside
+from eos._waiting import run_both
 from eos.admin import AdminClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import (
@@ -109,7 +109,7 @@ class PulsarParticipant(Participant):
     def reuses_handles(self) -> bool:
         """Whether this epoch's handles at the broker may be kept for the next one: in a stream,
         until a policy has once limited the driver or a task."""
-        return self._is_streaming and not (self._limit_hit or self.client.was_crowded)
+        return self._is_streaming and not (self._limit_hit or self.client.limit_hit)
 
     def claimed(self, history: History, log_table_id: str) -> PulsarPart:
         """The receipt topic that the log names; for a new log, a new one in this namespace."""
@@ -228,7 +228,7 @@ class PulsarParticipant(Participant):
         """
         mine = _own(part)
         summaries: Sequence[TaskSummary] = written
-        self._limit_hit |= any(one.was_crowded for one in summaries)
+        self._limit_hit |= any(one.limit_hit for one in summaries)
         raise_task_error(summaries)
         figures = merge_figures(summaries)
         answers = self._close_roll_call(mine, with_receipt=bool(figures))
@@ -253,7 +253,9 @@ class PulsarParticipant(Participant):
         """
         if not with_receipt:
             return self._answers(part.call)
-        return beside(lambda: self._receipt_topic.register(part), lambda: self._answers(part.call))
+        return run_both(
+            lambda: self._receipt_topic.register(part), lambda: self._answers(part.call)
+        )
 
     def _answers(self, call: RollCall) -> tuple[Answer, ...]:
         """Close the roll call, again if the broker moves the topic, rather than write all rows

@@ -20,7 +20,7 @@ from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
-from eos.spelling import no_option
+from eos.spelling import unknown_option
 from eos.transport.auth import AUTH_OPTIONS
 from eos.transport.secret_text import check_no_secrets
 
@@ -144,7 +144,7 @@ def _explain(error: Any, known: Sequence[str]) -> str:
         case "extra_forbidden" if why := left_out(name):
             return f"option {name!r}: {why}"
         case "extra_forbidden":
-            return no_option(name, known)
+            return unknown_option(name, known)
         case _ if name in SECRETS:
             return f"option {name!r} has the wrong type"
         case _:

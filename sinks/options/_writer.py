@@ -12,7 +12,7 @@ from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
 from eos.sinks.options._base import SECRETS, Text, left_out
 from eos.sinks.options._pulsar import PulsarSinkOptions
-from eos.spelling import no_option, plain
+from eos.spelling import plain, unknown_option
 from eos.transport.auth import AUTH_OPTIONS, take_auth
 from eos.transport.secret_text import check_no_secrets
 
@@ -176,5 +176,5 @@ def _hint(name: str) -> str:
 def _refused(name: str, why: str, known: Any) -> ConfigurationError:
     if why:
         return ConfigurationError(f"option {name!r} is not taken here: {why}.")
-    wrong = no_option(name, sorted(one for one in known if one not in _NOT_HERE))
+    wrong = unknown_option(name, sorted(one for one in known if one not in _NOT_HERE))
     return ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.")

@@ -222,7 +222,7 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
             (producer,) = through.entry_producers([crowded], txn=txn, after=())
             producer.send(b"2", txn=txn)
             producer.close()
-        assert (through.was_crowded, other.was_crowded) == (True, False)
+        assert (through.limit_hit, other.limit_hit) == (True, False)
     assert values() == [b"1", b"2"]
 
 

@@ -116,7 +116,7 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     with PulsarClient(pulsar_standalone.service_url) as other:
         other.park_reader(read_one(other, crowded, b"1"))
         with through.entry_reader(crowded, MessageId(0, 0), waits_for_parked=True):
-            assert (through.was_crowded, other.was_crowded) == (True, False)
+            assert (through.limit_hit, other.limit_hit) == (True, False)
 
 
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
@@ -132,7 +132,7 @@ def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
         with pytest.raises(EosError) as refused:
             through.entry_reader(crowded)
     assert type(refused.value) in _limit_backoff.OF_READERS
-    assert not through.was_crowded
+    assert not through.limit_hit
 
 
 def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
@@ -144,4 +144,4 @@ def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
     monkeypatch.setattr(through._readers, "open", refuse)
     with pytest.raises(ConsumerBusy):
         through.entry_reader(topic, waits_for_parked=True)
-    assert through.was_crowded
+    assert through.limit_hit

@@ -250,7 +250,7 @@ def test_a_limit_that_a_task_has_hit_ends_the_reuse_of_handles(make_driver):
     part = PulsarPart(service_url="pulsar://localhost", receipt_topic="receipts")
     participant._is_streaming = True
     assert participant.reuses_handles
-    met = TaskSummary(0, "", (), (), TaskError.of(ConnectionLost("x")), was_crowded=True)
+    met = TaskSummary(0, "", (), (), TaskError.of(ConnectionLost("x")), limit_hit=True)
     with pytest.raises(ConnectionLost):
         participant.count(part, [met])
     assert not participant.reuses_handles

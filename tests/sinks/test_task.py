@@ -93,7 +93,7 @@ def closing(
             raise poison
 
     txn = SimpleNamespace(settle=lambda: seen.append("settled"), check=check, registered=("t",))
-    client = SimpleNamespace(join=lambda _: txn, was_crowded=False)
+    client = SimpleNamespace(join=lambda _: txn, limit_hit=False)
     monkeypatch.setattr(_task, "kept_client", lambda _: nullcontext(client))
     writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
