@@ -10,7 +10,7 @@ from rich.console import Console
 from eos.admin import AdminClient, OpenTransaction
 from eos.cli.reports import Facts, age_s, duration, escape, facts_table
 from eos.client import PulsarClient
-from eos.committer.participants import reached
+from eos.committer.participants import opened
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.participant import Access
@@ -180,7 +180,7 @@ def ask_outputs(
         if part.begun_at is None:
             continue
         known, is_provable, has_answered = Known.UNKNOWN, False, False
-        with reached(record.sink_id, part, access) as participant:
+        with opened(record.sink_id, part, access) as participant:
             try:
                 missing = participant.missing(part, history)
                 fate = participant.outcome(part, timeout_s=timeout_s)

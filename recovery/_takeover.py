@@ -9,7 +9,7 @@ from typing import Self
 
 from eos.commit_log import CommitLog
 from eos.committer import Claim, Participants
-from eos.committer.participants import opened
+from eos.committer.participants import open_participant
 from eos.errors import ConfigurationError
 from eos.participant import Access, Participant
 from eos.protocol import History, LogRecord, Part, Reason, State
@@ -65,7 +65,9 @@ class Takeover:
         )
 
         def open_other(part: Part) -> Participant:
-            return GivenUp(part) if part.output in give_up else opened(sink_id, part, access)
+            return (
+                GivenUp(part) if part.output in give_up else open_participant(sink_id, part, access)
+            )
 
         self._participants = Participants(
             self._log, [open_other(part) for part in claim.participants], open_other=open_other

@@ -31,13 +31,13 @@ _MAKE_ONE = {
 class NamedKey:
     """A batch job's key, as the log records it.
 
-    ``lookalikes``: other texts that people use for the same rows, and that are other keys: a day's
-    date and its midnight; what earlier releases made of a datetime. ``midnights``: of a date the
-    moments at which that day begins somewhere, as they are recorded.
+    ``similar_keys``: other keys that people use for the same rows: a day's date and its midnight;
+    the text that earlier releases made of a datetime. ``midnights``: the moments at which a date
+    begins in some zone, as they are recorded.
     """
 
     text: str
-    lookalikes: tuple[str, ...] = ()
+    similar_keys: tuple[str, ...] = ()
     midnights: tuple[str, ...] = ()
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch, SharedRun
+from eos.committer import MultiProcessRun, OpenAttempt
 from eos.errors import (
     ConfigurationError,
     EosError,
@@ -239,7 +239,7 @@ class Writing:
     def abort(self, name: EpochName) -> None:
         """Abort the run's attempt of the epoch, unless it is decided; the log says."""
         found = Process.of(self.options, name).run.find(name.query_id, name.epoch)
-        if isinstance(found, OpenEpoch):
+        if isinstance(found, OpenAttempt):
             found.abort(TransactionPoisoned("Spark gave the epoch up: a task of it failed"))
 
     def forget(self, name: EpochName) -> None:
@@ -260,7 +260,7 @@ class Process:
         except BaseException:
             self.output.participant.close()
             raise
-        self.run = SharedRun(
+        self.run = MultiProcessRun(
             log,
             [self.output.participant],
             name.run_id,

@@ -184,4 +184,4 @@ def _left_to_the_next_run() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("the transaction is not aborted yet, the next run does it: %s", error)
+        logger.warning("The transaction is not aborted yet; the next run aborts it: %s", error)

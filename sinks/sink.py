@@ -150,8 +150,8 @@ class Sink(ABC):
         self, df: DataFrame, context: SparkContext, query_id: str, epoch: str, **known: Any
     ) -> EpochResult:
         with self._lock, self._observer.epoch(query_id, epoch) as call:
-            result = self._run(df, context, query_id, epoch, watch=call.watch, **known)
-            call.returns(result)
+            result = self._run(df, context, query_id, epoch, timer=call.timer, **known)
+            call.set_result(result)
         with contextlib.suppress(Exception):  # a log handler that raises: the epoch is written
             log_written(result, self.options.sink_id, query_id, epoch)
         return result
@@ -170,7 +170,7 @@ class Sink(ABC):
             self._check_order(query_id, epoch)
             committer = self._opened(df, query_id, epoch, known.get("call", ""))
             if named is not None:
-                committer.check_lookalikes(epoch, named.lookalikes, named.midnights)
+                committer.check_similar_keys(epoch, named.similar_keys, named.midnights)
             result = committer.run_epoch(
                 query_id,
                 epoch,
@@ -178,7 +178,7 @@ class Sink(ABC):
                 check=lambda: self._check(df),
                 **known,
                 # A batch job's caller may end the process, or look at the log, right away.
-                notes_later=query_id != BATCH,
+                finish_later=query_id != BATCH,
                 may_rerun=lambda: query_id == BATCH or may_rerun(df),
             )
         except BaseException as error:

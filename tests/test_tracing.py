@@ -55,7 +55,7 @@ def test_an_epoch_is_a_span_of_the_caller_and_its_steps_are_children(tmp_path, p
 
 def test_a_step_that_is_noted_later_belongs_to_its_epoch(tmp_path, provider, exported, caplog):
     driver = FolderDriver(tmp_path, TracingListener(provider))
-    driver.run("0", ROWS, query_id=QUERY, notes_later=True)
+    driver.run("0", ROWS, query_id=QUERY, finish_later=True)
     driver.close()
     spans = {span.name: span for span in exported.get_finished_spans()}
     assert spans["eos finish"].parent.span_id == spans["eos epoch"].context.span_id

@@ -1,11 +1,11 @@
-"""Performs what the protocol decides; sinks and the recovery tools share it."""
+"""Performs the protocol's decisions; shared by the sinks and the recovery tools."""
 
-from eos.committer._attempt import OpenEpoch
+from eos.committer._attempt import OpenAttempt
 from eos.committer._call_guard import wrote_in_run
 from eos.committer._claim import Claim
 from eos.committer._committer import Committer
 from eos.committer._epoch import EpochResult, PartsBegun, PlanWriting, Reports
-from eos.committer._multi_process_run import SharedRun
+from eos.committer._multi_process_run import MultiProcessRun
 from eos.committer._observer import Observer
 from eos.committer.participants import Participants
 
@@ -13,12 +13,12 @@ __all__ = [
     "Claim",
     "Committer",
     "EpochResult",
+    "MultiProcessRun",
     "Observer",
-    "OpenEpoch",
+    "OpenAttempt",
     "Participants",
     "PartsBegun",
     "PlanWriting",
     "Reports",
-    "SharedRun",
     "wrote_in_run",
 ]

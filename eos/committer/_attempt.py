@@ -1,9 +1,9 @@
-"""One attempt of one epoch, step by step (``eos.steps``), for whoever drives it.
+"""One attempt of one epoch, step by step (``eos.steps``).
 
-``foreachBatch`` calls us, and we call Spark: ``Committer.run_epoch``. Spark's Data Source writer
-calls us at each of its steps: then the steps here are called one by one. Log first, outputs second,
-always. The order of the lines is the protocol: each one is a place where the process may die, and a
-later run takes over from what the log says.
+With ``foreachBatch``, Spark calls eos once and eos calls Spark: ``Committer.run_epoch``. Spark's
+Data Source writer calls eos at each of its steps, and so these steps are called one by one. Always
+log first, outputs second. The order of the lines is the protocol: the process may die at each one,
+and a later run takes over from the log.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._claim import Claim
 from eos.committer._epoch import PartsBegun, Reports
-from eos.committer._finisher import Settled
-from eos.committer._reasons import NO_RECORDS, reason_of
-from eos.committer._step_timer import EpochWatch
+from eos.committer._error_reasons import NO_RECORDS, reason_of
+from eos.committer._finisher import EndedAttempt
+from eos.committer._step_timer import StepTimer
 from eos.errors import EosError, Fenced, Indeterminate, Retriable
 from eos.participant import Attempt, Participant
 from eos.protocol import LogRecord, Part, ReasonKind, Run, State
@@ -32,18 +32,18 @@ from eos.steps import Step
 T = TypeVar("T")
 
 
-class OpenEpoch:
-    """An attempt that is open: its transactions are begun, and OPEN is in the log.
+class OpenAttempt:
+    """An open attempt: its transactions are begun, and OPEN is in the log.
 
-    ``record`` is the newest record of the attempt: OPEN, then PREPARED. Made by ``begin``, ended by
-    ``commit`` or ``abort``; an object that is dropped instead is ended by the next claim.
+    ``record`` is the newest record of the attempt: OPEN, then PREPARED. Created by ``begin``, ended
+    by ``commit`` or ``abort``; if the object is dropped instead, the next claim ends the attempt.
     """
 
     def __init__(
-        self, log: CommitLog, claim: Claim, record: LogRecord, watch: EpochWatch | None = None
+        self, log: CommitLog, claim: Claim, record: LogRecord, timer: StepTimer | None = None
     ) -> None:
         self.record = record
-        self._watch = watch or EpochWatch()
+        self._timer = timer or StepTimer()
         self._log = log
         self._claim = claim
 
@@ -56,102 +56,102 @@ class OpenEpoch:
         epoch: str,
         run: Run,
         *,
-        beside: Executor,
+        executor: Executor,
         meanwhile: Callable[[PartsBegun], T],
         deadline_s: float,
         planned_at: Callable[[], datetime | None] = lambda: None,
-        watch: EpochWatch | None = None,
-    ) -> tuple[OpenEpoch, T]:
+        timer: StepTimer | None = None,
+    ) -> tuple[OpenAttempt, T]:
         """Steps 3 and 4: begin each participant, append OPEN.
 
         Args:
-            run: which attempt, as ``decide_epoch`` says.
-            beside: one thread, which does both.
-            meanwhile: what can be done without them: planning, for one. What it is given waits for
-                the parts that are begun, and raises what went wrong with them; it raises nothing
-                else.
-            planned_at: asked meanwhile, too: when Spark planned the epoch.
-            watch: takes the time of each step.
+            run: the attempt that ``decide_epoch`` returned.
+            executor: one thread, which does both.
+            meanwhile: work that needs no parts, such as planning. Its argument waits for the begun
+                parts, and raises the error if they could not be begun. ``meanwhile`` itself must
+                not raise anything else.
+            planned_at: called meanwhile, too: when Spark planned the epoch.
+            timer: measures the time of each step.
 
         Raises:
-            EosError: nothing was opened, or the log does not take it.
+            EosError: nothing was opened, or the log refuses the record.
         """
-        watch = watch or EpochWatch()
-        beginning = _Beginning(claim, query_id, epoch, run, deadline_s, watch)
+        timer = timer or StepTimer()
+        beginning = _Beginning(claim, query_id, epoch, run, deadline_s, timer)
         try:
-            parts = submit(beside, beginning.begin)
+            parts = submit(executor, beginning.begin)
             plan_time = planned_at()
             opening = submit(
-                beside, lambda: log.append(beginning.record(parts.result(), plan_time))
+                executor, lambda: log.append(beginning.record(parts.result(), plan_time))
             )
             done = meanwhile(parts.result)
-            opened = cls(log, claim, opening.result(), watch)
+            opened = cls(log, claim, opening.result(), timer)
         except BaseException:
             beginning.give_up()
             raise
-        watch.passed(Step.OPEN)
+        timer.step_ended(Step.OPEN)
         failpoints.reached(Step.OPEN)
         return opened, done
 
     def prepare(self, written: Reports) -> None:
-        """Steps 6 to 8: count what was written, leave the proof, append PREPARED. An epoch without
+        """Steps 6 to 8: count the written rows, leave the proof, append PREPARED. An epoch without
         rows stays OPEN: its commit is an abort.
 
         Raises:
             TransactionPoisoned: it must not be committed.
-            EosError: likewise; call ``abort``. Fenced, InDoubt: leave it alone.
+            EosError: likewise; call ``abort``. Fenced, InDoubt: leave the attempt alone.
         """
         pairs = list(self._claim.participants.of_record(self.record))
         counted, failures = [], []
         for (part, participant), rows in zip(pairs, written, strict=True):
             try:
                 counted.append(participant.count(part, rows))
-            except Exception as error:  # the others learn all the same what they have to undo
+            except Exception as error:  # the other outputs must still learn what to undo
                 failures.append(error)
         if failures:
             raise failures[0]
-        self._watch.passed(Step.CHECK)
+        self._timer.step_ended(Step.CHECK)
         failpoints.reached(Step.CHECK)
         draft = replace(self.record, participants=tuple(counted)).with_totals()
         if not draft.records:
             return
-        # What can expire comes last: its time runs, and an error here still aborts them all.
+        # The part that can expire comes last: its time runs, and an error here still aborts all.
         prepared = [
             participant.prepare(draft, part)
             for part, (_, participant) in zip(reversed(counted), reversed(pairs), strict=True)
         ]
-        self._watch.passed(Step.RECEIPT)
+        self._timer.step_ended(Step.RECEIPT)
         claimed = self._claim.complete()
         self.record = self._log.append(
             self.record.advance(State.PREPARED, claim=claimed, participants=prepared[::-1])
         )
-        self._watch.passed(Step.PREPARE)
+        self._timer.step_ended(Step.PREPARE)
         failpoints.reached(Step.PREPARE)
 
-    def commit(self) -> Settled:
-        """Step 9: what PREPARED decides, done in every output; an epoch without rows is aborted.
+    def commit(self) -> EndedAttempt:
+        """Step 9: do what PREPARED decides in every output; an epoch without rows is aborted.
 
         Raises:
             InDoubt: an outcome can't be proved now.
         """
-        return self._claim.ending.settle(
+        return self._claim.finisher.end_parts(
             self.record, self._claim.complete(), reason=NO_RECORDS, is_own=True
         )
 
-    def note(self, settled: Settled) -> LogRecord:
-        """Step 10: append the outcome; the attempt's last record.
+    def finish(self, ended: EndedAttempt) -> LogRecord:
+        """Step 10: append the outcome and return it: the attempt's last record.
 
         Raises:
             Fenced: another run holds the claim.
         """
-        last = self._claim.ending.note(settled, self._claim.complete())
-        self._claim.ending.clean_up(last)
+        last = self._claim.finisher.append_outcome(ended, self._claim.complete())
+        self._claim.finisher.clean_up(last)
         failpoints.reached(Step.FINISH)
         return last
 
     def abort(self, error: BaseException) -> None:
-        """End what failed of ``error``. Should that fail too, a failure that would be retried gives
-        way. What is PREPARED is decided: the next claim ends it.
+        """End the attempt after ``error``. If that fails too, raise the failure in place of an
+        ``error`` that would be retried. A PREPARED attempt is decided: the next claim ends it.
 
         Raises:
             EosError: it can't be ended now, and ``error`` would be retried.
@@ -160,17 +160,17 @@ class OpenEpoch:
             return
         claimed = self._claim.complete()
         try:
-            last = self._claim.ending.finish(self.record, claimed, reason=reason_of(error))
+            last = self._claim.finisher.finish(self.record, claimed, reason=reason_of(error))
         except EosError as failure:
             if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
                 raise failure from error
-            error.add_note(f"The transaction is not aborted yet, the next run does it: {failure}")
+            error.add_note(f"The transaction is not aborted yet; the next run aborts it: {failure}")
             return
-        self._claim.ending.clean_up(last)
+        self._claim.finisher.clean_up(last)
 
 
 class _Beginning:
-    """An attempt that is being begun, in a thread beside its caller's."""
+    """An attempt that is being begun, in another thread than its caller's."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class _Beginning:
         epoch: str,
         run: Run,
         deadline_s: float,
-        watch: EpochWatch,
+        timer: StepTimer,
     ) -> None:
         self._claimed = claim.complete()
         self._pairs = list(claim.participants.of_record(self._claimed))
@@ -187,11 +187,11 @@ class _Beginning:
         self._epoch = epoch
         self._run = run
         self._deadline_s = deadline_s
-        self._watch = watch
+        self._timer = timer
         self._is_given_up = threading.Event()
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: what is not answered now is not asked for again."""
+        """Stop: a begin that fails now is not repeated."""
         self._is_given_up.set()
 
     def begin(self) -> tuple[Part, ...]:
@@ -201,12 +201,12 @@ class _Beginning:
             EosError: one can't be begun.
         """
         parts = tuple(self._begun(participant, part) for part, participant in self._pairs)
-        self._watch.passed(Step.BEGIN)
+        self._timer.step_ended(Step.BEGIN)
         failpoints.reached(Step.BEGIN)
         return parts
 
     def record(self, parts: tuple[Part, ...], planned_at: datetime | None) -> LogRecord:
-        """OPEN, for the log."""
+        """Return the record OPEN."""
         return LogRecord.opened(
             self._claimed,
             query_id=self._query_id,

@@ -1,4 +1,4 @@
-"""What users' code does with a sink: calls it twice, or goes on when it has failed."""
+"""Guards against user code that calls a sink twice for an epoch, or continues after an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from eos.commit_log import CommitLog
-from eos.committer._reasons import reason_of
+from eos.committer._error_reasons import reason_of
 from eos.errors import (
     CommitLogError,
     DuplicateEpochCall,
@@ -22,21 +22,21 @@ from eos.protocol import LogRecord, check_follows, check_replayed, is_streaming
 logger = logging.getLogger(__name__)
 
 # The last epoch of each query that any object of this process has written, with the query's run:
-# a function may make a new sink for each of its calls.
+# user code may create a new sink for each call.
 _done: Final[dict[tuple[str, str, str], tuple[str, str]]] = {}
 
 
 def wrote_in_run(log_uri: str, sink_id: str, query_id: str, call: str) -> bool:
-    """Whether this process has written an epoch of the query with that sink in the run ``call``."""
+    """Whether this process has written an epoch of the query to that sink in the run ``call``."""
     return _done.get((log_uri, sink_id, query_id), ("", ""))[1] == call != ""
 
 
-_NOT_TOLD: Final = (Fenced, RewoundCheckpoint, CommitLogError)
-"""Errors that leave no FAILED: the log is another run's, holds the epoch, or can't be relied on."""
+_NOT_RECORDED: Final = (Fenced, RewoundCheckpoint, CommitLogError)
+"""No FAILED is recorded for these: the log is another run's, has the epoch, or is unreliable."""
 
 
-class Calls:
-    """The epochs that one life of a driver was asked to write, and those that it could not."""
+class CallGuard:
+    """The epochs that one run of a driver was asked to write, and those that failed."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class Calls:
         self._on_gap = on_gap
         self._on_rewind = on_rewind
         self._asked: set[str] = set()
-        # Spark asks for a stream's epochs in turn: the last one is enough to remember.
+        # Spark asks for a stream's epochs in order, so only the last one is remembered.
         self._last: dict[str, tuple[str, str]] = {}
 
     def check(self, query_id: str, epoch: str, call: str) -> None:
-        """Check that a stream's ``epoch`` was not done in ``call`` yet.
+        """Check that a stream's ``epoch`` was not written in ``call`` yet.
 
         Spark calls once for each epoch of a run, so a second call has other rows. A batch job's key
-        is the caller's own name for its rows: asked for again, it is skipped.
+        is the caller's own name for its rows: a second call with it is skipped.
 
         Raises:
-            DuplicateEpochCall: it was; the rows of this call would be dropped in silence.
+            DuplicateEpochCall: it was written; the rows of this call would be dropped silently.
         """
         if (epoch, call) in (self._last.get(query_id), _done.get(self._name_of(query_id))):
             raise DuplicateEpochCall(
@@ -73,7 +73,7 @@ class Calls:
             )
 
     def check_follows(self, query_id: str, epoch: str) -> None:
-        """Nothing, unless this is the query's first epoch in this life, and does not follow.
+        """Check that the query's first epoch in this run follows the epochs in the log.
 
         Raises:
             UnfinishedEpoch: see ``eos.protocol.check_follows``.
@@ -85,7 +85,7 @@ class Calls:
     def check_replayed(
         self, query_id: str, epoch: str, planned_at: Callable[[], datetime | None]
     ) -> None:
-        """Nothing, when ``epoch``, which is done, holds the rows that it had when it was written.
+        """Check that a committed ``epoch`` still has the rows with which it was written.
 
         Raises:
             RewoundCheckpoint: see ``eos.protocol.check_replayed``.
@@ -97,20 +97,21 @@ class Calls:
         return self._log.uri, self._log.sink_id, query_id
 
     def add(self, query_id: str, epoch: str, call: str) -> None:
-        """``epoch`` is done."""
+        """Remember that ``epoch`` is written."""
         if is_streaming(query_id):
             self._last[query_id] = (epoch, call)
             if call:
                 _done[self._name_of(query_id)] = (epoch, call)
 
-    def note_failure(
+    def record_failure(
         self, claim: LogRecord | None, query_id: str, epoch: str, error: BaseException
     ) -> None:
-        """Leave a record of an epoch that got no transaction: no other may follow it unnoticed.
+        """Append a record of an epoch that failed before its transaction: no later epoch may follow
+        unnoticed.
 
-        Whoever swallows its error makes Spark go on to the next epoch, in this life or a later one.
+        If user code swallows the error, Spark continues with the next epoch, in this run or later.
         """
-        if claim is None or isinstance(error, _NOT_TOLD) or not is_streaming(query_id):
+        if claim is None or isinstance(error, _NOT_RECORDED) or not is_streaming(query_id):
             return
         try:
             self._log.settle()
@@ -118,11 +119,11 @@ class Calls:
             if isinstance(error, UnfinishedEpoch) and any(
                 owed.query_id == query_id for owed in history.owing
             ):
-                return  # the one that stands in its way is told already
+                return  # the epoch that blocks this one is already in the log
             if history.newest(query_id, epoch) is None:
                 reason = reason_of(error)
                 self._log.append(
                     LogRecord.failed(claim, query_id=query_id, epoch=epoch, reason=reason)
                 )
         except EosError as failure:
-            logger.warning("that epoch %s failed is not in the commit log: %s", epoch, failure)
+            logger.warning("The failure of epoch %s is not in the commit log: %s", epoch, failure)

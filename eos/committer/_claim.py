@@ -1,4 +1,4 @@
-"""One driver's claim on one sink: step 1, and the end of what earlier runs have left."""
+"""A driver's claim on one sink: step 1, and the end of attempts that earlier runs left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer._finisher import Ending
+from eos.committer._finisher import Finisher
 from eos.committer.participants import Participants
 from eos.errors import CommitLogError, Fenced, NewCluster
 from eos.participant import Participant
@@ -17,15 +17,15 @@ from eos.steps import Step
 
 
 class Claim:
-    """The claim of one run, and what it entitles to. Not for several threads at once.
+    """The claim of one run, and the operations that require it. Not thread-safe.
 
     Args:
         log: the sink's commit log, open for writing.
         participants: the sink's outputs.
-        deadline_s: of each wait for a participant.
-        on_new_cluster: what to do about a cluster that does not hold what the log recorded.
-        shared_run: the id of a run that several processes share: the first one claims, the others
-            find that it has; None: the run is this process' own.
+        deadline_s: timeout of each wait for a participant.
+        on_new_cluster: whether to accept a cluster that lacks the transactions in the log.
+        shared_run: the id of a run that several processes share: the first process claims, the
+            others find its claim. None: the run belongs to this process alone.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Claim:
         on_new_cluster: Literal["refuse", "continue"] = "refuse",
         shared_run: str | None = None,
     ) -> None:
-        self.ending = Ending(log, participants, deadline_s)
+        self.finisher = Finisher(log, participants, deadline_s)
         self.participants = participants
         self._log = log
         self._deadline_s = deadline_s
@@ -48,11 +48,11 @@ class Claim:
 
     @property
     def taken(self) -> LogRecord | None:
-        """The CLAIMED of this run, as soon as it is appended."""
+        """The CLAIMED of this run, once it is appended."""
         return self._record
 
     def complete(self) -> LogRecord:
-        """Step 1: claim the sink, attach to its outputs, end what is unfinished.
+        """Step 1: claim the sink, attach to its outputs, end unfinished attempts.
 
         Raises:
             Fenced: another driver claimed the sink at the same moment.
@@ -62,7 +62,7 @@ class Claim:
         if self._record is not None and self._is_ready:
             return self._record
         claim = self.take()
-        if self._is_at_work:
+        if self._has_open_attempt:
             self._is_ready = True
             return claim
         for record in self._log.history.owing:
@@ -79,7 +79,7 @@ class Claim:
         return claim
 
     def take(self) -> LogRecord:
-        """The first half of ``complete``: fence everybody else, and end nothing yet.
+        """The first half of ``complete``: fence all other drivers, but end nothing yet.
 
         Raises:
             Fenced: another driver claimed the sink at the same moment.
@@ -88,7 +88,7 @@ class Claim:
         """
         if self._record is None:
             parts = self.participants.claim()
-            self._record = self._adopted() or self._appended(parts)
+            self._record = self._find_shared_claim() or self._append_claim(parts)
         for part, participant in self.participants.of_record(self._record):
             for attempt in attempts(self._deadline_s):
                 with attempt:
@@ -96,20 +96,20 @@ class Claim:
         return self._record
 
     @property
-    def _is_at_work(self) -> bool:
-        """Whether the shared run has an attempt open: who opened it has completed the claim. It is
-        not to be ended as one of an earlier run; and one that is prepared hides what comes behind
-        its receipt."""
+    def _has_open_attempt(self) -> bool:
+        """Whether the shared run has an open attempt. The process that opened it has completed the
+        claim. Such an attempt must not be ended as if an earlier run had left it, and a prepared
+        one hides everything after its receipt."""
         return any(
             record.run_id == self._shared_run and record.state is not State.ABORTING
             for record in self._log.history.unfinished
         )
 
-    def _adopted(self) -> LogRecord | None:
-        """The claim that another process of the run has appended.
+    def _find_shared_claim(self) -> LogRecord | None:
+        """Return the claim that another process of the run has appended.
 
         Raises:
-            Fenced: the run has had the claim, and lost it.
+            Fenced: the run had the claim, and lost it.
         """
         run_id, newest = self._shared_run, self._log.history.last_claim
         if run_id is None or not self._log.history.has_claimed(run_id):
@@ -119,12 +119,12 @@ class Claim:
         self._log.adopt(run_id)
         return newest
 
-    def _appended(self, parts: tuple[Part, ...]) -> LogRecord:
+    def _append_claim(self, parts: tuple[Part, ...]) -> LogRecord:
         for participant, part in zip(self.participants.own, parts, strict=True):
             for attempt in attempts(self._deadline_s):
-                with attempt:  # whoever can't write must not fence the one who can
+                with attempt:  # a driver that can't write must not fence one that can
                     participant.check(part)
-                    self._check_not_new(participant, part)
+                    self._check_same_cluster(participant, part)
                     participant.make(part)
         run_id = self._shared_run or str(uuid.uuid4())
         return self._log.append(
@@ -133,11 +133,11 @@ class Claim:
 
     def _suspect(self, record: LogRecord) -> None:
         for part in record.participants:
-            participant = self.participants.maybe_of(part)
+            participant = self.participants.find(part)
             if participant is not None:
                 participant.suspect(record, part)
 
-    def _check_not_new(self, participant: Participant, part: Part) -> None:
+    def _check_same_cluster(self, participant: Participant, part: Part) -> None:
         if self._on_new_cluster == "continue":
             return
         missing = participant.missing(part, self._log.history)
@@ -145,8 +145,9 @@ class Claim:
             missing = participant.lost_commit(part, self._log.history)
         if missing is None:
             return
+        committed = _describe_committed(self._log)
         raise NewCluster(
-            f"{missing[:1].upper()}{missing[1:]}, and {_written(self._log)} by the commit log "
+            f"{missing[:1].upper()}{missing[1:]}, and {committed} by the commit log "
             f"{self._log.uri}: it is a different one, it has lost its data, or it was deleted.",
             hint="Check where the outputs are (service_url, table). To go on without the missing "
             'rows: set on_new_cluster="continue" once; epochs that the log holds as committed '
@@ -156,7 +157,8 @@ class Claim:
         )
 
     def _check_not_rolled_back(self, participant: Participant) -> None:
-        """A log that was replaced by an older copy looks whole; its outputs know better (I2)."""
+        """Check that the log is not an older copy: it would look complete, but its outputs have
+        newer commits (I2)."""
         newer: str | None = None
         for attempt in attempts(self._deadline_s):
             with attempt:
@@ -173,7 +175,7 @@ class Claim:
             )
 
     def finish(self, record: LogRecord) -> LogRecord:
-        """End one unfinished attempt of an earlier run as the log decides; its last record.
+        """End one unfinished attempt of an earlier run as the log decides; return its last record.
 
         Raises:
             InDoubt: its outcome can't be proved now.
@@ -181,35 +183,35 @@ class Claim:
         """
         claim = self.take() if self._record is None else self._record
         reason = Reason(ReasonKind.RECOVERY, f"left {record.state} by run {record.run_id}")
-        last = self.ending.finish(record, claim, reason=reason)
-        self.ending.clean_up(last)
+        last = self.finisher.finish(record, claim, reason=reason)
+        self.finisher.clean_up(last)
         return last
 
     def decide(self, record: LogRecord, state: State, reason: Reason) -> LogRecord:
-        """Append what a person decided; of a PREPARED with several outputs, the others are ended
-        as the first one's fate demands.
+        """Append a person's decision. The other outputs of a PREPARED attempt with several outputs
+        are ended according to the first one's outcome.
 
         Args:
-            state: COMMITTED or ABORTED, what became of the first participant's part; ABANDONED.
+            state: COMMITTED or ABORTED, the outcome of the first participant's part; or ABANDONED.
 
         Raises:
             Fenced: another run holds the claim.
             InDoubt: another participant's part can't be ended now.
-            CommitLogError: no such record may follow.
+            CommitLogError: the record must not follow.
         """
         claim = self.take()
         if record.state is State.PREPARED and state is not State.ABANDONED:
             decided = Fate(Known.COMMITTED if state is State.COMMITTED else Known.ABORTED)
-            last = self.ending.finish(record, claim, reason=reason, decided=decided)
+            last = self.finisher.finish(record, claim, reason=reason, decided=decided)
         else:
             last = self._log.append(record.advance(state, claim=claim, reason=reason))
         if last.attempt is not None:
-            self._take_back(last)
-            self.ending.clean_up(last)
+            self._abort_outputs(last)
+            self.finisher.clean_up(last)
         return last
 
-    def _take_back(self, last: LogRecord) -> None:
-        """What a person called aborted must not be committed by a driver that only slept."""
+    def _abort_outputs(self, last: LogRecord) -> None:
+        """Abort the parts: a sleeping driver must not commit what a person has called aborted."""
         if last.state is not State.ABORTED:
             return
         for part, participant in self.participants.of_record(last):
@@ -217,7 +219,7 @@ class Claim:
                 participant.abort(part, deadline_s=self._deadline_s, is_own=False)
 
     def finish_all(self) -> None:
-        """End every unfinished attempt of the sink, whatever its query or epoch.
+        """End every unfinished attempt of the sink, of any query and epoch.
 
         Raises:
             InDoubt, Fenced: as ``finish``.
@@ -226,8 +228,8 @@ class Claim:
             self.finish(record)
 
 
-def _written(log: CommitLog) -> str:
-    """What the log holds as committed, as far as it keeps records."""
+def _describe_committed(log: CommitLog) -> str:
+    """Describe the log's committed epochs, as far as their records are kept."""
     committed = [record for record in log.records() if record.state is State.COMMITTED]
     rows = sum(record.records or 0 for record in committed)
     return f"{len(committed):,} epochs with {rows:,} messages are committed"

@@ -1,4 +1,4 @@
-"""Epochs of one sink, exactly once each: whether one runs, how often, and what follows."""
+"""Writes the epochs of one sink, exactly once each: runs, repeats or skips them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Literal
 from eos import failpoints
 from eos._waiting import submit
 from eos.commit_log import CommitLog
-from eos.committer._attempt import OpenEpoch
-from eos.committer._call_guard import Calls
+from eos.committer._attempt import OpenAttempt
+from eos.committer._call_guard import CallGuard
 from eos.committer._claim import Claim
-from eos.committer._epoch import EpochResult, PlanWriting, check_epoch, planned, result_of
-from eos.committer._finisher import Settled
-from eos.committer._step_timer import EpochWatch
+from eos.committer._epoch import EpochResult, PlanWriting, check_epoch, plan_writing, result_of
+from eos.committer._finisher import EndedAttempt
+from eos.committer._step_timer import StepTimer
 from eos.committer.participants import Participants
 from eos.errors import (
     ConfigurationError,
@@ -45,24 +45,24 @@ from eos.steps import Step
 
 logger = logging.getLogger(__name__)
 
-_DAYS_AT_MOST = 2
-"""Of daily keys, all of one zone, so many may be a midnight of one day in some zone."""
+_MAX_DAYS = 2
+"""Midnight of one day differs by zone; of daily keys in one zone, at most this many match."""
 
 PlanTime = Callable[[], datetime | None]
-"""When Spark planned an epoch; None: it does not say."""
+"""When Spark planned an epoch; None if unknown."""
 
 
 class Committer:
-    """One driver's work on one sink. Not for several threads at once.
+    """One driver's work on one sink. Not thread-safe.
 
     Args:
         log: the sink's commit log, open for writing.
         participants: the sink's outputs: all of them hold an epoch, or none.
         max_attempts: how often one call may run the same epoch.
-        deadline_s: of each wait for a participant.
-        on_new_cluster: what to do about a cluster that does not hold what the log recorded.
-        on_gap: what to do about a query that begins its life behind epochs that the log lacks.
-        on_rewind: what to do about epochs that are done, and that a stream has planned anew.
+        deadline_s: timeout of each wait for a participant.
+        on_new_cluster: whether to accept a cluster that lacks the transactions in the log.
+        on_gap: whether to accept a query whose first epoch follows epochs that the log lacks.
+        on_rewind: how to treat committed epochs that a stream has planned again.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Committer:
             deadline_s=deadline_s,
             on_new_cluster=on_new_cluster,
         )
-        # Not a daemon's thread: a driver that ends in order waits for it.
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
-        self._noting: Future[LogRecord] | None = None
-        self._calls = Calls(log, on_gap=on_gap, on_rewind=on_rewind)
+        # Not a daemon thread: a driver that exits normally waits for it.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
+        self._finishing: Future[LogRecord] | None = None
+        self._guard = CallGuard(log, on_gap=on_gap, on_rewind=on_rewind)
 
     def check_lineage(
         self, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
@@ -101,33 +101,33 @@ class Committer:
         self._catch_up()
         check_lineage(self._log.history, query_id, epoch, on_new_query)
 
-    def check_lookalikes(
-        self, key: str, lookalikes: Iterable[str], midnights: Iterable[str] = ()
+    def check_similar_keys(
+        self, key: str, similar_keys: Iterable[str], midnights: Iterable[str] = ()
     ) -> None:
-        """Refuse a new batch key, when the log holds one that people use for the same rows.
+        """Refuse a new batch key if the log holds another spelling that is used for the same rows.
 
         Args:
-            midnights: the moments at which the day ``key`` begins, zone by zone. Of daily keys two
-                can be among them at most; where there are more, they are hours and no days.
+            midnights: the moments at which the day ``key`` begins, zone by zone. At most two daily
+                keys can be among them; if there are more, the keys are hours and not days.
 
         Raises:
             ConfigurationError: one of the others is written, and ``key`` is not.
         """
         self._catch_up()
         history = self._log.history
-        written = [one for one in lookalikes if history.is_done(BATCH, one)]
+        written = [one for one in similar_keys if history.is_done(BATCH, one)]
         days = [one for one in midnights if history.is_done(BATCH, one)]
-        written += days if len(days) <= _DAYS_AT_MOST else []
+        written += days if len(days) <= _MAX_DAYS else []
         if written and not history.is_done(BATCH, key):
             raise ConfigurationError(
-                f"epoch {key} is not written, and {written[0]} is: if both name the same rows, "
+                f"Epoch {key} is not written, but {written[0]} is: if both name the same rows, "
                 "they would be written twice.",
                 hint=f'If they are the same rows, use epoch="{written[0]}", which is skipped. If '
                 f'not, use the text epoch="{key}".',
             )
 
     def claim(self) -> LogRecord:
-        """Step 1, unless it is done: claim the sink, end what is unfinished.
+        """Step 1, unless it is done: claim the sink, end unfinished attempts.
 
         Raises:
             Fenced, InDoubt, NewCluster: as ``Claim.complete``.
@@ -145,55 +145,55 @@ class Committer:
         call: str = "",
         planned_at: PlanTime | None = None,
         may_rerun: Callable[[], bool] = lambda: True,
-        notes_later: bool = False,
-        watch: EpochWatch | None = None,
+        finish_later: bool = False,
+        timer: StepTimer | None = None,
     ) -> EpochResult:
-        """Steps 2 to 10: write ``epoch`` exactly once, or find that it was.
+        """Steps 2 to 10: write ``epoch`` exactly once, or find that it is written.
 
         Args:
-            plan, check: how its rows are written; and what refuses them before each attempt.
-            call: what tells a repeated call from a new one: Spark's run id of the query.
-            planned_at: when the caller decided what is in a stream's epoch; without it an epoch
-                that is done is skipped by its number alone.
-            may_rerun: asked before this call runs the epoch once more.
-            notes_later: return after step 9, when the epoch is readable, and leave step 10 to a
-                thread; its errors are the next call's.
-            watch: takes the time of each step, since the call began; see ``Observer``.
+            plan, check: writes the rows; and refuses them, before each attempt.
+            call: distinguishes a repeated call from a new one: Spark's run id of the query.
+            planned_at: when the content of a stream's epoch was decided; without it, a committed
+                epoch is skipped by its number alone.
+            may_rerun: called before this call runs the epoch again.
+            finish_later: return after step 9, when the epoch is readable, and run step 10 in the
+                background; its errors are raised by the next call.
+            timer: measures the time of each step since the call began; see ``Observer``.
 
         Raises:
-            DuplicateEpochCall: a stream's epoch was written in ``call`` already.
+            DuplicateEpochCall: a stream's epoch was already written in ``call``.
             UnfinishedEpoch: an earlier epoch of the query is not in the topics.
-            RewoundCheckpoint: the epoch is done, and was planned anew since.
-            Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log says why.
+            RewoundCheckpoint: the epoch is committed, and has been planned again since.
+            Fenced, InDoubt, InputError, TransactionPoisoned: see there; the log has the reason.
         """
-        watch = watch or EpochWatch()
+        timer = timer or StepTimer()
         check_epoch(query_id, epoch)
-        self._calls.check(query_id, epoch, call)
+        self._guard.check(query_id, epoch, call)
         try:
             self.claim()
             self._claim.finish_all()
-            self._calls.check_follows(query_id, epoch)
-            watch.passed(Step.CLAIM)
+            self._guard.check_follows(query_id, epoch)
+            timer.step_ended(Step.CLAIM)
             result: EpochResult | None = None
             for attempt in reruns(self._max_attempts, may_rerun):
                 with attempt:
                     decision = self._decide(query_id, epoch)
                     failpoints.reached(Step.DECIDE)
                     if isinstance(decision, Skip):
-                        result = self._skipped(query_id, epoch, decision, planned_at, watch)
+                        result = self._skipped(query_id, epoch, decision, planned_at, timer)
                         continue
                     check()
                     result = self._run_once(
-                        query_id, epoch, decision, plan, watch, planned_at, notes_later
+                        query_id, epoch, decision, plan, timer, planned_at, finish_later
                     )
         except BaseException as error:
-            self._calls.note_failure(self._claim.taken, query_id, epoch, error)
+            self._guard.record_failure(self._claim.taken, query_id, epoch, error)
             raise
         assert result is not None
-        if not notes_later:
+        if not finish_later:
             for participant in self._claim.participants.own:
                 participant.rest()
-        self._calls.add(query_id, epoch, call)  # last: an interrupted call may be made again
+        self._guard.add(query_id, epoch, call)  # last: an interrupted call may be repeated
         return result
 
     def _skipped(
@@ -202,18 +202,18 @@ class Committer:
         epoch: str,
         decision: Skip,
         planned_at: PlanTime | None,
-        watch: EpochWatch,
+        timer: StepTimer,
     ) -> EpochResult:
         if planned_at is not None:
-            self._calls.check_replayed(query_id, epoch, planned_at)
-        watch.passed(Step.DECIDE)
-        logger.info("epoch %s of %s is done: skipped", epoch, query_id)
+            self._guard.check_replayed(query_id, epoch, planned_at)
+        timer.step_ended(Step.DECIDE)
+        logger.info("Epoch %s of %s is already written: skipped", epoch, query_id)
         if not is_streaming(query_id) and decision.record is not None:
-            self._warn_of_outputs_without(decision.record)
-        return result_of("skipped", decision.record, watch)
+            self._warn_of_new_outputs(decision.record)
+        return result_of("skipped", decision.record, timer)
 
-    def _warn_of_outputs_without(self, written: LogRecord) -> None:
-        """A batch key counts for the sink, not for each output: one that came later lacks it."""
+    def _warn_of_new_outputs(self, written: LogRecord) -> None:
+        """Warn of new outputs: a batch key counts for the whole sink, so they lack its rows."""
         claimed = self._claim.taken
         parts = () if claimed is None else claimed.participants
         for part in parts:
@@ -226,37 +226,37 @@ class Committer:
                 )
 
     def _catch_up(self) -> None:
-        """What an earlier call was interrupted in may be half done: the log says what is.
+        """Wait for the work of an interrupted earlier call: the log shows how far it came.
 
         Raises:
-            EosError: as ``await_noted``.
+            EosError: as ``await_finished``.
         """
-        self.await_noted()
-        submit(self._beside, lambda: None).result()  # an append that nobody waited for any more
+        self.await_finished()
+        submit(self._executor, lambda: None).result()  # an append that was no longer waited for
         self._log.settle()
 
-    def await_noted(self) -> None:
-        """Wait until what an earlier call left to be noted is in the log (step 10).
+    def await_finished(self) -> None:
+        """Wait until step 10 of an earlier call is done.
 
         Raises:
-            EosError: it could not be appended; the next run finds out by itself.
+            EosError: the record could not be appended; the next run finds the outcome.
         """
-        if self._noting is None:
+        if self._finishing is None:
             return
         try:
-            self._noting.result()
+            self._finishing.result()
         finally:
-            if self._noting.done():  # else the wait was broken off, and is still to be waited for
-                self._noting = None
+            if self._finishing.done():  # otherwise the wait was interrupted and has to be repeated
+                self._finishing = None
 
     def close(self) -> None:
-        """Wait for all that is done beside the caller's own work: the last note, the housekeeping.
+        """Wait for all background work: the last step 10 and the compaction.
 
         Raises:
-            EosError: as ``await_noted``.
+            EosError: as ``await_finished``.
         """
         try:
-            self.await_noted()
+            self.await_finished()
         finally:
             self._log.rest()
 
@@ -266,54 +266,56 @@ class Committer:
         epoch: str,
         run: Run,
         plan: PlanWriting,
-        watch: EpochWatch,
+        timer: StepTimer,
         planned_at: PlanTime | None,
-        notes_later: bool,
+        finish_later: bool,
     ) -> EpochResult:
-        watch.passed(Step.DECIDE)
-        opened, write = OpenEpoch.begin(
+        timer.step_ended(Step.DECIDE)
+        opened, write = OpenAttempt.begin(
             self._log,
             self._claim,
             query_id,
             epoch,
             run,
-            beside=self._beside,
-            meanwhile=lambda parts: planned(plan, parts),  # Spark plans while others answer
+            executor=self._executor,
+            meanwhile=lambda parts: plan_writing(plan, parts),  # Spark plans during the requests
             deadline_s=self._deadline_s,
             planned_at=planned_at or (lambda: None),
-            watch=watch,
+            timer=timer,
         )
         try:
             written = write()
-            watch.passed(Step.WRITE)
+            timer.step_ended(Step.WRITE)
             failpoints.reached(Step.WRITE)
             opened.prepare(written)
         except (Fenced, InDoubt):
             raise
         except BaseException as error:
-            watch.broke_off()
+            timer.step_failed()
             opened.abort(error)
-            watch.runs_again()
+            timer.attempt_aborted()
             if isinstance(error, Indeterminate):
                 raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
             raise
-        settled = opened.commit()
-        watch.passed(Step.END)
-        outcome = settled.outcome
-        if notes_later and outcome is not None and outcome.state is State.COMMITTED:
-            self._noting = submit(self._beside, lambda: self._note_beside(opened, settled, watch))
-            return result_of("written", opened.record, watch)
-        last = opened.note(settled)
-        watch.passed(Step.FINISH)
+        ended = opened.commit()
+        timer.step_ended(Step.END)
+        outcome = ended.outcome
+        if finish_later and outcome is not None and outcome.state is State.COMMITTED:
+            self._finishing = submit(
+                self._executor, lambda: self._finish_in_background(opened, ended, timer)
+            )
+            return result_of("written", opened.record, timer)
+        last = opened.finish(ended)
+        timer.step_ended(Step.FINISH)
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
-        return result_of("written", last, watch)
+        return result_of("written", last, timer)
 
     def _decide(self, query_id: str, epoch: str) -> EpochDecision:
-        """Step 2. Whoever was overtaken may know less than the log holds by now.
+        """Step 2. An overtaken driver's history may be older than the log.
 
-        A batch key may have been committed by anybody since: that is a skip, even for a run that
-        has lost its claim, which writes nothing more.
+        Any driver may have committed a batch key since. Then it is skipped, even by a run that has
+        lost its claim: it writes nothing more.
         """
         if not is_streaming(query_id):
             self._log.refresh()
@@ -325,13 +327,15 @@ class Committer:
                 raise Fenced("Another driver has claimed the sink.") from None
             return decide_epoch(self._log.history, query_id, epoch)
 
-    def _note_beside(self, opened: OpenEpoch, settled: Settled, watch: EpochWatch) -> LogRecord:
+    def _finish_in_background(
+        self, opened: OpenAttempt, ended: EndedAttempt, timer: StepTimer
+    ) -> LogRecord:
         since = time.monotonic()
         try:
-            last = opened.note(settled)
-            watch.noted(since)
+            last = opened.finish(ended)
+            timer.finished_in_background(since)
             return last
-        except BaseException as error:  # there may be no next call that it could come up in
-            epoch = settled.record.epoch
-            logger.warning("epoch %s is committed; noting that it is failed: %s", epoch, error)
+        except BaseException as error:  # maybe no later call can raise it
+            epoch = ended.record.epoch
+            logger.warning("Epoch %s is committed, but not recorded as such: %s", epoch, error)
             raise

@@ -1,4 +1,4 @@
-"""What goes into one epoch's commit and what comes out of it."""
+"""Input and result of one epoch's commit."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eos.committer._step_timer import EpochWatch
+from eos.committer._step_timer import StepTimer
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, check_key, epoch_number, is_streaming
 
 Reports = Sequence[Sequence[Any]]
-"""What the writing has brought back, for each participant: what its ``count`` takes."""
+"""Results of the writing, per participant: the argument of its ``count``."""
 
 PartsBegun = Callable[[], tuple[Part, ...]]
 """Waits for the parts of an attempt that is being begun."""
 
 PlanWriting = Callable[[PartsBegun], Callable[[], Reports]]
-"""Plans the epoch's writing in the attempt that the parts name, and touches no output. What it
-returns writes the rows, and comes back when none of its tasks runs."""
+"""Plans the epoch's writing in the attempt of these parts, without touching an output. Returns a
+function that writes the rows; when it returns, none of its tasks is running."""
 
 
-def planned(plan: PlanWriting, parts: PartsBegun) -> Callable[[], Reports]:
-    """``plan(parts)``; what goes wrong in it comes up when the writing would begin, not before.
-    An interrupt comes up at once: who sent it does not wait for what is being begun."""
+def plan_writing(plan: PlanWriting, parts: PartsBegun) -> Callable[[], Reports]:
+    """Call ``plan(parts)``; its error is raised later, when the writing would begin. An interrupt
+    is raised at once: it must not wait for the parts that are being begun."""
     try:
         return plan(parts)
     except Exception as error:
@@ -37,12 +37,13 @@ def planned(plan: PlanWriting, parts: PartsBegun) -> Callable[[], Reports]:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What became of an epoch: ``records`` and ``bytes`` are those that its outputs hold.
+    """Result of an epoch: ``records`` and ``bytes`` are the totals in its outputs.
 
-    ``skipped``: it was committed (or empty) before; None where the log has dropped the counts.
-    ``participants``: what each output has of it; those of a ``PulsarSink`` name its transaction.
-    ``attempts``: how many transactions this call has opened. ``duration_s``: seconds until it was
-    readable, or found; ``steps_s``: seconds in each step of ``eos.steps``, by its label.
+    ``skipped``: it was committed (or empty) before; None if the log no longer has the counts.
+    ``participants``: each output's part; that of a ``PulsarSink`` names its transaction.
+    ``attempts``: number of transactions that this call has opened. ``duration_s``: seconds until
+    the epoch was readable, or was found to be; ``steps_s``: seconds in each step of ``eos.steps``,
+    by its label.
     """
 
     status: Literal["written", "skipped"]
@@ -55,15 +56,15 @@ class EpochResult:
 
     @property
     def txn(self) -> Any:
-        """The Pulsar transaction's ``TxnId``; None when it has none."""
+        """The Pulsar transaction's ``TxnId``; None without one."""
         return next(filter(None, (getattr(part, "txn", None) for part in self.participants)), None)
 
 
 def check_epoch(query_id: str, epoch: str) -> None:
-    """Nothing, when an epoch may have this name.
+    """Check that ``epoch`` is a valid name.
 
     Raises:
-        ConfigurationError: it may not; says why.
+        ConfigurationError: it is not; says why.
     """
     try:
         check_key(epoch)
@@ -74,15 +75,15 @@ def check_epoch(query_id: str, epoch: str) -> None:
 
 
 def result_of(
-    status: Literal["written", "skipped"], record: LogRecord | None, watch: EpochWatch
+    status: Literal["written", "skipped"], record: LogRecord | None, timer: StepTimer
 ) -> EpochResult:
-    """The result that ``record``, the epoch's last, stands for."""
+    """Return the result for ``record``, the epoch's last."""
     return EpochResult(
         status,
         record.records if record else None,
         record.bytes if record else None,
         record.participants if record else (),
-        attempts=watch.attempts,
-        duration_s=watch.duration_s,
-        steps_s=watch.steps_s,
+        attempts=timer.attempts,
+        duration_s=timer.duration_s,
+        steps_s=timer.steps_s,
     )

@@ -1,4 +1,4 @@
-"""Hands events to one listener, on a thread of its own, so that no epoch ever waits for it."""
+"""Delivers events to one listener on a separate thread, so that no epoch waits for it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from eos.events import EpochEvent, EpochListener, dispatch
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING: Final = 1000
+MAX_PENDING: Final = 1000
 _FLUSH_S: Final = 2.0
 
 _Item = tuple[contextvars.Context, EpochEvent] | None
 
 
-class Courier:
-    """Events on their way to ``listener``: in their order, each in the context of who put it.
+class EventDispatcher:
+    """Delivers events to ``listener``: in order, each in the context of the thread that put it.
 
-    Nothing here raises or waits, but ``close``, which waits two seconds at most.
+    Only ``close`` waits, for at most two seconds. Nothing here raises.
     """
 
     def __init__(self, listener: EpochListener) -> None:
@@ -37,15 +37,13 @@ class Courier:
         self._is_dropping = False
 
     def put(self, event: EpochEvent) -> None:
-        """Deliver ``event``, some time; drop it, when too many wait, or in a forked process."""
+        """Queue ``event``. It is dropped if too many are pending, or in a forked process."""
         if os.getpid() != self._pid:
-            return  # the thread has stayed with the parent
-        if self._events.qsize() >= MAX_WAITING:
+            return  # the thread exists only in the parent
+        if self._events.qsize() >= MAX_PENDING:
             if not self._is_dropping:
                 self._is_dropping = True
-                logger.warning(
-                    "the listener %s does not keep up: events are dropped", _name(self._listener)
-                )
+                logger.warning("Listener %s is too slow: events are dropped", _name(self._listener))
             return
         self._is_dropping = False
         self._events.put((contextvars.copy_context(), event))
@@ -58,13 +56,13 @@ class Courier:
             target=_deliver, args=(self._events, self._listener), name="eos-listener", daemon=True
         )
         thread.start()
-        _at_work[thread] = self._events
-        # Without this the thread would wait for ever for events of an object that is gone.
+        _running[thread] = self._events
+        # Without this the thread would wait forever for events of a deleted object.
         weakref.finalize(self, self._events.put, None).atexit = False
         return thread
 
     def close(self) -> None:
-        """Wait until what was put is delivered; go on without, should that take two seconds."""
+        """Wait until pending events are delivered, for at most two seconds."""
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -77,13 +75,13 @@ class Courier:
             thread.join(_FLUSH_S)
 
 
-_at_work: Final[dict[threading.Thread, SimpleQueue[_Item]]] = {}
+_running: Final[dict[threading.Thread, SimpleQueue[_Item]]] = {}
 
 
 @atexit.register
 def _flush() -> None:
-    """A batch job ends with its last epoch: that is to be told, too, of a sink that is gone."""
-    for thread, events in list(_at_work.items()):
+    """Deliver the last events of a batch job, also those of a deleted sink."""
+    for thread, events in list(_running.items()):
         if thread.is_alive():  # not in a forked process
             events.put(None)
             thread.join(_FLUSH_S)
@@ -96,15 +94,15 @@ def _deliver(events: SimpleQueue[_Item], listener: EpochListener) -> None:
         context, event = item
         try:
             context.run(dispatch, listener, event)
-        except BaseException as error:  # also sys.exit(): it is nobody's to decide here
+        except BaseException as error:  # also sys.exit(): a listener must not end the driver
             if not has_failed:  # one that always fails must not fill the log
                 with contextlib.suppress(Exception):
-                    logger.warning("the listener %s failed", _name(listener), exc_info=error)
+                    logger.warning("Listener %s failed", _name(listener), exc_info=error)
             has_failed = True
         del item, context, event
         if os.getpid() != pid:
             return  # it forked, and this is the child
-    _at_work.pop(threading.current_thread(), None)
+    _running.pop(threading.current_thread(), None)
 
 
 def _name(listener: EpochListener) -> str:

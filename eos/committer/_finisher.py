@@ -1,4 +1,4 @@
-"""Performs what the protocol decides about ending one attempt."""
+"""Ends one attempt as the protocol decides."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from eos.steps import EndingStep
 
 
 @dataclass(frozen=True)
-class Settled:
-    """An attempt whose participants have all ended it; ``outcome``: what the log still has to say,
-    and ``reason`` why."""
+class EndedAttempt:
+    """An attempt that all participants have ended. ``outcome`` is the record that the log still
+    lacks, and ``reason`` its reason."""
 
     record: LogRecord
     outcome: AppendState | None
@@ -37,10 +37,10 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Brings attempts to their end: asks, acts, appends; never decides.
+class Finisher:
+    """Ends attempts: asks, acts and appends, but never decides.
 
-    ``deadline_s`` bounds each participant's commit, or abort.
+    ``deadline_s`` bounds each participant's commit or abort.
     """
 
     log: CommitLog
@@ -50,20 +50,22 @@ class Ending:
     def finish(
         self, record: LogRecord, claim: LogRecord, *, reason: Reason, decided: Fate | None = None
     ) -> LogRecord:
-        """End the attempt of ``record``; its last record: COMMITTED, ABORTED or EMPTY.
+        """End the attempt of ``record``; return its last record: COMMITTED, ABORTED or EMPTY.
 
         Args:
-            reason: why, should it have to be aborted.
-            decided: what a person says became of the first participant's part of a PREPARED;
-                ``reason`` says who.
+            reason: recorded if it has to be aborted.
+            decided: a person's decision about the first participant's part of a PREPARED attempt;
+                ``reason`` names the person.
 
         Raises:
-            InDoubt: the outcome can't be proved now; the log is as it was.
+            InDoubt: the outcome can't be proved now; the log is unchanged.
             Fenced: another run holds the claim.
         """
-        return self.note(self.settle(record, claim, reason=reason, decided=decided), claim)
+        return self.append_outcome(
+            self.end_parts(record, claim, reason=reason, decided=decided), claim
+        )
 
-    def settle(
+    def end_parts(
         self,
         record: LogRecord,
         claim: LogRecord,
@@ -71,20 +73,20 @@ class Ending:
         reason: Reason,
         is_own: bool = False,
         decided: Fate | None = None,
-    ) -> Settled:
-        """As ``finish``, but for the last record: what the outputs hold is final, and what the log
-        has to say of it is known.
+    ) -> EndedAttempt:
+        """As ``finish``, except for the last record: the outputs are final, and the record that
+        follows is known.
 
         Args:
-            is_own: this process has written it a moment ago.
+            is_own: this process has just written it.
         """
         for part in record.participants:
-            self.participants.of(part)  # all of them, or nothing is begun
+            self.participants.of(part)  # all of them must be available before any is ended
         known = [] if decided is None else [decided]
         while True:
             match next_action(record, known):
                 case Finished():
-                    return Settled(record, None)
+                    return EndedAttempt(record, None)
                 case StayInDoubt(doubt, is_lost):
                     raise self._in_doubt(record, doubt, is_lost=is_lost)
                 case AppendState(State.ABORTING) as aborting:
@@ -97,10 +99,10 @@ class Ending:
                     why = reason if decided is not None else None
                     if outcome.expired and decided is None:
                         why = Reason(ReasonKind.EXPIRED, known[0].why)
-                    return Settled(record, outcome, why)
+                    return EndedAttempt(record, outcome, why)
                 case EndPart(index, commit):
                     fate = self._end(record, index, commit=commit, is_own=is_own)
-                    # A person who decides to commit goes on without what can't be.
+                    # A decision to commit holds although some parts can't be committed any more.
                     if commit and decided is not None and fate.known is not Known.COMMITTED:
                         reason = _without(reason, record, index, fate)
                         fate = COMMITTED
@@ -113,20 +115,20 @@ class Ending:
         end = participant.commit if commit else participant.abort
         return end(part, deadline_s=self.deadline_s, is_own=is_own)
 
-    def note(self, settled: Settled, claim: LogRecord) -> LogRecord:
-        """Append the outcome, where it is not in the log yet; the attempt's last record.
+    def append_outcome(self, ended: EndedAttempt, claim: LogRecord) -> LogRecord:
+        """Append the outcome if the log lacks it; return the attempt's last record.
 
         Raises:
             Fenced: another run holds the claim.
         """
-        if settled.outcome is None:
-            return settled.record
-        written = self._append(settled.record, claim, settled.outcome.state, settled.reason)
+        if ended.outcome is None:
+            return ended.record
+        written = self._append(ended.record, claim, ended.outcome.state, ended.reason)
         failpoints.reached(EndingStep.OUTCOME)
         return written
 
     def clean_up(self, last: LogRecord) -> None:
-        """What can be done once an attempt has ended, and safety does not need."""
+        """Do what safety does not need, after the end of an attempt."""
         is_last = not self.log.history.unfinished
         for part, participant in self.participants.of_record(last):
             participant.after_end(last, part, is_last=is_last)
@@ -152,13 +154,13 @@ class Ending:
 
 
 _BY_A_PERSON: Final = (
-    f"{InDoubt.default_hint} What nobody can prove, a person decides: "
+    f"{InDoubt.default_hint} If it can't be proved, a person may decide: "
     "`eos recovery decide` shows the evidence first."
 )
 
 
 def _without(reason: Reason, record: LogRecord, index: int, fate: Fate) -> Reason:
-    """A person's reason, with what is given up by it."""
+    """A person's reason, with the part that is given up."""
     part = record.participants[index]
     return Reason(reason.kind, f"{reason.detail}; without {part.label} ({fate.why})")
 
@@ -166,8 +168,8 @@ def _without(reason: Reason, record: LogRecord, index: int, fate: Fate) -> Reaso
 def _hint(record: LogRecord, *, is_lost: bool) -> str | None:
     if is_lost:
         return (
-            "No run can bring it back. Write the epoch's rows there by hand, or do without, and "
-            f"say so: eos recovery decide {record.sink_id} --epoch {record.epoch} --as committed "
-            "--because TEXT."
+            "No run can bring it back. Write the epoch's rows there by hand, or accept the loss, "
+            f"and record it: eos recovery decide {record.sink_id} --epoch {record.epoch} "
+            "--as committed --because TEXT."
         )
     return _BY_A_PERSON if record.state is State.PREPARED else None

@@ -1,12 +1,12 @@
-"""One run of a sink that several processes share: tasks open an epoch or join it, one commits it.
+"""One run of a sink in several processes: tasks open an epoch or join it, one process commits it.
 
 For drivers that Spark calls step by step, each time in another process (its Data Source writer).
-What they share is the commit log alone. The run's id is known to all of them: the first one claims
-the sink with it. An attempt is opened by the conditional append of OPEN, which has one winner; the
-others find it and join. Whoever ends the epoch reads the log first.
+The processes share only the commit log, and all know the run's id: the first one claims the sink
+with it. An attempt is opened by the conditional append of OPEN, which has one winner; the others
+find it and join. The process that ends the epoch reads the log first.
 
-Spark runs an epoch once in a run. So a run opens one attempt of an epoch and no more: a task that
-wakes up behind its end must not write into a new one, which nobody would commit.
+Spark runs an epoch once in a run, so a run opens only one attempt of an epoch. A task that wakes up
+after the end of that attempt must not write into a new one, which would never be committed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from eos.commit_log import CommitLog
-from eos.committer._attempt import OpenEpoch
-from eos.committer._call_guard import Calls
+from eos.committer._attempt import OpenAttempt
+from eos.committer._call_guard import CallGuard
 from eos.committer._claim import Claim
 from eos.committer._epoch import Reports, check_epoch
 from eos.committer.participants import Participants
@@ -48,21 +48,21 @@ from eos.retry import attempts
 
 logger = logging.getLogger(__name__)
 
-MAX_AHEAD: Final = timedelta(seconds=1)
-"""How far the clock of a machine that opens an epoch may be ahead of the one that commits it."""
+MAX_CLOCK_SKEW: Final = timedelta(seconds=1)
+"""How far the clock of the process that opens an epoch may be ahead of the one that commits it."""
 
 
-class SharedRun:
-    """One process' view of a run. Not for several threads at once.
+class MultiProcessRun:
+    """One process's view of a run. Not thread-safe.
 
     Args:
         log: the sink's commit log, open for writing.
         participants: the sink's outputs.
-        run_id: of the run; the same in all of its processes, and in no other run.
-        deadline_s: of each wait for a participant, and for the log while others append.
-        on_new_cluster: what to do about a cluster that does not hold what the log recorded.
-        on_new_query: what to do about a query that the log does not know.
-        on_rewind: what to do about epochs that are done, and that a stream has planned anew.
+        run_id: id of the run; the same in all of its processes, and in no other run.
+        deadline_s: timeout of each wait for a participant, and for the log while others append.
+        on_new_cluster: whether to accept a cluster that lacks the transactions in the log.
+        on_new_query: whether to accept a query that the log does not know.
+        on_rewind: how to treat committed epochs that a stream has planned again.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SharedRun:
         self._run_id = run_id
         self._deadline_s = deadline_s
         self._on_new_query = on_new_query
-        self._calls = Calls(log, on_gap="continue", on_rewind=on_rewind)
+        self._guard = CallGuard(log, on_gap="continue", on_rewind=on_rewind)
         self._claim = Claim(
             log,
             Participants(log, participants),
@@ -91,34 +91,33 @@ class SharedRun:
 
     @property
     def has_claimed(self) -> bool:
-        """Whether a process of the run has claimed the sink, as of the last look."""
+        """Whether a process of the run has claimed the sink, as of the last refresh."""
         return self.log.history.has_claimed(self._run_id)
 
-    def join(self, query_id: str, epoch: str) -> OpenEpoch | Skip:
-        """The run's attempt of ``epoch``, opened when nobody of the run has done so (steps 1 to 4);
-        ``Skip`` when the epoch is done.
+    def join(self, query_id: str, epoch: str) -> OpenAttempt | Skip:
+        """Return the run's attempt of ``epoch``, and open it if needed (steps 1 to 4); ``Skip`` if
+        the epoch is done.
 
         Raises:
-            TransactionPoisoned: the run's attempt of it has ended, and it gets no other.
+            TransactionPoisoned: the run's attempt has ended, and there is no second one.
             NewLineage: see ``eos.protocol.check_lineage``.
-            Fenced, InDoubt, NewCluster, UnfinishedEpoch: see there.
+            Fenced, InDoubt, NewCluster, UnfinishedEpoch: see their docs.
         """
         check_epoch(query_id, epoch)
         for attempt in attempts(self._deadline_s):
-            with attempt:  # each append has one winner: whoever loses looks what it was
+            with attempt:  # each append has one winner: a loser looks at the winner's record
                 joined = self._join(query_id, epoch)
         if joined is None:
             raise TransactionPoisoned(
-                f"Epoch {epoch} was ended in this run of the query: a task of it comes too late.",
-                hint="Nothing has to be done about the task. The epoch runs again when the query "
-                "is started again.",
+                f"Epoch {epoch} has already ended in this run of the query: its task is too late.",
+                hint="Ignore the task's error. The epoch runs again when the query is restarted.",
                 epoch=epoch,
             )
         return joined
 
-    def find(self, query_id: str, epoch: str) -> OpenEpoch | Skip | None:
-        """What the log says of ``epoch`` now: the run's attempt, OPEN or PREPARED; ``Skip`` when it
-        is done; None when the run has none, or none any more.
+    def find(self, query_id: str, epoch: str) -> OpenAttempt | Skip | None:
+        """Return the run's attempt of ``epoch``, OPEN or PREPARED, as in the log now; ``Skip`` if
+        the epoch is done; None if the run has no unfinished attempt.
 
         Raises:
             Fenced: another run has claimed the sink.
@@ -130,18 +129,18 @@ class SharedRun:
                 raise Fenced("Another driver has claimed the sink.", sink_id=self.log.sink_id)
             if not self.has_claimed:
                 return None
-            self._claim.complete()  # which may end what an earlier run has left of this very epoch
+            self._claim.complete()  # which may end an earlier run's attempt of this very epoch
         newest = self.log.history.newest(query_id, epoch)
         if self.log.history.is_done(query_id, epoch):
             return Skip(newest)
         is_open = newest is not None and newest.state in (State.OPEN, State.PREPARED)
         if newest is None or not is_open or newest.run_id != self._run_id:
             return None
-        return OpenEpoch(self.log, self._claim, newest)
+        return OpenAttempt(self.log, self._claim, newest)
 
-    def end(self, opened: OpenEpoch, written: Reports) -> LogRecord:
-        """Steps 6 to 10: commit what ``join`` or ``find`` has returned, where that may be; goes on
-        with what is PREPARED. The attempt's last record, COMMITTED or EMPTY.
+    def end(self, opened: OpenAttempt, written: Reports) -> LogRecord:
+        """Steps 6 to 10: commit the attempt of ``join`` or ``find``, or continue if it is PREPARED.
+        Return the attempt's last record, COMMITTED or EMPTY.
 
         Raises:
             TransactionPoisoned: it must not be committed, and is aborted.
@@ -158,7 +157,7 @@ class SharedRun:
                 if isinstance(error, Indeterminate):
                     raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
                 raise
-        last = opened.note(opened.commit())
+        last = opened.finish(opened.commit())
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
         return last
@@ -166,36 +165,36 @@ class SharedRun:
     def check_replayed(
         self, query_id: str, epoch: str, planned_at: Callable[[], datetime | None]
     ) -> None:
-        """Nothing, when ``epoch``, which is done, holds the rows that it had when it was written.
+        """Check that a committed ``epoch`` still has the rows with which it was written.
 
         Raises:
             RewoundCheckpoint: see ``eos.protocol.check_replayed``.
         """
-        self._calls.check_replayed(query_id, epoch, planned_at)
+        self._guard.check_replayed(query_id, epoch, planned_at)
 
     def _check_clock(self, opened: LogRecord) -> None:
-        """What ``check_replayed`` compares are times of two machines: the plan's, of this one, and
-        OPEN's, of a task's. Were that one ahead, a plan made anew would look older."""
+        """Refuse a clock skew: ``check_replayed`` compares the plan's time, of this machine, with
+        OPEN's, of a task's. If the latter is ahead, a new plan looks older."""
         assert opened.query_id is not None
         assert opened.opened_at is not None
         ahead = opened.opened_at - datetime.now(UTC)
-        if ahead > MAX_AHEAD and is_streaming(opened.query_id):
+        if ahead > MAX_CLOCK_SKEW and is_streaming(opened.query_id):
             raise ConfigurationError(
                 f"The clock of the machine that opened epoch {opened.epoch} is "
                 f"{ahead.total_seconds():.0f} s ahead of this one, and a checkpoint that was set "
                 "back would not be noticed.",
-                hint="Let driver and executors keep the same time (NTP), and start the query "
+                hint="Synchronize the clocks of driver and executors (NTP), and start the query "
                 "again: nothing of the epoch is readable, and it runs again.",
             )
 
-    def _join(self, query_id: str, epoch: str) -> OpenEpoch | Skip | None:
+    def _join(self, query_id: str, epoch: str) -> OpenAttempt | Skip | None:
         found = self.find(query_id, epoch)
         if found is None and not self.has_claimed:
             check_lineage(self.log.history, query_id, epoch, self._on_new_query)
             self._claim.complete()
-            found = self.find(query_id, epoch)  # that took a while: somebody may have been quicker
+            found = self.find(query_id, epoch)  # meanwhile another process may have been quicker
         if found is not None:
-            is_over = isinstance(found, OpenEpoch) and found.record.state is not State.OPEN
+            is_over = isinstance(found, OpenAttempt) and found.record.state is not State.OPEN
             return None if is_over else found
         if self._has_opened(query_id, epoch):
             return None
@@ -203,8 +202,8 @@ class SharedRun:
         return decision if isinstance(decision, Skip) else self._open(query_id, epoch, decision)
 
     def _has_opened(self, query_id: str, epoch: str) -> bool:
-        """Whether an attempt of ``epoch`` was opened in this run: it was ended then. What others
-        have opened since the last look is not ended: whoever opens next finds that out."""
+        """Whether an attempt of ``epoch`` was opened in this run, and so has ended. An attempt that
+        others have opened since the last refresh has not: the next append finds it."""
         history = self.log.history
         newest, known = history.newest(query_id, epoch), history.last_seq
         if newest is None or newest.attempt is None:
@@ -212,17 +211,17 @@ class SharedRun:
         opened = (r for r in self.log.records() if r.state is State.OPEN and r.key == newest.key)
         return any(record.run_id == self._run_id and record.seq <= known for record in opened)
 
-    def _open(self, query_id: str, epoch: str, run: Run) -> OpenEpoch:
+    def _open(self, query_id: str, epoch: str, run: Run) -> OpenAttempt:
         begun: list[tuple[Part, ...]] = []
-        with ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as executor:
             try:
-                opened, _ = OpenEpoch.begin(
+                opened, _ = OpenAttempt.begin(
                     self.log,
                     self._claim,
                     query_id,
                     epoch,
                     run,
-                    beside=beside,
+                    executor=executor,
                     meanwhile=lambda parts: begun.append(parts()),
                     deadline_s=self._deadline_s,
                 )
@@ -233,8 +232,8 @@ class SharedRun:
         return opened
 
     def _undo(self, parts: tuple[Part, ...]) -> None:
-        """End what was begun and is in no log: nobody can ever commit it, and nobody else would end
-        it before its time is over. Not needed for safety."""
+        """Abort begun parts that are in no log. They can never be committed, and would otherwise
+        stay open until they expire. Not needed for safety."""
         claimed: LogRecord = self._claim.take()
         for part, (_, participant) in zip(
             parts, self._claim.participants.of_record(claimed), strict=True
@@ -242,4 +241,4 @@ class SharedRun:
             try:
                 participant.abort(part, deadline_s=self._deadline_s, is_own=True)
             except EosError as error:
-                logger.warning("%s, which is empty, stays until it expires: %s", part.label, error)
+                logger.warning("%s is empty and stays until it expires: %s", part.label, error)

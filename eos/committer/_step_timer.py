@@ -1,4 +1,4 @@
-"""The clock of one call for one epoch: how long each step took, and what is told of it."""
+"""Measures the steps of one call for one epoch, and publishes them as events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from eos.events import EpochEvent, StateChanged, StepEnded
 from eos.steps import Step
 
 
-class EpochWatch:
-    """Runs from the moment it is made, by a clock that nobody sets.
+class StepTimer:
+    """Starts when it is created; uses a monotonic clock.
 
     Args:
         publish: takes the events; must neither raise nor wait.
@@ -25,48 +25,48 @@ class EpochWatch:
         publish: Callable[[EpochEvent], None] = lambda _: None,
     ) -> None:
         self.attempts = 0
-        """How many transactions the call has opened."""
+        """Number of transactions that the call has opened."""
         self.last: StateChanged | None = None
-        """The newest record of the epoch that was written meanwhile."""
+        """The newest record of the epoch appended during the call."""
         self._names = sink_id, query_id, epoch
         self._publish = publish
         self._started = self._since = time.monotonic()
-        self._under_way: Step | None = Step.CLAIM
+        self._current: Step | None = Step.CLAIM
         self._steps: dict[str, float] = {}
 
     @property
     def duration_s(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since the start."""
         return time.monotonic() - self._started
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """Seconds in each step so far, by its label; those of several attempts together."""
+        """Seconds in each step so far, by label; the sum over attempts."""
         return dict(self._steps)
 
-    def passed(self, step: Step) -> None:
-        """``step`` is over; it began where the one before ended."""
+    def step_ended(self, step: Step) -> None:
+        """``step`` has ended; it began when the previous one ended."""
         self._end(step, is_complete=True)
         self.attempts += step is Step.OPEN
-        self._under_way = _behind(step)
+        self._current = _next(step)
 
-    def broke_off(self) -> None:
-        """An error has ended the step that was under way, if one was."""
-        if self._under_way is not None:
-            self._end(self._under_way, is_complete=False)
-            self._under_way = Step.END  # of whatever has to be aborted now
+    def step_failed(self) -> None:
+        """An error has ended the current step, if there is one."""
+        if self._current is not None:
+            self._end(self._current, is_complete=False)
+            self._current = Step.END  # the abort
 
-    def runs_again(self) -> None:
-        """The attempt is over, aborted; another one may follow."""
+    def attempt_aborted(self) -> None:
+        """The attempt was aborted; another one may follow."""
         self._end(Step.END, is_complete=True)
-        self._under_way = None
+        self._current = None
 
-    def noted(self, since: float) -> None:
-        """The last step is over, beside the caller's own work, since a ``time.monotonic()``."""
-        self._tell(Step.FINISH, time.monotonic() - since, is_complete=True)
+    def finished_in_background(self, since: float) -> None:
+        """The last step has ended in the background; it began at ``since`` (``time.monotonic``)."""
+        self._publish_step(Step.FINISH, time.monotonic() - since, is_complete=True)
 
-    def see(self, event: StateChanged) -> None:
-        """A record was appended to the log of the sink."""
+    def record_appended(self, event: StateChanged) -> None:
+        """A record was appended to the sink's log."""
         _, query_id, epoch = self._names
         if (event.query_id, event.epoch) == (query_id, epoch):
             self.last = event
@@ -75,9 +75,9 @@ class EpochWatch:
         now = time.monotonic()
         duration_s, self._since = now - self._since, now
         self._steps[step.label] = self._steps.get(step.label, 0.0) + duration_s
-        self._tell(step, duration_s, is_complete=is_complete)
+        self._publish_step(step, duration_s, is_complete=is_complete)
 
-    def _tell(self, step: Step, duration_s: float, *, is_complete: bool) -> None:
+    def _publish_step(self, step: Step, duration_s: float, *, is_complete: bool) -> None:
         sink_id, query_id, epoch = self._names
         self._publish(
             StepEnded(
@@ -92,5 +92,5 @@ class EpochWatch:
         )
 
 
-def _behind(step: Step) -> Step | None:
+def _next(step: Step) -> Step | None:
     return next((other for other in Step if other.number == step.number + 1), None)

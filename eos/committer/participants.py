@@ -1,4 +1,4 @@
-"""The participants of one sink, and which of them a part in the log belongs to."""
+"""The participants of one sink, and the participant of each part in the log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from eos.protocol import Key, LogRecord, Part, UnknownPart, check_order
 
 
 class Participants:
-    """Those that a sink writes with, in the order in which they are committed; and those of earlier
-    epochs, where there is a way to open them.
+    """The sink's participants in the order in which they are committed, and, if they can be opened,
+    those of earlier epochs.
 
     Args:
-        log: of the sink.
-        own: of the sink as it is now.
-        open_other: opens another one by what the log says of it; None: they are not opened.
+        log: the sink's log.
+        own: the sink's present outputs.
+        open_other: opens another participant for a part in the log; None: they are not opened.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Participants:
         self._by_key: dict[Key, Participant] = {}
 
     def claim(self) -> tuple[Part, ...]:
-        """The parts of a new claim, one for each of ``own``.
+        """Return the parts of a new claim, one for each of ``own``.
 
         Raises:
             ConfigurationError: they can't be committed all or nothing; says why.
@@ -52,26 +52,27 @@ class Participants:
         self._by_key = {part.key: one for part, one in zip(parts, self.own, strict=True)}
         if len(self._by_key) < len(parts):
             raise ConfigurationError(
-                f"Two of the outputs are one: {', '.join(part.output for part in parts)}.",
+                "Two outputs write to the same target: "
+                f"{', '.join(part.output for part in parts)}.",
                 hint="Union the DataFrames, and write them to it once.",
                 sink_id=self._sink_id,
             )
         return parts
 
     def of(self, part: Part) -> Participant:
-        """The participant that ``part`` belongs to.
+        """Return the participant that ``part`` belongs to.
 
         Raises:
-            InDoubt: nobody here can finish it; says who can.
+            InDoubt: it can't be finished here; says how it can.
         """
         found = self._by_key.get(part.key)
         if found is not None:
             return found
         if self._open_other is None:
-            known_kind(self._sink_id, part)
+            require_kind(self._sink_id, part)
             raise InDoubt(
                 f"An epoch of this sink has a participant {part.kind!r} ({part.identity}) that the "
-                "sink does not write with any more.",
+                "sink no longer writes with.",
                 hint=f"Finish it: eos recovery resolve {self._sink_id} --apply. Or write with the "
                 "same outputs as before.",
                 sink_id=self._sink_id,
@@ -81,15 +82,15 @@ class Participants:
         self._by_key[part.key] = participant
         return participant
 
-    def maybe_of(self, part: Part) -> Participant | None:
-        """As ``of``, for what is only tidied up."""
+    def find(self, part: Part) -> Participant | None:
+        """As ``of``, but None if there is none: for optional work."""
         try:
             return self.of(part)
         except EosError:
             return None
 
     def of_record(self, record: LogRecord) -> Iterator[tuple[Part, Participant]]:
-        """Each part of ``record`` with its participant.
+        """Yield each part of ``record`` with its participant.
 
         Raises:
             InDoubt: see ``of``.
@@ -98,44 +99,44 @@ class Participants:
             yield part, self.of(part)
 
     def close(self) -> None:
-        """Free their connections."""
+        """Close all participants."""
         for participant in (*self.own, *self._by_key.values()):
             participant.close()
 
 
-def known_kind(sink_id: str, part: Part) -> Kind:
-    """The kind of ``part``, when it is installed here.
+def require_kind(sink_id: str, part: Part) -> Kind:
+    """Return the kind of ``part``.
 
     Raises:
-        InDoubt: it is not; says how to install it.
+        InDoubt: it is not installed here; says how to install it.
     """
     kind = None if isinstance(part, UnknownPart) else kind_of(part.kind)
     if kind is None:
         raise InDoubt(
             f"An epoch of this sink has a participant {part.kind!r} ({part.output}), which is not "
             "installed here.",
-            hint="Install the package that brings it (it announces it as an entry point of the "
-            "group eos.participants), and run this again.",
+            hint="Install its package (which declares it as an entry point of the group "
+            "eos.participants), and run this again.",
             sink_id=sink_id,
         )
     return kind
 
 
 @contextmanager
-def reached(sink_id: str, part: Part, access: Access) -> Iterator[Participant]:
-    """``opened``, and closed again."""
-    participant = opened(sink_id, part, access)
+def opened(sink_id: str, part: Part, access: Access) -> Iterator[Participant]:
+    """As ``open_participant``, but closed at the end of the block."""
+    participant = open_participant(sink_id, part, access)
     try:
         yield participant
     finally:
         participant.close()
 
 
-def opened(sink_id: str, part: Part, access: Access) -> Participant:
-    """The participant that ``part`` belongs to, without Spark.
+def open_participant(sink_id: str, part: Part, access: Access) -> Participant:
+    """Open the participant that ``part`` belongs to, without Spark.
 
     Raises:
         InDoubt: it is not installed here.
         ConfigurationError: ``access`` lacks something.
     """
-    return known_kind(sink_id, part).open(sink_id, part, access)
+    return require_kind(sink_id, part).open(sink_id, part, access)

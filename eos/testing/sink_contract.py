@@ -21,7 +21,7 @@ import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import Claim, Committer, OpenEpoch, Participants, PartsBegun
+from eos.committer import Claim, Committer, OpenAttempt, Participants, PartsBegun
 from eos.participant import Access, Kind, Participant, kind_of
 from eos.protocol import BATCH, History, Known, LogRecord, Part, Run, Stage, State
 from eos.steps import AnyStep, EndingStep, Step
@@ -67,15 +67,15 @@ class _Life:
     def __post_init__(self) -> None:
         self.claim = Claim(self.log, Participants(self.log, [self.participant]), deadline_s=20)
 
-    def begin(self, epoch: str = "a", run: Run | None = None) -> OpenEpoch:
-        with ThreadPoolExecutor(1) as beside:
-            opened, _ = OpenEpoch.begin(
+    def begin(self, epoch: str = "a", run: Run | None = None) -> OpenAttempt:
+        with ThreadPoolExecutor(1) as executor:
+            opened, _ = OpenAttempt.begin(
                 self.log,
                 self.claim,
                 BATCH,
                 epoch,
                 run or Run(1, None),
-                beside=beside,
+                executor=executor,
                 meanwhile=lambda _: None,
                 deadline_s=20,
             )
@@ -211,7 +211,7 @@ class SinkContract:
         first.abort(ValueError("the job failed"))
         second = life.begin(run=Run(2, life.log.history.newest(BATCH, "a")))
         second.prepare([output.write(part_of(second.record), MORE)])
-        second.note(second.commit())
+        second.finish(second.commit())
         assert sorted(output.read()) == sorted(MORE)
         assert life.log.history.newest(BATCH, "a").state is State.COMMITTED  # type: ignore[union-attr]
 
@@ -251,7 +251,7 @@ class SinkContract:
                 with pytest.raises(ValueError, match=r"."):
                     part.check(other)
 
-    def _prepare(self, output: OutputUnderTest, begun: OpenEpoch) -> LogRecord:
+    def _prepare(self, output: OutputUnderTest, begun: OpenAttempt) -> LogRecord:
         begun.prepare([output.write(part_of(begun.record), ROWS)])
         return begun.record
 
@@ -309,7 +309,7 @@ class SinkContract:
     ) -> None:
         self._run(lives(), "a", ROWS)
         with pytest.MonkeyPatch.context() as dead:
-            dead.setattr(OpenEpoch, "abort", lambda *_: None)
+            dead.setattr(OpenAttempt, "abort", lambda *_: None)
             with failpoints.armed(place, _die), pytest.raises(_Died):
                 self._run(lives(), "b", MORE)
         assert sorted(output.read()) in (sorted(ROWS), sorted([*ROWS, *MORE]))

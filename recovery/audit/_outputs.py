@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eos.cli.reports import Facts
-from eos.committer.participants import reached
+from eos.committer.participants import opened
 from eos.errors import EosError
 from eos.participant import Access, Audited, Kept, Participant
 from eos.protocol import History, Known, LogRecord, Part, State
@@ -95,7 +95,7 @@ def _look(
 ) -> Looked:
     """The newest attempts: what the log and the output say of them."""
     try:
-        with reached(history.sink_id, claimed, access) as participant:
+        with opened(history.sink_id, claimed, access) as participant:
             return _ask(participant, claimed, history, records, timeout_s)
     except EosError as error:
         return Looked(unknown=[f"{claimed.output}: {error}"])
@@ -172,7 +172,7 @@ class _Audit:
         others = [pair for pair in parts if pair[1].kind != output.kind]
         name = f"{output.kind} {output.output}"
         try:
-            with reached(self._sink_id, output, self._access) as participant:
+            with opened(self._sink_id, output, self._access) as participant:
                 audited = participant.audit([part for _, part in mine])
                 aborted = [pair for pair in self._aborted if pair[1].key == output.key]
                 readable = participant.readable([part for _, part in aborted])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eos.committer.participants import reached
+from eos.committer.participants import opened
 from eos.errors import EosError
 from eos.protocol import History, Part
 from eos.pulsar.part import other_parts
@@ -29,7 +29,7 @@ def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:
 def _check(target: Target, history: History, part: Part) -> Check:
     name = f"{part.kind} {part.output}"
     try:
-        with reached(history.sink_id, part, target.access) as participant:
+        with opened(history.sink_id, part, target.access) as participant:
             participant.check(part)
             lost = participant.missing(part, history) or participant.lost_commit(part, history)
             if lost is not None:

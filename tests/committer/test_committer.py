@@ -1,4 +1,4 @@
-"""The ten steps on a real broker and a real log: what is committed, skipped, ended, refused."""
+"""The ten steps on a real broker and log: epochs are committed, skipped, ended or refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
-from eos.committer import OpenEpoch
+from eos.committer import OpenAttempt
 from eos.errors import (
     ConfigurationError,
     DuplicateEpochCall,
@@ -29,7 +29,7 @@ from tests.support.plain_driver import QUERY, rows_of
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt: what can be undone in passing, is (SIGKILL: test_failpoints.py)."""
+    """Like KeyboardInterrupt: cleanup code runs (for SIGKILL see test_failpoints.py)."""
 
 
 def interrupt() -> None:
@@ -48,7 +48,7 @@ def test_an_epoch_is_written_once_and_readable_whole(pulsar_standalone, make_dri
     assert [r.state for r in driver.records()] == ["CLAIMED", "OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_a_later_run_skips_what_is_committed(pulsar_standalone, make_driver, topic):
+def test_a_later_run_skips_committed_epochs(pulsar_standalone, make_driver, topic):
     first = make_driver().run("0")
     again = make_driver().run("0")
     assert (again.status, again.records, pulsar_part(again).txn) == (
@@ -68,7 +68,7 @@ def test_an_older_epoch_of_a_stream_that_has_no_record_is_never_written(make_dri
     assert driver.states("4") == []
 
 
-def test_an_epoch_that_was_planned_anew_leaves_the_log_as_it_was(make_driver):
+def test_an_epoch_that_was_planned_again_leaves_the_log_unchanged(make_driver):
     make_driver().run("0")
     driver = make_driver()
     driver.committer.claim()
@@ -124,7 +124,7 @@ def test_an_epoch_that_failed_may_be_called_again_in_the_same_run(make_driver):
 
 
 @pytest.mark.parametrize("step", list(Step), ids=lambda step: step.name.lower())
-def test_a_run_that_is_interrupted_behind_any_step_is_finished_by_the_next(
+def test_a_run_interrupted_after_any_step_is_finished_by_the_next(
     pulsar_standalone, make_driver, topic, step
 ):
     first = make_driver()
@@ -150,9 +150,7 @@ def test_recovery_changes_nothing_when_it_runs_again(pulsar_standalone, make_dri
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
-def test_recovery_ends_every_unfinished_transaction_not_only_the_epoch_asked_for(
-    pulsar_standalone, make_driver, topic
-):
+def test_recovery_ends_every_unfinished_transaction(pulsar_standalone, make_driver, topic):
     with failpoints.armed(Step.PREPARE, interrupt), pytest.raises(Interrupted):
         make_driver().run("a", query_id=BATCH)
     driver = make_driver()
@@ -175,7 +173,7 @@ def test_a_second_driver_fences_the_first(pulsar_standalone, make_driver, topic)
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE, Step.CHECK, Step.RECEIPT])
-def test_a_driver_that_is_overtaken_before_it_decided_can_not_commit(
+def test_a_driver_overtaken_before_its_decision_can_not_commit(
     pulsar_standalone, make_driver, topic, step
 ):
     first, second = make_driver(), make_driver()
@@ -192,7 +190,7 @@ def test_a_driver_that_is_overtaken_before_it_decided_can_not_commit(
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
-def test_a_driver_that_is_overtaken_after_it_decided_changes_nothing_more(
+def test_a_driver_overtaken_after_its_decision_changes_nothing_more(
     pulsar_standalone, make_driver, topic
 ):
     first, second = make_driver(), make_driver()
@@ -235,7 +233,7 @@ def answered_twice(client, begun):
     ],
     ids=["answer missing", "answer without rows", "summary missing", "ran twice", "not sent"],
 )
-def test_what_a_run_did_that_no_summary_tells_of_is_never_committed(
+def test_rows_of_a_run_without_a_summary_are_never_committed(
     pulsar_standalone, make_driver, topic, client: PulsarClient, write
 ):
     driver = make_driver(max_attempts=2)
@@ -254,7 +252,7 @@ def test_what_a_run_did_that_no_summary_tells_of_is_never_committed(
     assert values(pulsar_standalone, topic) == []
 
 
-def test_what_a_task_reports_is_raised_in_its_own_class_and_logged(make_driver):
+def test_a_tasks_error_is_raised_in_its_own_class_and_logged(make_driver):
     driver = make_driver()
     error = TaskError("InputError", "column 'value' is null in row 3", "Filter it out.")
     written = [[summary(error=error)]]
@@ -279,7 +277,7 @@ def test_a_poisoned_epoch_runs_again_in_a_new_transaction(pulsar_standalone, mak
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 
-def test_a_new_query_under_a_known_sink_is_refused_before_anything_is_claimed(make_driver):
+def test_a_new_query_on_a_known_sink_is_refused_before_the_claim(make_driver):
     driver = make_driver()
     driver.run("0")
     other = make_driver()
@@ -312,7 +310,7 @@ def test_a_malformed_epoch_is_refused(make_driver, query_id, epoch):
     ],
     ids=lambda value: getattr(value, "name", value).lower(),
 )
-def test_at_each_step_the_log_says_what_the_protocol_says(make_driver, step, newest):
+def test_after_each_step_the_log_has_the_record_of_the_protocol(make_driver, step, newest):
     driver = make_driver()
     seen = []
     with failpoints.armed(step, lambda: seen.append(driver.records()[-1].state)):
@@ -335,7 +333,7 @@ def test_a_partitioned_topic_is_written_under_exact_names(pulsar_standalone, mak
 def test_an_empty_epoch_whose_driver_died_is_finished_as_empty_or_run_again(make_driver):
     first = make_driver()
     with pytest.MonkeyPatch.context() as dead:
-        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
         with failpoints.armed(Step.END, interrupt), pytest.raises(Interrupted):
             first.run("0", count=0)
     assert first.states("0") == ["OPEN", "ABORTING"]

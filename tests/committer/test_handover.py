@@ -1,4 +1,4 @@
-"""A sink changes hands while its old driver is only asleep: one wins each append, none guesses."""
+"""A successor takes over a sink while the old driver only sleeps: each append has one winner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def values(broker, topic: str) -> list[bytes]:
 
 
 def await_sleep(pid: int) -> None:
-    """Until the process has stopped itself."""
+    """Wait until the process has stopped itself."""
     deadline = time.monotonic() + 60
     while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
         assert time.monotonic() < deadline
@@ -38,7 +38,7 @@ def await_sleep(pid: int) -> None:
 
 
 @pytest.mark.parametrize("step", list(Step), ids=lambda step: step.name.lower())
-def test_a_driver_that_sleeps_behind_any_step_is_fenced_when_it_wakes_up(
+def test_a_driver_that_sleeps_after_any_step_is_fenced_when_it_wakes_up(
     pulsar_standalone, make_driver, topic, tmp_path, name, step
 ):
     args = (pulsar_standalone.service_url, str(tmp_path / "log"), name, topic, str(EPOCHS))
@@ -68,7 +68,7 @@ def test_a_driver_that_sleeps_behind_any_step_is_fenced_when_it_wakes_up(
 def test_an_end_txn_that_is_still_in_flight_changes_nothing(
     pulsar_standalone, make_driver, topic, action
 ):
-    """It leaves the old driver, the successor decides and goes on, and only then it arrives."""
+    """The old driver sends it, the successor decides and continues, and only then it arrives."""
     with FaultProxy(pulsar_standalone.service_url) as proxy:
         old = make_driver(service_url=proxy.service_url, timeout_s=60.0, deadline_s=90.0)
         old.committer.claim()
@@ -95,7 +95,7 @@ def test_an_end_txn_that_is_still_in_flight_changes_nothing(
 
 
 @pytest.mark.parametrize("left", [1, 2], ids=["one epoch behind", "two epochs behind"])
-def test_a_log_that_is_replaced_by_an_older_copy_is_refused_by_a_driver_that_knows_nothing(
+def test_a_new_driver_refuses_a_log_replaced_by_an_older_copy(
     pulsar_standalone, make_driver, topic, tmp_path, left
 ):
     first = make_driver()
@@ -114,7 +114,7 @@ def test_a_log_that_is_replaced_by_an_older_copy_is_refused_by_a_driver_that_kno
     assert values(pulsar_standalone, topic) == written
 
 
-def test_marks_and_aborted_receipts_behind_the_log_s_end_are_no_sign_of_a_rollback(
+def test_marks_and_aborted_receipts_after_the_logs_end_do_not_count_as_a_rollback(
     pulsar_standalone, make_driver, topic
 ):
     first = make_driver()
@@ -135,7 +135,7 @@ def test_marks_and_aborted_receipts_behind_the_log_s_end_are_no_sign_of_a_rollba
     assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
 
 
-def test_a_sink_that_goes_to_and_fro_is_written_by_one_driver_at_a_time(
+def test_a_sink_that_changes_between_drivers_is_written_by_one_at_a_time(
     pulsar_standalone, make_driver, topic, tmp_path, name
 ):
     drivers = [make_driver(), make_driver()]

@@ -1,4 +1,4 @@
-"""Ctrl-C anywhere: the same driver goes on with what its own log says."""
+"""Ctrl-C at any moment: the same driver continues from its log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)
-def test_after_an_interrupt_behind_any_step_the_same_driver_goes_on(
+def test_after_an_interrupt_after_any_step_the_same_driver_continues(
     pulsar_standalone, make_driver, topic, place: AnyStep
 ):
     driver = make_driver()
@@ -54,7 +54,7 @@ def alarm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("alarm")
-def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_looks(
+def test_the_next_call_waits_for_an_append_whose_call_was_interrupted(
     pulsar_standalone, make_driver, topic, monkeypatch
 ):
     driver = make_driver()
@@ -66,7 +66,7 @@ def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_l
             late.append(threading.current_thread())
             time.sleep(0.3)  # by then the call waits: an interrupt of its planning is another case
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
-            time.sleep(1)  # the call that wanted it is over by then
+            time.sleep(1)  # by then the call that needed it has ended
         return append(draft)
 
     monkeypatch.setattr(driver.log, "append", interrupting)
@@ -78,10 +78,10 @@ def test_an_append_that_nobody_waits_for_any_more_is_over_before_the_next_call_l
 
 
 @pytest.mark.usefixtures("alarm")
-def test_a_begin_that_nobody_waits_for_any_more_is_not_tried_again(
+def test_a_begin_whose_call_was_interrupted_is_not_retried(
     pulsar_standalone, make_driver, topic, monkeypatch
 ):
-    """It would keep the process from its end, and the next call from its beginning, for as long."""
+    """Otherwise it would delay the process's exit, or the next call."""
     driver = make_driver(deadline_s=60)
     driver.run("0", query_id=BATCH)
     begin, tries = driver.participant.begin, []

@@ -1,4 +1,4 @@
-"""A run whose processes share nothing but the log: one attempt of an epoch, and one end of it."""
+"""A run whose processes share only the log: each epoch has one attempt with one end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch, SharedRun, _attempt
+from eos.committer import MultiProcessRun, OpenAttempt, _attempt
 from eos.errors import (
     ConfigurationError,
     Fenced,
@@ -34,10 +34,10 @@ RUN, LATER_RUN = str(uuid.uuid4()), str(uuid.uuid4())
 
 @pytest.fixture
 def make_process(pulsar_standalone, tmp_path, name, make_driver):
-    """What one process of a run has: a log, participants, and no memory."""
+    """Makes processes of a run: a log and participants, without any memory."""
     participants = []
 
-    def make(run_id: str = RUN, **options) -> SharedRun:
+    def make(run_id: str = RUN, **options) -> MultiProcessRun:
         log = CommitLog.open(tmp_path / "log", name)
         participant = PulsarParticipant(
             name,
@@ -48,7 +48,7 @@ def make_process(pulsar_standalone, tmp_path, name, make_driver):
             timeout_s=20.0,
         )
         participants.append(participant)
-        return SharedRun(log, [participant], run_id, **options)
+        return MultiProcessRun(log, [participant], run_id, **options)
 
     yield make
     for participant in participants:
@@ -56,19 +56,19 @@ def make_process(pulsar_standalone, tmp_path, name, make_driver):
 
 
 @pytest.fixture
-def write(client, topic) -> Callable[[OpenEpoch], list]:
-    """One task's rows in an attempt that was joined; what it reports."""
+def write(client, topic) -> Callable[[OpenAttempt], list]:
+    """Writes one task's rows in a joined attempt; returns its reports."""
     return lambda opened: [[send_rows(client, pulsar_part(opened.record), topic, rows_of("0"))]]
 
 
-def end(process: SharedRun, written: list, epoch: str = "0") -> None:
-    """What the driver's worker does at the commit."""
+def end(process: MultiProcessRun, written: list, epoch: str = "0") -> None:
+    """Commit as the driver's worker does."""
     opened = process.find(QUERY, epoch)
-    assert isinstance(opened, OpenEpoch)
+    assert isinstance(opened, OpenAttempt)
     process.end(opened, written)
 
 
-def test_who_comes_first_opens_and_the_others_join(
+def test_the_first_process_opens_and_the_others_join(
     make_process, make_driver, write, pulsar_standalone, topic
 ):
     first, second, third = make_process(), make_process(), make_process()
@@ -81,12 +81,12 @@ def test_who_comes_first_opens_and_the_others_join(
     assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_all_that_come_at_once_are_in_one_transaction(make_process, make_driver):
-    """All of them claim, and all of those that have not seen OPEN begin a transaction."""
+def test_concurrent_processes_share_one_transaction(make_process, make_driver):
+    """All of them claim, and all that have not seen OPEN begin a transaction."""
     processes = [make_process() for _ in range(4)]
     barrier = threading.Barrier(len(processes))
 
-    def join(process: SharedRun) -> object:
+    def join(process: MultiProcessRun) -> object:
         barrier.wait()
         return process.join(QUERY, "0")
 
@@ -97,11 +97,11 @@ def test_all_that_come_at_once_are_in_one_transaction(make_process, make_driver)
     assert [record.state.value for record in records] == ["CLAIMED", "OPEN"]
 
 
-def test_what_loses_the_race_leaves_no_transaction_open(
+def test_a_loser_of_the_race_leaves_no_open_transaction(
     make_process, make_driver, monkeypatch, write
 ):
     loser, winner = make_process(), make_process()
-    assert isinstance(winner.join(QUERY, "0"), OpenEpoch)
+    assert isinstance(winner.join(QUERY, "0"), OpenAttempt)
     end(winner, write(winner.find(QUERY, "0")))
     aborted = []
     participant = loser._claim.participants.own[0]
@@ -119,8 +119,8 @@ def test_what_loses_the_race_leaves_no_transaction_open(
     assert aborted[0].mark_uuid != pulsar_part(joined.record).mark_uuid
 
 
-def _join_while_another_is_quicker(loser: SharedRun, winner: SharedRun) -> OpenEpoch:
-    """The winner opens when the loser has begun its own transaction."""
+def _join_while_another_is_quicker(loser: MultiProcessRun, winner: MultiProcessRun) -> OpenAttempt:
+    """The winner opens after the loser has begun its own transaction."""
     done = []
 
     def quicker() -> None:
@@ -130,14 +130,12 @@ def _join_while_another_is_quicker(loser: SharedRun, winner: SharedRun) -> OpenE
 
     with failpoints.armed(Step.BEGIN, quicker):
         joined = loser.join(QUERY, "1")
-    assert isinstance(joined, OpenEpoch)
+    assert isinstance(joined, OpenAttempt)
     return joined
 
 
-def test_a_process_joins_what_was_opened_while_it_looked_whether_anything_was(
-    make_process, monkeypatch
-):
-    """Behind an attempt that failed in an earlier run, as at each restart."""
+def test_a_process_joins_an_attempt_opened_during_its_check(make_process, monkeypatch):
+    """After an attempt that failed in an earlier run, as at each restart."""
     make_process().join(QUERY, "0")
     make_process().find(QUERY, "0").abort(TransactionPoisoned("given up"))
     slower, quicker = make_process(LATER_RUN), make_process(LATER_RUN)
@@ -153,31 +151,29 @@ def test_a_process_joins_what_was_opened_while_it_looked_whether_anything_was(
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["aborted", "left open"])
-def test_run_after_run_its_processes_meet_in_one_transaction(make_process, ended):
+def test_in_each_run_all_processes_share_one_transaction(make_process, ended):
     for number in range(6):
         run_id = str(uuid.uuid4())
         first, second = make_process(run_id), make_process(run_id)
         with ThreadPoolExecutor(1) as pool:
             joining = pool.submit(first.join, QUERY, "0")
-            time.sleep(number * 0.02)  # in the middle of its claim, of its OPEN, behind it
+            time.sleep(number * 0.02)  # during its claim, during its OPEN, after it
             joined = second.join(QUERY, "0")
             assert joining.result().record == joined.record
         if ended:
             joined.abort(TransactionPoisoned("given up"))
 
 
-def test_a_process_that_claims_leaves_alone_what_its_run_has_open(make_process, write, make_driver):
+def test_a_claim_does_not_end_its_own_runs_open_attempt(make_process, write, make_driver):
     first = make_process()
     rows = write(first.join(QUERY, "0"))
     late = make_process()
-    assert isinstance(late.find(QUERY, "0"), OpenEpoch)  # it has adopted the claim on its way
+    assert isinstance(late.find(QUERY, "0"), OpenAttempt)  # it has adopted the claim
     end(make_process(), rows)
     assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_what_an_earlier_run_has_left_is_ended_by_whoever_comes_first(
-    make_process, make_driver, write
-):
+def test_the_first_process_ends_an_earlier_runs_attempt(make_process, make_driver, write):
     write(make_process().join(QUERY, "0"))
     opened = make_process(LATER_RUN).join(QUERY, "0")
     assert opened.record.attempt == 2
@@ -186,13 +182,15 @@ def test_what_an_earlier_run_has_left_is_ended_by_whoever_comes_first(
     assert make_driver().states("0") == states
 
 
-def test_what_an_earlier_run_has_prepared_is_committed_and_not_written_again(make_process, write):
+def test_an_epoch_that_an_earlier_run_prepared_is_committed_and_not_written_again(
+    make_process, write
+):
     opened = make_process().join(QUERY, "0")
     opened.prepare(write(opened))
     assert isinstance(make_process(LATER_RUN).join(QUERY, "0"), Skip)
 
 
-def test_a_process_of_a_run_that_has_lost_its_claim_is_fenced(make_process, write):
+def test_a_process_whose_run_has_lost_its_claim_is_fenced(make_process, write):
     asleep = make_process()
     rows = write(asleep.join(QUERY, "0"))
     make_process(LATER_RUN).join(QUERY, "0")
@@ -203,7 +201,7 @@ def test_a_process_of_a_run_that_has_lost_its_claim_is_fenced(make_process, writ
             end(process, rows)
 
 
-def test_a_task_that_wakes_up_behind_the_abort_opens_nothing(make_process, make_driver):
+def test_a_task_that_wakes_up_after_the_abort_opens_nothing(make_process, make_driver):
     make_process().join(QUERY, "0")
     make_process().find(QUERY, "0").abort(TransactionPoisoned("given up"))
     before = make_driver().records()
@@ -213,23 +211,23 @@ def test_a_task_that_wakes_up_behind_the_abort_opens_nothing(make_process, make_
     assert make_driver().records() == before
 
 
-def test_a_task_that_wakes_up_behind_prepared_writes_nothing(make_process, write):
+def test_a_task_that_wakes_up_after_prepared_writes_nothing(make_process, write):
     opened = make_process().join(QUERY, "0")
     opened.prepare(write(opened))
     with pytest.raises(TransactionPoisoned, match="too late"):
         make_process().join(QUERY, "0")
 
 
-def test_an_end_that_was_begun_is_gone_on_with(make_process, write, make_driver):
+def test_an_interrupted_end_is_continued(make_process, write, make_driver):
     opened = make_process().join(QUERY, "0")
     opened.prepare(write(opened))
     again = make_process().find(QUERY, "0")
-    again.abort(TransactionPoisoned("its answer was lost"))  # decided: nothing is changed
+    again.abort(TransactionPoisoned("its answer was lost"))  # decided already: no effect
     make_process().end(again, [])
     assert make_driver().states("0") == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_a_new_query_is_refused_before_anything_is_claimed(make_process, write, make_driver):
+def test_a_new_query_is_refused_before_the_claim(make_process, write, make_driver):
     process = make_process()
     end(process, write(process.join(QUERY, "0")))
     before = make_driver().records()
@@ -238,7 +236,7 @@ def test_a_new_query_is_refused_before_anything_is_claimed(make_process, write, 
     assert make_driver().records() == before
 
 
-def test_an_epoch_that_was_planned_anew_is_refused(make_process, write):
+def test_an_epoch_that_was_planned_again_is_refused(make_process, write):
     process = make_process()
     opened = process.join(QUERY, "0")
     end(process, write(opened))
@@ -269,14 +267,12 @@ def test_a_clock_that_is_ahead_of_the_drivers_would_hide_a_rewind(
     assert make_driver().states("0") == ["OPEN", "ABORTING", "ABORTED"]
 
 
-def test_what_an_earlier_run_has_left_may_be_ended_by_all_that_come_at_once(
-    make_process, make_driver, write
-):
+def test_concurrent_processes_may_all_end_an_earlier_runs_attempt(make_process, make_driver, write):
     write(make_process().join(QUERY, "0"))
     processes = [make_process(LATER_RUN) for _ in range(4)]
     barrier = threading.Barrier(len(processes))
 
-    def join(process: SharedRun) -> OpenEpoch:
+    def join(process: MultiProcessRun) -> OpenAttempt:
         barrier.wait()
         return process.join(QUERY, "0")
 
@@ -288,7 +284,7 @@ def test_what_an_earlier_run_has_left_may_be_ended_by_all_that_come_at_once(
     assert make_driver().states("0") == states
 
 
-def test_a_sink_goes_from_foreach_batch_to_the_writer_and_back(make_process, make_driver, write):
+def test_a_sink_can_change_between_foreach_batch_and_the_writer(make_process, make_driver, write):
     driver: PlainDriver = make_driver()
     driver.run("0")
     process = make_process()

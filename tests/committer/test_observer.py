@@ -1,4 +1,4 @@
-"""Who is told of an epoch, and what they can do to it: nothing."""
+"""The listeners of an epoch: what they get, and that they can't affect it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pytest
 
 from eos.committer import _event_dispatcher
-from eos.committer._reasons import reason_of
+from eos.committer._error_reasons import reason_of
 from eos.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -41,7 +41,7 @@ def notes() -> Notes:
     return Notes()
 
 
-def test_a_written_epoch_is_told_step_by_step_and_state_by_state(tmp_path, notes):
+def test_a_written_epoch_is_reported_by_step_and_by_state(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes)
     result = driver.run("7", ROWS)
     driver.close()
@@ -61,7 +61,7 @@ def test_a_written_epoch_is_told_step_by_step_and_state_by_state(tmp_path, notes
     assert 0 < result.duration_s <= end.duration_s
 
 
-def test_what_is_unfinished_grows_with_open_and_is_gone_with_the_end(tmp_path, notes):
+def test_the_number_of_unfinished_attempts_grows_with_open_and_shrinks_at_the_end(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes)
     driver.run("7", ROWS)
     driver.close()
@@ -73,9 +73,9 @@ def test_what_is_unfinished_grows_with_open_and_is_gone_with_the_end(tmp_path, n
     assert seen == [[], ["OPEN"], ["PREPARED"], []]
 
 
-def test_a_stream_is_told_of_its_note_behind_the_end_of_the_call(tmp_path, notes):
+def test_a_streams_step_10_is_reported_after_the_end_of_the_call(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes)
-    result = driver.run("0", ROWS, query_id=QUERY, notes_later=True)
+    result = driver.run("0", ROWS, query_id=QUERY, finish_later=True)
     driver.close()
     assert notes.states[-1] == "COMMITTED"
     assert notes.steps == [step.label for step in Step]
@@ -83,7 +83,7 @@ def test_a_stream_is_told_of_its_note_behind_the_end_of_the_call(tmp_path, notes
     assert result.steps_s["end"] > 0
 
 
-def test_skipped_and_empty_epochs_are_told_as_such(tmp_path, notes):
+def test_skipped_and_empty_epochs_are_reported_as_such(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes)
     driver.run("7", ROWS)
     driver.run("8", [])
@@ -95,7 +95,7 @@ def test_skipped_and_empty_epochs_are_told_as_such(tmp_path, notes):
     assert notes.states[4:] == ["OPEN", "ABORTING", "EMPTY", "CLAIMED"]
 
 
-def test_an_attempt_that_is_aborted_names_the_step_that_failed(tmp_path, notes):
+def test_an_aborted_attempt_names_the_failed_step(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes, max_attempts=2)
     failures = [TransactionPoisoned("a send is in doubt")]
 
@@ -112,7 +112,7 @@ def test_an_attempt_that_is_aborted_names_the_step_that_failed(tmp_path, notes):
     assert notes.ends[0].outcome == "committed"
 
 
-def test_errors_are_told_by_what_they_leave_behind(tmp_path, notes):
+def test_errors_are_reported_by_the_state_that_they_leave(tmp_path, notes):
     def refuse():
         raise InputError("no such column")
 
@@ -154,7 +154,7 @@ class Bad(Notes):
     on_epoch_started = on_step_ended = on_state_changed = on_epoch_ended = note
 
 
-def test_a_listener_that_raises_harms_no_epoch_and_no_other_listener(tmp_path, notes, caplog):
+def test_a_listener_that_raises_affects_no_epoch_and_no_other_listener(tmp_path, notes, caplog):
     bad = Bad()
     driver = FolderDriver(tmp_path, bad, notes)
     assert driver.run("7", ROWS).status == "written"
@@ -162,11 +162,11 @@ def test_a_listener_that_raises_harms_no_epoch_and_no_other_listener(tmp_path, n
     assert driver.files == ROWS
     assert len(bad.events) == len(notes.events) == 16, "it is told again, all the same"
     (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert warning.getMessage() == "the listener Bad failed", "once, not with each event"
+    assert warning.getMessage() == "Listener Bad failed", "once, not with each event"
 
 
 class Blocked(Notes):
-    """Never comes back from its first call."""
+    """Its first call never returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,10 +179,10 @@ class Blocked(Notes):
     on_epoch_started = on_step_ended = on_state_changed = on_epoch_ended = note
 
 
-def test_a_listener_that_blocks_holds_up_no_epoch_and_is_dropped_events_not_memory(
+def test_a_listener_that_blocks_delays_no_epoch_and_its_events_are_dropped(
     tmp_path, notes, caplog, monkeypatch
 ):
-    monkeypatch.setattr(_event_dispatcher, "MAX_WAITING", 20)
+    monkeypatch.setattr(_event_dispatcher, "MAX_PENDING", 20)
     monkeypatch.setattr(_event_dispatcher, "_FLUSH_S", 0.1)
     blocked = Blocked()
     driver = FolderDriver(tmp_path, blocked, notes)
@@ -193,7 +193,7 @@ def test_a_listener_that_blocks_holds_up_no_epoch_and_is_dropped_events_not_memo
     assert time.monotonic() - started < 20
     assert driver.files == sorted(ROWS * 4)
     assert len(notes.ends) == 4
-    assert "the listener Blocked does not keep up: events are dropped" in caplog.text
+    assert "Listener Blocked is too slow: events are dropped" in caplog.text
     blocked.free.set()
     deadline = time.monotonic() + 10
     while len(blocked.events) < 21 and time.monotonic() < deadline:
@@ -202,13 +202,13 @@ def test_a_listener_that_blocks_holds_up_no_epoch_and_is_dropped_events_not_memo
 
 
 class RaisingHandler(logging.Handler):
-    """Not as handlers should be: it lets its errors out."""
+    """Raises its errors, which handlers should not do."""
 
     def emit(self, record):
         raise OSError("no space left on device")
 
 
-def test_a_log_handler_that_raises_harms_no_epoch(tmp_path, notes, monkeypatch):
+def test_a_log_handler_that_raises_affects_no_epoch(tmp_path, notes, monkeypatch):
     logger = logging.getLogger("eos.events")
     monkeypatch.setattr(logger, "handlers", [RaisingHandler()])
     monkeypatch.setattr(logger, "propagate", False)
@@ -223,7 +223,7 @@ def test_a_log_handler_that_raises_harms_no_epoch(tmp_path, notes, monkeypatch):
 
 
 class Forking(Notes):
-    """Leaves a child behind."""
+    """Forks a child process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class Forking(Notes):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="warns of forks beside threads")
-def test_the_child_of_a_listener_that_forks_ends_and_tells_nothing(tmp_path):
+def test_the_child_of_a_listener_that_forks_ends_and_reports_nothing(tmp_path):
     forking = Forking()
     driver = FolderDriver(tmp_path, forking)
     driver.run("7", ROWS)
@@ -247,7 +247,7 @@ def test_the_child_of_a_listener_that_forks_ends_and_tells_nothing(tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="warns of forks beside threads")
-def test_the_child_of_a_driver_tells_nobody(tmp_path, notes):
+def test_the_child_of_a_driver_reports_nothing(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes)
     driver.run("7", ROWS)
     driver.close()
@@ -283,7 +283,7 @@ FolderDriver(Path(sys.argv[1]), Slow()).run("7", ["a"])
 """
 
 
-def test_a_process_that_ends_with_its_last_epoch_tells_of_it(tmp_path):
+def test_a_process_that_ends_with_its_last_epoch_reports_it(tmp_path):
     command = [sys.executable, "-c", AT_THE_END, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert (ended.stdout, ended.stderr) == ("committed\n", "")
@@ -304,7 +304,7 @@ def test_a_listener_runs_in_the_callers_context(tmp_path):
     assert seen == ["of the caller"]
 
 
-def test_a_sink_that_is_closed_and_used_again_is_told_on(tmp_path, notes):
+def test_a_sink_that_is_closed_and_used_again_is_still_reported(tmp_path, notes):
     driver = FolderDriver(tmp_path, notes)
     driver.run("7", ROWS)
     driver.close()
@@ -313,7 +313,7 @@ def test_a_sink_that_is_closed_and_used_again_is_told_on(tmp_path, notes):
     assert [end.epoch for end in notes.ends] == ["7", "8"]
 
 
-def test_the_thread_of_a_sink_that_is_gone_ends(tmp_path, notes):
+def test_the_thread_of_a_deleted_sink_ends(tmp_path, notes):
     before = threading.active_count()
     driver = FolderDriver(tmp_path, notes)
     driver.run("7", ROWS)
@@ -364,5 +364,5 @@ def test_one_line_is_logged_for_each_state_with_its_fields(tmp_path, caplog):
         (ValueError("of the user"), ReasonKind.FAILED),
     ],
 )
-def test_the_broker_is_the_reason_only_of_what_it_did(error, kind):
+def test_the_broker_is_the_reason_only_for_its_own_errors(error, kind):
     assert reason_of(error).kind is kind

@@ -1,4 +1,4 @@
-"""A topic and a folder in one epoch: both hold it, or neither does, wherever the driver dies."""
+"""A topic and a folder in one epoch: both hold it or none, after a death at any step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from eos import failpoints, participant
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch
+from eos.committer import OpenAttempt
 from eos.errors import ConfigurationError, InDoubt, NewCluster, TransactionPoisoned
 from eos.protocol import State, UnknownPart, unknown
 from eos.pulsar.part import pulsar_part
@@ -29,12 +29,12 @@ STEPS = [
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """The process has died."""
 
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch) -> Iterator[Callable[[bool], None]]:
-    """Whether the package that brings the folder is there."""
+    """Installs or removes the folder's package."""
     real = participant.kind_of
 
     def install(is_there: bool) -> None:
@@ -58,7 +58,7 @@ def driver(make_driver, folder) -> PlainDriver:
 
 
 def in_folder(folder: Path) -> list[bytes]:
-    """What a reader of the folder sees."""
+    """The rows that a reader of the folder gets."""
     files = [path for path in folder.glob("*/*") if not path.parts[-2].startswith(".")]
     return sorted(path.read_bytes() for path in files if path.parent.name != ".staged")
 
@@ -82,7 +82,7 @@ def dies_behind(driver: PlainDriver, place: AnyStep, epoch: str) -> None:
         raise Died
 
     with pytest.MonkeyPatch.context() as dead:
-        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
         with failpoints.armed(place, die), pytest.raises(Died):
             driver.run(epoch)
     driver.close()
@@ -100,7 +100,7 @@ def test_an_epoch_is_in_both(driver, folder):
 
 
 @pytest.mark.parametrize("place", STEPS, ids=lambda place: place.label)
-def test_recovery_without_the_driver_makes_both_whole_or_leaves_both_empty(
+def test_recovery_without_the_driver_completes_both_or_leaves_both_empty(
     driver, make_driver, folder, place
 ):
     driver.run("0")
@@ -117,7 +117,7 @@ def test_recovery_without_the_driver_makes_both_whole_or_leaves_both_empty(
     both_hold(again, folder, "0", "1", "2")
 
 
-def test_a_driver_that_dies_between_the_two_commits_leaves_both_whole(driver, make_driver, folder):
+def test_after_a_death_between_the_two_commits_both_are_completed(driver, make_driver, folder):
     driver.run("0")
     dies_behind(driver, EndingStep.PART, "1")
     assert in_topic(driver) == rows_of("0") + rows_of("1")
@@ -126,7 +126,7 @@ def test_a_driver_that_dies_between_the_two_commits_leaves_both_whole(driver, ma
     both_hold(driver, folder, "0", "1")
 
 
-def test_when_the_topics_part_has_expired_the_folders_is_taken_back(make_driver, folder, client):
+def test_when_the_topics_part_has_expired_the_folders_part_is_aborted(make_driver, folder, client):
     driver = make_driver(folder=folder, ttl_ms=4000)
     waited = []
 
@@ -157,7 +157,7 @@ def test_a_poisoned_topic_leaves_nothing_in_the_folder(driver, folder):
 
 
 @pytest.mark.parametrize("empty", ["topic", "folder", "both"])
-def test_an_output_without_rows_keeps_the_other_from_nothing(driver, folder, empty):
+def test_an_output_without_rows_does_not_affect_the_other(driver, folder, empty):
     driver.topic_count = 0 if empty != "folder" else None
     driver.folder_count = 0 if empty != "topic" else None
     driver.run("0")
@@ -167,7 +167,7 @@ def test_an_output_without_rows_keeps_the_other_from_nothing(driver, folder, emp
     assert staged(folder) == []
 
 
-def test_a_participant_that_is_not_installed_leaves_the_epoch_in_doubt_and_says_how_to_go_on(
+def test_a_participant_that_is_not_installed_leaves_the_epoch_in_doubt_with_a_hint(
     driver, folder, installed
 ):
     driver.run("0")
@@ -175,7 +175,7 @@ def test_a_participant_that_is_not_installed_leaves_the_epoch_in_doubt_and_says_
     installed(False)
     log = CommitLog.open_read_only(driver.commit_log, driver.sink_id)
     assert isinstance(log.history.unfinished[0].participants[1], UnknownPart)
-    with pytest.raises(InDoubt, match=r"'folder' .*not installed here.*Install the package"):
+    with pytest.raises(InDoubt, match=r"'folder' .*not installed here.*Install its package"):
         resolve(driver.sink_id, commit_log=driver.commit_log)
     assert driver.states("1") == ["OPEN", "PREPARED"]
     installed(True)
@@ -183,16 +183,16 @@ def test_a_participant_that_is_not_installed_leaves_the_epoch_in_doubt_and_says_
     both_hold(driver, folder, "0", "1")
 
 
-def test_a_sink_that_does_not_write_there_any_more_names_the_way_out(
+def test_a_sink_without_an_earlier_output_raises_in_doubt_with_a_hint(
     driver, make_driver, folder, monkeypatch
 ):
     driver.run("0")
     dies_behind(driver, Step.PREPARE, "1")
     alone, ended = make_driver(), []
     monkeypatch.setattr(alone.participant, "commit", lambda part, **_: ended.append(part))
-    with pytest.raises(InDoubt, match=r"does not write with any more.*eos recovery resolve"):
+    with pytest.raises(InDoubt, match=r"no longer writes with.*eos recovery resolve"):
         alone.committer.claim()
-    assert ended == []  # not even the topic's part
+    assert ended == []  # also the topic's part is not ended
     resolve(driver.sink_id, commit_log=driver.commit_log)
     both_hold(driver, folder, "0", "1")
     assert make_driver().run("2").records == 10
@@ -206,7 +206,7 @@ def test_two_topics_in_one_epoch_are_refused_with_the_reason(make_driver):
         driver.committer.claim()
 
 
-def test_what_is_lost_behind_a_commit_is_in_doubt_and_a_person_may_accept_it(
+def test_a_part_lost_after_the_commit_is_in_doubt_and_a_person_may_accept_the_loss(
     driver, make_driver, folder
 ):
     driver.run("0")
@@ -229,7 +229,7 @@ def test_what_is_lost_behind_a_commit_is_in_doubt_and_a_person_may_accept_it(
     assert in_folder(folder) == rows_of("0")
 
 
-def test_what_can_not_be_committed_behind_the_topic_is_given_up_by_a_person_by_name(
+def test_a_person_may_give_up_a_part_that_can_not_be_committed_after_the_topic(
     driver, make_driver, folder, monkeypatch
 ):
     driver.run("0")
@@ -247,7 +247,7 @@ def test_what_can_not_be_committed_behind_the_topic_is_given_up_by_a_person_by_n
     assert in_folder(folder) == rows_of("0")
 
 
-def test_a_folder_that_is_gone_is_another_output(driver, make_driver, folder):
+def test_a_missing_folder_counts_as_another_output(driver, make_driver, folder):
     driver.run("0")
     driver.close()
     shutil.rmtree(folder)
@@ -255,7 +255,7 @@ def test_a_folder_that_is_gone_is_another_output(driver, make_driver, folder):
         make_driver(folder=folder).committer.claim()
 
 
-def test_a_folder_alone_is_a_sink(make_driver, folder, tmp_path):
+def test_a_sink_may_have_a_folder_as_its_only_output(make_driver, folder, tmp_path):
     from eos.committer import Committer
 
     log = CommitLog.open(tmp_path / "alone", "files")

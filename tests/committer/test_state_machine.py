@@ -1,7 +1,7 @@
 """Any order of writing, dying, expiring, recovering and taking over, on a real broker and log.
 
-The broker's expiry is had without waiting: somebody who knows the number aborts the transaction,
-and the coordinator has forgotten it, as it has after the time to live.
+Expiry needs no waiting: the transaction is aborted by its id, and then the coordinator has
+forgotten it, as it has after the time to live.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ STEPS = [step for step in Step if step is not Step.CLAIM]
 
 
 class Died(BaseException):
-    """The driver's death: nothing catches it, nothing is done in passing."""
+    """The driver's death: it is not caught, and no cleanup runs."""
 
 
 class Drivers(RuleBasedStateMachine):
-    """One sink, and whoever writes it. ``broker`` is set by the test."""
+    """One sink and its drivers. ``broker`` is set by the test."""
 
     broker: PulsarStandalone
 
@@ -69,7 +69,7 @@ class Drivers(RuleBasedStateMachine):
 
     @rule()
     def write(self) -> None:
-        """The driver, a new one if there is none, writes the next epoch."""
+        """The driver, or a new one, writes the next epoch."""
         self._driver = self._driver or self._start()
         self._driver.run(str(self._next))
         self._next += 1
@@ -77,7 +77,7 @@ class Drivers(RuleBasedStateMachine):
     @precondition(lambda self: self._next > 0)
     @rule()
     def write_again(self) -> None:
-        """A new driver is asked for the last epoch once more, as after a lost checkpoint."""
+        """A new driver is asked for the last epoch again, as after a lost checkpoint."""
         self._driver = self._start()
         assert self._driver.run(str(self._next - 1)).status == "skipped"
 
@@ -105,7 +105,7 @@ class Drivers(RuleBasedStateMachine):
 
         self._driver.during_write = fail
         with contextlib.suppress(ValueError):
-            # A driver that died behind PREPARE has left an epoch that is committed already.
+            # A driver that died after PREPARE has left an epoch that is committed already.
             assert self._driver.run(str(self._next)).status == "skipped"
             self._next += 1
         self._driver.during_write = lambda _: None
@@ -113,7 +113,7 @@ class Drivers(RuleBasedStateMachine):
     @precondition(lambda self: self._root.exists())
     @rule()
     def expire(self) -> None:
-        """Whatever is unfinished outlives its time to live."""
+        """All unfinished transactions expire."""
         log = CommitLog.open_read_only(self._root, self._name)
         for record in log.history.unfinished:
             assert pulsar_part(record).txn is not None
@@ -125,7 +125,7 @@ class Drivers(RuleBasedStateMachine):
     @precondition(lambda self: self._root.exists())
     @rule()
     def resolve(self) -> None:
-        """Somebody uses the recovery tool, twice."""
+        """The recovery tool is used, twice."""
         resolve(self._name, commit_log=self._root, admin_url=self.broker.admin_url)
         before = CommitLog.open_read_only(self._root, self._name).records()
         assert resolve(self._name, commit_log=self._root) == []
@@ -143,14 +143,14 @@ class Drivers(RuleBasedStateMachine):
     @precondition(lambda self: self._asleep is not None)
     @rule()
     def wake_up(self) -> None:
-        """The first one wakes up, and finds that it is too late."""
+        """The first one wakes up too late and is fenced."""
         sleeper, self._asleep = self._asleep, None
         assert sleeper is not None
         with pytest.raises(Fenced):
             sleeper.run(str(self._next))
 
     def teardown(self) -> None:
-        """A last driver ends what is open and writes one more: everything is there, once."""
+        """A last driver ends open attempts and writes one more epoch: each row is there once."""
         try:
             last = self._start()
             last.run(str(self._next))

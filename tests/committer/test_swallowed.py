@@ -1,4 +1,4 @@
-"""A user's code that catches the sink's errors: no epoch follows one that failed."""
+"""User code that catches the sink's errors: no epoch follows a failed one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def values(pulsar_standalone, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_an_epoch_that_was_aborted_has_no_successor_until_it_is_written(
+def test_no_epoch_follows_an_aborted_one_until_it_is_written(
     pulsar_standalone, make_driver, topic, restarted
 ):
     driver = make_driver()
@@ -45,7 +45,7 @@ def test_an_epoch_that_was_aborted_has_no_successor_until_it_is_written(
     assert values(pulsar_standalone, topic) == [r for n in range(3) for r in rows_of(str(n))]
 
 
-def test_an_epoch_that_got_no_transaction_is_in_the_log_and_has_no_successor(make_driver):
+def test_an_epoch_without_a_transaction_is_in_the_log_and_blocks_later_ones(make_driver):
     driver = make_driver(max_attempts=1, deadline_s=0.5)
     driver.run("0")
     begin, driver.participant.begin = driver.participant.begin, lambda attempt: fail(attempt)
@@ -61,14 +61,14 @@ def test_an_epoch_that_got_no_transaction_is_in_the_log_and_has_no_successor(mak
     assert again.states("1") == ["FAILED", "OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_what_a_fenced_driver_swallowed_is_not_passed_by_in_the_next_life(
+def test_an_error_that_a_fenced_driver_swallowed_blocks_later_epochs_in_the_next_run(
     pulsar_standalone, make_driver, topic
 ):
-    """It can't write to the log: the gap tells."""
+    """It can't write to the log, but there is a gap."""
     first = make_driver()
     for epoch in ("0", "1"):
         first.run(epoch)
-    make_driver().run("a key", query_id=BATCH)  # and has the claim
+    make_driver().run("a key", query_id=BATCH)  # which takes the claim
     for epoch in ("2", "3"):
         swallowing(first, epoch)
     second = make_driver()
@@ -80,7 +80,7 @@ def test_what_a_fenced_driver_swallowed_is_not_passed_by_in_the_next_life(
     assert values(pulsar_standalone, topic) == expected
 
 
-def test_a_new_query_under_a_known_sink_begins_at_its_first_epoch(make_driver):
+def test_a_new_query_on_a_known_sink_begins_at_its_first_epoch(make_driver):
     make_driver().run("0")
     other = make_driver()
     with pytest.raises(UnfinishedEpoch, match="epoch 0 to 2"):
@@ -88,16 +88,16 @@ def test_a_new_query_under_a_known_sink_begins_at_its_first_epoch(make_driver):
     assert other.run("0", query_id="22222222-0000-4000-8000-000000000000").status == "written"
 
 
-def test_a_function_that_leaves_epochs_out_says_so(make_driver):
+def test_a_function_may_skip_epochs_explicitly(make_driver):
     make_driver().run("0")
     assert make_driver(on_gap="continue").run("5").status == "written"
     driver = make_driver()
     driver.run("6")
-    assert driver.run("9").status == "written"  # within one life nothing failed in between
+    assert driver.run("9").status == "written"  # within one run nothing failed in between
 
 
-def test_what_a_later_epoch_has_passed_by_is_no_obstacle_and_stays_known(make_driver):
-    """As logs look that an older release has written."""
+def test_an_epoch_that_a_later_one_has_passed_does_not_block_and_stays_listed(make_driver):
+    """As in logs that an older release has written."""
     driver = make_driver()
     driver.during_write = fail
     swallowing(driver, "1")
@@ -109,7 +109,7 @@ def test_what_a_later_epoch_has_passed_by_is_no_obstacle_and_stays_known(make_dr
     assert [record.epoch for record in make_driver().log.history.owing] == ["1"]
 
 
-def test_a_batch_key_that_failed_is_no_obstacle_for_another_key(make_driver):
+def test_a_failed_batch_key_does_not_block_another_key(make_driver):
     driver = make_driver()
     driver.during_write = fail
     swallowing(driver, "monday", query_id=BATCH)
@@ -118,7 +118,7 @@ def test_a_batch_key_that_failed_is_no_obstacle_for_another_key(make_driver):
     assert [record.epoch for record in driver.log.history.owing] == ["monday"]
 
 
-def test_a_driver_that_was_overtaken_is_fenced_although_it_knows_of_a_failed_epoch(make_driver):
+def test_an_overtaken_driver_is_fenced_even_if_it_knows_a_failed_epoch(make_driver):
     first = make_driver()
     first.during_write = fail
     swallowing(first, "0")

@@ -13,7 +13,7 @@ import pytest
 from eos import failpoints
 from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
-from eos.committer import OpenEpoch
+from eos.committer import OpenAttempt
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
 from eos.pulsar.end_queries import DataAnswer
@@ -67,7 +67,7 @@ def leave_behind(driver: PlainDriver, step: Step) -> None:
     """Run epoch 0 up to ``step``; nothing happens after it, not even an abort."""
 
     def interrupt() -> None:
-        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
         raise Interrupted
 
     with (

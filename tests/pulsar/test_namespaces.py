@@ -103,16 +103,16 @@ def test_after_the_last_call_everything_on_the_receipt_topic_is_acknowledged(
 ):
     """One old message is enough for a time-based backlog quota to refuse producers."""
     driver = make_driver()
-    driver.run("0", notes_later=True)
-    driver.run("1", notes_later=True)
+    driver.run("0", finish_later=True)
+    driver.run("1", finish_later=True)
     if end == "failed":
         driver.during_write = lambda _: (_ for _ in ()).throw(ValueError())
         with pytest.raises(ValueError, match=r"^$"):
-            driver.run("2", notes_later=True)
+            driver.run("2", finish_later=True)
     else:
-        driver.run("2", count=0 if end == "empty" else 10, notes_later=True)
+        driver.run("2", count=0 if end == "empty" else 10, finish_later=True)
     receipt_topic = pulsar_part(driver.records()[0]).receipt_topic
-    driver.committer.await_noted()
+    driver.committer.await_finished()
     driver.close()
     # A marker after the last message counts as one (measured).
     assert await_no_backlog(pulsar_standalone, receipt_topic) <= 1

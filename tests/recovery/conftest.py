@@ -9,7 +9,7 @@ import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
-from eos.committer import OpenEpoch
+from eos.committer import OpenAttempt
 from eos.recovery.cli import main
 from eos.steps import Step
 from tests.support.command_line import Ended, command_line
@@ -63,7 +63,7 @@ def dies_behind(monkeypatch) -> Callable[..., None]:
             raise Died
 
         with monkeypatch.context() as dead:
-            dead.setattr(OpenEpoch, "abort", lambda *_: None)
+            dead.setattr(OpenAttempt, "abort", lambda *_: None)
             with failpoints.armed(step, die), pytest.raises(Died):
                 driver.run(epoch, **options)
 

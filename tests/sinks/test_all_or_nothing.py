@@ -12,7 +12,7 @@ from pyspark.sql.functions import struct, to_json
 
 from eos import DeltaSink, all_or_nothing, failpoints
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch
+from eos.committer import OpenAttempt
 from eos.errors import ConfigurationError, TransactionPoisoned
 from eos.protocol import State
 from eos.recovery.resolve import resolve
@@ -79,7 +79,7 @@ def dies_behind(place: AnyStep, run) -> None:
         raise Died
 
     with pytest.MonkeyPatch.context() as dead:
-        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
         with failpoints.armed(place, die), pytest.raises(Died):
             run()
 
@@ -238,7 +238,7 @@ def test_what_is_several_outputs_already_is_refused(name, tmp_path):
 def test_one_table_twice_is_refused(spark, name, table, tmp_path):
     log = str(tmp_path / "log")
     twice = [DeltaSink(sink_id=name, commit_log=log, table=table) for _ in range(2)]
-    with pytest.raises(ConfigurationError, match=r"Two of the outputs are one.*Union"):
+    with pytest.raises(ConfigurationError, match=r"Two outputs write to the same target.*Union"):
         all_or_nothing(*twice).write(spark.range(5), epoch="a")
 
 

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from eos import DeltaSink, all_or_nothing, failpoints
 from eos.commit_log import CommitLog
-from eos.committer import OpenEpoch
+from eos.committer import OpenAttempt
 from eos.delta.folder import Folder
 from eos.delta.participant import DeltaParticipant
 from eos.errors import (
@@ -71,7 +71,7 @@ def dies_behind(place: AnyStep, run) -> None:
         raise Died
 
     with pytest.MonkeyPatch.context() as dead:
-        dead.setattr(OpenEpoch, "abort", lambda *_: None)
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
         with failpoints.armed(place, die), pytest.raises(Died):
             run()
 
@@ -691,7 +691,7 @@ def test_two_names_of_one_table_are_one_table(spark, make_sink, table, name, tmp
     make_sink(table=str(link)).write(df, epoch="b")
     assert len(rows(table)) == 10
     twice = all_or_nothing(make_sink(), make_sink(table=str(link)))
-    with pytest.raises(ConfigurationError, match="Two of the outputs are one"):
+    with pytest.raises(ConfigurationError, match="Two outputs write to the same target"):
         twice.write(df, epoch="c")
 
 

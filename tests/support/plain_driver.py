@@ -99,7 +99,7 @@ class PlainDriver:
         query_id: str = QUERY,
         count: int = ROWS,
         planned_at: datetime = LONG_AGO,
-        notes_later: bool = False,
+        finish_later: bool = False,
     ) -> EpochResult:
         """Write one epoch of ``count`` rows."""
         return self.committer.run_epoch(
@@ -107,7 +107,7 @@ class PlainDriver:
             epoch,
             lambda begun: partial(self._write, begun(), rows_of(epoch, count)),
             planned_at=lambda: planned_at,
-            notes_later=notes_later,
+            finish_later=finish_later,
         )
 
     def records(self) -> list[LogRecord]:

@@ -83,7 +83,7 @@ class FolderDriver:
         *,
         query_id: str = BATCH,
         before_write: Callable[[], object] = lambda: None,
-        notes_later: bool = False,
+        finish_later: bool = False,
     ) -> EpochResult:
         def plan(begun: Any) -> Any:
             def write() -> Any:
@@ -95,9 +95,9 @@ class FolderDriver:
 
         with self.observer.epoch(query_id, epoch) as call:
             result = self.committer.run_epoch(
-                query_id, epoch, plan, watch=call.watch, notes_later=notes_later
+                query_id, epoch, plan, timer=call.timer, finish_later=finish_later
             )
-            call.returns(result)
+            call.set_result(result)
         return result
 
     @property
@@ -107,7 +107,7 @@ class FolderDriver:
         return sorted(path.read_text() for path in found)
 
     def close(self) -> None:
-        self.committer.await_noted()
+        self.committer.await_finished()
         self.observer.close()
 
 

@@ -1,4 +1,4 @@
-"""Step 10 beside Spark's own work: readable before it is noted, noted before the next OPEN."""
+"""Step 10 in the background: after an epoch is readable, before the next OPEN."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def driver(make_driver):
 
 
 @pytest.fixture
-def before_noting(driver, monkeypatch):
+def before_step_10(driver, monkeypatch):
     """A list of actions; the next one runs before COMMITTED is appended."""
     actions, append = [], driver.log.append
 
@@ -36,18 +36,18 @@ def values(pulsar_standalone, topic: str) -> list[bytes]:
     return [seen.value for seen in drain(pulsar_standalone.service_url, topic)]
 
 
-def test_an_epoch_is_readable_before_it_is_noted(pulsar_standalone, driver, topic, before_noting):
-    noted = threading.Event()
-    before_noting.append(lambda: noted.wait(30))
-    driver.run("0", notes_later=True)
+def test_an_epoch_is_readable_before_step_10(pulsar_standalone, driver, topic, before_step_10):
+    proceed = threading.Event()
+    before_step_10.append(lambda: proceed.wait(30))
+    driver.run("0", finish_later=True)
     assert values(pulsar_standalone, topic) == rows_of("0")
     assert driver.states("0") == ["OPEN", "PREPARED"]
-    noted.set()
-    driver.committer.await_noted()
+    proceed.set()
+    driver.committer.await_finished()
     assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog, monkeypatch):
+def test_the_next_epoch_waits_for_step_10(driver, before_step_10, caplog, monkeypatch):
     ended, end = [], driver.participant.commit
 
     def counted(part, **options):
@@ -55,32 +55,32 @@ def test_the_next_epoch_waits_for_the_note(driver, before_noting, caplog, monkey
         return end(part, **options)
 
     monkeypatch.setattr(driver.participant, "commit", counted)
-    noted = threading.Event()
-    before_noting.append(lambda: noted.wait(30))
+    proceed = threading.Event()
+    before_step_10.append(lambda: proceed.wait(30))
     with caplog.at_level(logging.WARNING, "eos"):
-        driver.run("0", notes_later=True)
-        threading.Timer(0.5, noted.set).start()
-        driver.run("1", notes_later=True)
-        driver.committer.await_noted()
+        driver.run("0", finish_later=True)
+        threading.Timer(0.5, proceed.set).start()
+        driver.run("1", finish_later=True)
+        driver.committer.await_finished()
     assert caplog.text == ""
     epoch = ["OPEN", "PREPARED", "COMMITTED"]
     assert [record.state for record in driver.records()] == ["CLAIMED", *epoch, *epoch]
-    # Whoever does not wait takes the epoch for one that an earlier run has left, and ends it anew.
+    # Without the wait, the epoch would look like one that an earlier run has left, and end twice.
     assert ended == [0, 1]
 
 
-def test_a_note_that_failed_is_told_at_once_and_by_the_next_call(
-    pulsar_standalone, make_driver, driver, topic, before_noting, caplog
+def test_a_failed_step_10_is_logged_at_once_and_raised_by_the_next_call(
+    pulsar_standalone, make_driver, driver, topic, before_step_10, caplog
 ):
     def fail():
         raise ConnectionLost("the store is away")
 
-    before_noting.append(fail)
+    before_step_10.append(fail)
     with caplog.at_level(logging.WARNING, "eos"):
-        driver.run("0", notes_later=True)
+        driver.run("0", finish_later=True)
         with pytest.raises(ConnectionLost, match="the store is away"):
             driver.run("1")
-    assert "epoch 0 is committed; noting that it is failed" in caplog.text
+    assert "Epoch 0 is committed, but not recorded as such" in caplog.text
     successor = make_driver()
     assert successor.run("0").status == "skipped"
     assert successor.states("0") == ["OPEN", "PREPARED", "COMMITTED"]

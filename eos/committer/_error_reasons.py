@@ -1,4 +1,4 @@
-"""Between errors and the log: an error becomes a reason."""
+"""Turns errors into reasons for the log."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")
 
 
 def reason_of(error: BaseException) -> Reason:
-    """Why an epoch failed, as the log says it.
+    """Return the log's reason for a failed epoch.
 
-    Our own errors hold no rows, and are written down. What anybody else's says may be a row of the
-    user's: the log gets the kind of error, and its text belongs in the driver's own log.
+    Errors of eos hold no rows, so their text is recorded. The text of other errors may contain a
+    row: the log gets only the kind of error, and the driver's own log the text.
     """
     match error:
         case TransactionExpired():
@@ -35,16 +35,18 @@ def reason_of(error: BaseException) -> Reason:
         case EosError():
             kind = ReasonKind.BROKER
         case _:
-            return Reason(ReasonKind.FAILED, f"{_kind_of(error)}; its text is in the driver's log")
+            return Reason(
+                ReasonKind.FAILED, f"{_error_name(error)}; its text is in the driver's log"
+            )
     return Reason(kind, error.message)
 
 
-def _kind_of(error: BaseException) -> str:
-    """The class of an error; for one of the JVM Spark's name for it, where it has one."""
+def _error_name(error: BaseException) -> str:
+    """The class of an error; for an error from the JVM also Spark's error condition, if any."""
     name = type(error).__name__
     condition = getattr(error, "getCondition", None)
     try:
         found = condition() if callable(condition) else None
-    except Exception:  # it asks a JVM that may be gone
+    except Exception:  # it asks a JVM that may have ended
         found = None
     return f"{name} ({found})" if isinstance(found, str) else name
