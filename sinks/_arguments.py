@@ -1,4 +1,4 @@
-"""What users hand to a sink: the DataFrame and a batch job's key."""
+"""Checks the arguments of a sink's calls: the DataFrame, and the key of a batch job."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MAKE_ONE = {
     "pyarrow": "spark.createDataFrame(table)",
     "polars": "spark.createDataFrame(df.to_arrow())",
 }
-"""Package of a table that is no DataFrame of Spark's -> how to make it one."""
+"""Package of another kind of table -> the code that makes it a Spark DataFrame."""
 
 
 @dataclass(frozen=True)
 class NamedKey:
     """A batch job's key, as the log records it.
 
-    ``similar_keys``: other keys that people use for the same rows: a day's date and its midnight;
-    the text that earlier releases made of a datetime. ``midnights``: the moments at which a date
-    begins in some zone, as they are recorded.
+    ``similar_keys``: different keys that people use for the same rows: a date and its midnight, or
+    the text that earlier releases recorded for a datetime. ``midnights``: for a date, the recorded
+    texts of all moments at which that day begins in some time zone.
     """
 
     text: str
@@ -42,17 +42,17 @@ class NamedKey:
 
 
 def batch_key(epoch: object) -> NamedKey:
-    """The key that ``epoch`` is recorded as: ``20261120`` and ``"20261120"`` are one.
+    """Return the key that is recorded for ``epoch``; ``20261120`` and ``"20261120"`` are the same.
 
-    A datetime is a moment: the same one in two time zones is one key, written in UTC.
+    A datetime is recorded in UTC: the same moment in two time zones is one key.
 
     Raises:
-        ConfigurationError: it is something else, or a datetime without a time zone; True is no
-            number.
+        ConfigurationError: it has another type (a bool is not a number), or is a datetime without
+            a time zone.
     """
     match epoch:
         case str():
-            return NamedKey(str.__str__(epoch))  # of an Enum its value, not its name
+            return NamedKey(str.__str__(epoch))  # the value of an Enum, not its name
         case bool():
             pass
         case Integral():  # numpy's, too
@@ -63,14 +63,15 @@ def batch_key(epoch: object) -> NamedKey:
             day = epoch.isoformat()
             return NamedKey(day, (f"{day}T00:00:00+00:00", f"{day}T00:00:00"), _midnights(epoch))
     raise ConfigurationError(
-        f"epoch is of type {type(epoch).__name__}: a batch job's key is a str, an int, a "
-        "datetime.date, or a datetime.datetime with a time zone.",
+        "epoch must be a str, an int, a datetime.date, or a datetime.datetime with a time zone, "
+        f"not {type(epoch).__name__}.",
         hint=_key_hint(epoch),
     )
 
 
 def _midnights(day: date) -> tuple[str, ...]:
-    """Zones are 12 hours behind UTC to 14 ahead of it, in steps of a quarter of an hour."""
+    """Return the moments at which ``day`` begins in some time zone: UTC-12 to UTC+14, in quarters
+    of an hour."""
     if not date.min < day < date.max:
         return ()
     utc = datetime.combine(day, time(tzinfo=UTC))
@@ -80,13 +81,12 @@ def _midnights(day: date) -> tuple[str, ...]:
 
 def _moment(given: datetime) -> NamedKey:
     if given != given:  # pandas' NaT, which is a datetime
-        raise ConfigurationError("epoch is NaT, which is no moment.", hint=_key_hint(None))
+        raise ConfigurationError("epoch must not be NaT.", hint=_key_hint(None))
     if given.utcoffset() is None:
         raise ConfigurationError(
-            f"epoch is the datetime {given.isoformat()} without a time zone: which moment that is "
-            "depends on the machine.",
-            hint="Give it one, for example epoch.replace(tzinfo=UTC). For a whole day use "
-            "epoch.date(). A key that an earlier release wrote is epoch.isoformat().",
+            f"epoch {given.isoformat()} has no time zone, so its moment depends on the machine.",
+            hint="Add one, for example epoch.replace(tzinfo=UTC). For a whole day use "
+            "epoch.date(). For a key that an earlier release wrote use epoch.isoformat().",
         )
     moment = given.astimezone(UTC)
     midnights = [one for one in (given, moment) if one.time() == one.time().min]
@@ -102,39 +102,39 @@ def _key_hint(epoch: object) -> str:
             return "Use its value: epoch=key.value."
         case uuid.UUID():
             return (
-                "Use epoch=str(key), if a rerun of the job has the same one: with a new one each "
-                "time nothing is ever skipped."
+                "Use epoch=str(key) if a rerun of the job has the same key: with a new key each "
+                "time, no rerun is skipped."
             )
-    return 'Give what names these rows and no others, for example epoch="2026-11-20".'
+    return 'Choose a key that names these rows and no others, for example epoch="2026-11-20".'
 
 
 def check_dataframe(df: Any) -> None:
-    """Nothing, when ``df`` is a DataFrame that a sink can write.
+    """Check that a sink can write ``df``.
 
     Raises:
-        ConfigurationError: it is something else, or belongs to Spark Connect; says what to do.
+        ConfigurationError: it is not a DataFrame, or belongs to Spark Connect.
     """
     if isinstance(df, ClassicDataFrame):
         return
     if isinstance(df, DataFrame):
         raise ConfigurationError(
-            "Spark Connect is not supported: the sink has to run in the driver's process.",
+            "Spark Connect is not supported: the sink must run in the driver's process.",
             hint="Run the job with a classic SparkSession (spark-submit, or master(...)).",
         )
     raise ConfigurationError(
-        f"A Spark DataFrame is wanted; this is {_described(df)}.", hint=_hint(type(df))
+        f"Expected a Spark DataFrame, not {_described(df)}.", hint=_hint(type(df))
     )
 
 
 def check_batch(df: DataFrame) -> None:
-    """Nothing, when ``df`` is a batch job's.
+    """Check that ``df`` is not a streaming DataFrame.
 
     Raises:
-        ConfigurationError: it is a stream's.
+        ConfigurationError: it is.
     """
     if df.isStreaming:
         raise ConfigurationError(
-            "sink.write takes the rows of a batch job; this DataFrame is a stream.",
+            "sink.write takes a batch DataFrame; this one is streaming.",
             hint="Use df.writeStream.foreachBatch(sink).start().",
         )
 
@@ -144,16 +144,16 @@ def _described(thing: object) -> str:
         return "None"
     kind = type(thing)
     if kind.__module__ == "builtins":
-        return f"of type {kind.__qualname__}"
-    return f"a {_package(kind) or kind.__module__}.{kind.__qualname__}"
+        return f"{kind.__qualname__}"
+    return f"{_package(kind) or kind.__module__}.{kind.__qualname__}"
 
 
 def _hint(kind: type) -> str:
     if kind is type(None):
-        return "A function that makes a DataFrame has to return it; show() and such return None."
-    return f"Make it one: {_MAKE_ONE.get(_package(kind) or '', _FROM_PANDAS)}."
+        return "Return the DataFrame from the function that makes it; show() returns None."
+    return f"Convert it: {_MAKE_ONE.get(_package(kind) or '', _FROM_PANDAS)}."
 
 
 def _package(kind: type) -> str | None:
-    """The package of a known table type, by its public name."""
+    """Return the public package name of a known table type."""
     return next((name for name in _MAKE_ONE if f"{kind.__module__}.".startswith(f"{name}.")), None)

@@ -1,6 +1,6 @@
-"""The columns of messages out of Arrow batches, where no SQL of Spark's can make them any more.
+"""Converts Arrow batches to the columns of messages, for the Data Source writer.
 
-What ``eos.sinks.columns`` has Spark do to a DataFrame, done to the batches that a Data Source gets.
+It gets batches, not a DataFrame, so Spark's SQL can't do what ``eos.sinks.columns`` has it do.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from eos.sinks.columns import Layout
 
 
 def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
-    """``batch``, of a DataFrame that ``layout`` is of, in the form that tasks take."""
+    """Convert ``batch``, whose columns ``layout`` describes, to the form that tasks take."""
     given = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns: dict[str, pa.Array] = {}
     if layout.record:
         fields = [given[name] for name in layout.record]
         columns["value"] = pa.StructArray.from_arrays(fields, names=list(layout.record))
     columns |= {ours: given[name] for ours, name in layout.names.items()}
-    if layout.partition_may_be_none:
-        columns["partition"] = _none_below_zero(columns["partition"])
-    converted = {name: _CONVERT.get(name, _as_it_is)(array) for name, array in columns.items()}
+    if layout.partition_may_be_minus_one:
+        columns["partition"] = _null_for_minus_one(columns["partition"])
+    converted = {name: _CONVERT.get(name, _unchanged)(array) for name, array in columns.items()}
     converted |= {name: json_text(columns[name]) for name in layout.json}
     return pa.RecordBatch.from_pydict(converted)
 
 
-def _as_it_is(array: pa.Array) -> pa.Array:
+def _unchanged(array: pa.Array) -> pa.Array:
     return array
 
 
-def _none_below_zero(array: pa.Array) -> pa.Array:
+def _null_for_minus_one(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:
-    """As Spark's ``unix_millis``: rounded down, also before 1970."""
+    """Round down like Spark's ``unix_millis``, also before 1970."""
     if not pa.types.is_timestamp(array.type):
         return array.cast(pa.int64())
     us = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())

@@ -1,7 +1,7 @@
-"""Columns that are not those of the topic or table any more: a line in the log, or a refusal.
+"""Reports columns that differ from those of the topic or table: in the log, or as an error.
 
-A renamed column is a new one and a missing one. No schema forbids that: the output has both from
-then on, and readers of the old one get nulls.
+A renamed column is a new one and a missing one. No schema forbids that: the output then has both,
+and readers of the old one get nulls.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ChangedColumns:
-    """What the rows have and the output lacks (``new``), and the other way round (``missing``)."""
+    """The columns that only the rows have (``new``), and those that only the output has."""
 
     new: Sequence[str]
     missing: Sequence[str]
 
-    def tell(self, output: str, sink_id: str, *, may_change: bool) -> None:
-        """Say it to the user.
+    def report(self, output: str, sink_id: str, *, may_change: bool) -> None:
+        """Log the changes.
 
         Raises:
-            InputError: there are such columns, and they may not change.
+            InputError: there are changes, and ``may_change`` is False.
         """
         parts = [
             f"{word}: {', '.join(names)}"
@@ -35,12 +35,12 @@ class ChangedColumns:
         ]
         if not parts:
             return
-        what = f"columns of the rows are not those of {output}: {'; '.join(parts)}"
+        text = f"columns of the rows differ from those of {output}: {'; '.join(parts)}"
         if not may_change:
             raise InputError(
-                f"The {what}.",
-                hint="Name them as before, or write them so with on_changed_columns='continue'.",
+                f"The {text}.",
+                hint="Rename them back, or set on_changed_columns='continue' to write them.",
             )
-        # New and missing at once is what a renamed column looks like.
+        # A renamed column is new and missing at once.
         level = logging.WARNING if self.new and self.missing else logging.INFO
-        logger.log(level, "sink %s: %s", sink_id, what, extra={"sink": sink_id})
+        logger.log(level, "sink %s: %s", sink_id, text, extra={"sink": sink_id})

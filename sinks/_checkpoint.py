@@ -1,4 +1,4 @@
-"""What a streaming query's checkpoint says, where only its files can be asked.
+"""Reads the files of a streaming query's checkpoint, where Spark's own objects are out of reach.
 
 Source: ``OffsetSeqLog`` of Spark 4.2: ``offsets/N`` has a version, a line of JSON with the time of
 the plan, and the sources' offsets. Spark writes it before it runs the epoch, and reads it when it
@@ -20,13 +20,13 @@ _TIME: Final = "batchTimestampMs"
 
 
 def planned_at(checkpoint: str, epoch: str) -> datetime:
-    """When Spark decided which rows are in ``epoch``.
+    """Return when Spark planned which rows are in ``epoch``.
 
     Args:
         checkpoint: the query's ``checkpointLocation``: a path, or a URL that Arrow can open.
 
     Raises:
-        ConfigurationError: it can't be read here, or says nothing of the epoch.
+        ConfigurationError: it can't be read here, or has no plan of the epoch.
     """
     try:
         lines = _lines(checkpoint, f"offsets/{epoch}")
@@ -34,15 +34,15 @@ def planned_at(checkpoint: str, epoch: str) -> datetime:
         return datetime.fromtimestamp(json.loads(found)[_TIME] / 1000, UTC)
     except (OSError, ValueError, KeyError, StopIteration) as error:
         raise ConfigurationError(
-            f"Epoch {epoch} is committed, and whether the checkpoint was set back can't be seen in "
-            f"{checkpoint}: {type(error).__name__}.",
-            hint="The driver's Python has to be able to read it. With a source that cuts the same "
-            "epochs each time, set on_rewind to 'skip' once.",
+            f"Epoch {epoch} is committed, and checkpoint {checkpoint} can't be read to see whether "
+            f"it was set back: {type(error).__name__}.",
+            hint="Let the driver's Python read it. If the source cuts the same epochs each time, "
+            "set on_rewind to 'skip' once.",
         ) from error
 
 
 def query_id_of(checkpoint: str) -> str:
-    """The id of the query that the checkpoint is of.
+    """Return the id of the checkpoint's query.
 
     Raises:
         ConfigurationError: it can't be read here.

@@ -1,4 +1,4 @@
-"""Making topics that are not there; on the driver, or where rows name them, on executors."""
+"""Creates missing topics: on the driver, or on executors where rows name their topics."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ _made: Final = itertools.count()
 
 @dataclass(frozen=True)
 class TopicCreation:
-    """How topics are made.
+    """Creates topics.
 
     Attributes:
-        partitions: 0 for unpartitioned topics, made by clients' own means; others need the admin
-            API.
-        admin_url: of that.
-        retention_minutes: how long their messages are kept, -1 for ever; None: as the namespace has
-            it. Needs the admin API.
+        partitions: 0 for unpartitioned topics, which need no admin API.
+        admin_url: of the admin API.
+        retention_minutes: how long their messages are kept, -1 without limit; None: the
+            namespace's retention. Needs the admin API.
     """
 
     partitions: int
@@ -36,21 +35,21 @@ class TopicCreation:
     retention_minutes: int | None = None
 
     def create(self, topic: TopicName, client: PulsarClient, options: ClientOptions) -> None:
-        """Make ``topic``; fine if somebody else is quicker.
+        """Create ``topic``, unless another client has just done so.
 
         Raises:
-            EosError: the broker, or the admin API, refuses.
+            EosError: the broker or the admin API refuses.
         """
         if not self.partitions:
             client.create_unpartitioned(str(topic))
         if self.partitions or self.retention_minutes is not None:
             self._ask_admin(topic, options)
         if self.retention_minutes is None:
-            _warn_that_nothing_keeps(topic)
+            _warn_of_no_retention(topic)
 
     def _ask_admin(self, topic: TopicName, options: ClientOptions) -> None:
         assert self.admin_url is not None
-        # Not at the top: an HTTP client is 12 ms of a new worker, which few need.
+        # Not at the top: an HTTP client costs a new worker 12 ms, and few need it.
         from eos.admin import Transport, create_topic, set_retention
 
         transport = Transport(
@@ -67,21 +66,21 @@ class TopicCreation:
             set_retention(transport, topic, self.retention_minutes)
         except EosError as error:
             error.hint = (
-                f"{error.hint} The topic is made, and has no retention of its own: pulsar-admin "
+                f"{error.hint} The topic was created without its retention. Set it: pulsar-admin "
                 f"topicPolicies set-retention {topic} --time {self.retention_minutes}m --size -1"
             ).strip()
             raise
 
 
-def _warn_that_nothing_keeps(topic: TopicName) -> None:
-    """For the first topics that a process makes: rows may name thousands."""
+def _warn_of_no_retention(topic: TopicName) -> None:
+    """Warn for the first topics that a process creates: rows may name thousands."""
     number = next(_made)
     if number < _NAMED:
         logger.warning(
-            "topic %s was made (create_topics). Pulsar deletes messages that no subscription and "
-            "no retention policy keeps, minutes after a restart of the broker: subscribe first, "
-            "or set retention_minutes. `eos recovery doctor --admin-url` says what keeps them",
+            "topic %s was created (create_topics). Pulsar deletes messages that no subscription "
+            "and no retention policy keeps, minutes after a restart of the broker: subscribe "
+            "first, or set retention_minutes. `eos recovery doctor --admin-url` shows both",
             topic,
         )
     elif number == _NAMED:
-        logger.warning("more topics are made; the same holds for them, and they are not named here")
+        logger.warning("more topics were created, which are not named; the same applies to them")

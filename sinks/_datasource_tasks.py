@@ -1,7 +1,7 @@
-"""The processes that write one epoch for Spark's Data Source writer, and what they tell each other.
+"""The steps of the Data Source writer, which run in several processes: open, write, commit, abort.
 
-Tasks write and report; a worker on the driver commits. Each is a process of its own, which Spark
-uses again for later epochs: what it has opened for a run stays open there.
+Tasks write and report; a worker on the driver commits. Spark reuses each of these processes for
+later epochs, so the connections and the log of a run stay open there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from eos.task_report import TaskError, TaskSummary, raise_task_error
 
 @dataclass(frozen=True)
 class EpochName:
-    """Which epoch of which query is written, and in which run of it."""
+    """The identity of an epoch: its query, its number or key, and the run that writes it."""
 
     query_id: str
     epoch: str
@@ -49,26 +49,27 @@ class EpochName:
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What a task gives to Spark, and Spark to the commit.
+    """A task's report, which Spark passes to the commit.
 
-    ``mark`` names the transaction that its rows are in; None when it has sent none. ``summary`` is
-    a ``TaskSummary`` as JSON. ``left_out``: rows that were not written, as the epoch was done.
+    ``mark`` names the transaction that has the task's rows; None when it sent no rows. ``summary``
+    is a ``TaskSummary`` as JSON. ``skipped``: rows that were not written because the epoch was
+    committed before.
     """
 
     name: EpochName
     mark: str | None
     summary: str
-    left_out: int = 0
+    skipped: int = 0
 
     @property
     def records(self) -> int:
-        """How many rows it has written."""
+        """The number of rows that the task has written."""
         return sum(one.records for one in TaskSummary.from_json(self.summary).partitions)
 
 
 @dataclass(frozen=True)
 class BatchTarget:
-    """Where a batch job's tasks write: the transaction, and the exact partitions (none: the rows
+    """Where a batch job's tasks write: the transaction, and the exact partitions (empty if the rows
     name their topics)."""
 
     part: PulsarPart
@@ -77,36 +78,37 @@ class BatchTarget:
 
 @dataclass(frozen=True)
 class Writing:
-    """What all processes know: the options, and which columns are which."""
+    """The writer's options and column layout, which all processes have, and the writer's steps."""
 
     options: WriterOptions
     layout: Layout
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The columns of messages, of batches that have rows; from here on they come at once."""
+        """Convert the batches that have rows to the columns of messages."""
         disable_delayed_acks()
         return (message_columns(batch, self.layout) for batch in batches if batch.num_rows)
 
     def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:
-        """What writes them in the attempt of ``part``, to the partitions ``topics``."""
+        """Return the task that writes rows to the partitions ``topics``, in the attempt of
+        ``part``."""
         return output.task(part, topics, self.layout)
 
     def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
-        """What the task of this process has to tell."""
+        """Return the report of this process's task."""
         mark = part.mark_uuid if part is not None and summary.run_id else None
         freeze_imports()
         failpoints.reached(TaskStep.REPORT)
         return TaskReport(name, mark, summary.to_json())
 
     def nothing(self, name: EpochName, error: EosError | None = None) -> TaskReport:
-        """The report of a task that has written nothing."""
-        told = None if error is None else TaskError.of(error)
-        return self.report(name, None, TaskSummary(spark_partition(), "", (), (), told))
+        """Return the report of a task that has written nothing."""
+        reported = None if error is None else TaskError.of(error)
+        return self.report(name, None, TaskSummary(spark_partition(), "", (), (), reported))
 
     def write(self, name: EpochName, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Join the epoch's transaction at the first row, or open it; send the rows in it.
+        """Join or open the epoch's transaction at the first row, and send the rows in it.
 
-        Raises nothing of ours: Spark would answer with another run of the task.
+        Raises no ``EosError``: Spark would run the task again.
         """
         rows = self.rows(batches)
         first = next(rows, None)
@@ -121,16 +123,16 @@ class Writing:
             _drain(rows)
             return self.nothing(name, error)
         if isinstance(joined, Skip):
-            _drain(rows)  # a stateful query needs its state all the same
+            _drain(rows)  # the rows are not written, but a stateful query needs its state
             return self.nothing(name)
         part = pulsar_part(joined.record)
         summary = self.task(process.output, part, topics).write(rows)
-        if topics:  # each task has asked for itself: they have to agree
+        if topics:  # each task has looked them up itself: the results must be equal
             summary = replace(summary, counts=((str(self.options.topic), len(topics)),))
         return self.report(name, part, summary)
 
     def begin(self, name: EpochName) -> BatchTarget | Skip:
-        """Open a batch job's epoch, on the driver, unless it is done.
+        """Open a batch job's epoch on the driver, unless it was committed before.
 
         Raises:
             EosError: it can't be opened.
@@ -146,15 +148,15 @@ class Writing:
                 opened.abort(error)
                 raise
         finally:
-            self.forget(name)  # the commit comes in another process
+            self.forget(name)  # another process commits
 
     def write_in(
         self, name: EpochName, target: BatchTarget | Skip, batches: Iterable[pa.RecordBatch]
     ) -> TaskReport:
-        """Send the rows in the transaction that ``begin`` has opened."""
+        """Send the rows in the transaction that ``begin`` opened."""
         if isinstance(target, Skip):
             disable_delayed_acks()
-            return replace(self.nothing(name), left_out=sum(batch.num_rows for batch in batches))
+            return replace(self.nothing(name), skipped=sum(batch.num_rows for batch in batches))
         rows = self.rows(batches)
         task = self.task(PulsarOutput(self.options), target.part, target.topics)
         return self.report(name, target.part, task.write(rows))
@@ -165,13 +167,13 @@ class Writing:
         reports: Sequence[TaskReport],
         planned_at: Callable[[], datetime | None] = lambda: None,
     ) -> None:
-        """Commit the epoch that all tasks have reported.
+        """Commit the epoch after all tasks have reported.
 
         Args:
-            planned_at: asked of an epoch that is done: when Spark decided what is in it.
+            planned_at: when Spark planned the epoch; only called if it was committed before.
 
         Raises:
-            EosError: it is not committed; says why.
+            EosError: it is not committed.
         """
         marks = {report.mark for report in reports if report.mark is not None}
         summaries = [TaskSummary.from_json(report.summary) for report in reports]
@@ -183,9 +185,9 @@ class Writing:
             raise_task_error(summaries)
             if marks:
                 raise TransactionPoisoned(
-                    "The epoch's transaction was ended by another process (perhaps eos recovery)."
+                    "Another process ended the epoch's transaction (perhaps eos recovery)."
                 )
-            found = process.run.join(name.query_id, name.epoch)  # the log has empty epochs, too
+            found = process.run.join(name.query_id, name.epoch)  # empty epochs are recorded, too
         if isinstance(found, Skip):
             _check_committed(found, marks)
             process.run.check_replayed(name.query_id, name.epoch, planned_at)
@@ -203,24 +205,24 @@ class Writing:
         try:
             return Process.of(self.options, name)
         except NewLineage as error:
-            if marks:  # tasks have a log, then
+            if marks:  # then the tasks have a log
                 raise self._not_shared() from error
             raise
 
     def _not_shared(self) -> ConfigurationError:
         return ConfigurationError(
-            "Tasks have written in a transaction that the driver's commit log does not hold: "
-            f"{self.options.commit_log} is not the same place for all of them.",
-            hint="The tasks of a stream open its epochs, so commit_log has to be on storage that "
-            "the driver and all executors share. Or use foreachBatch(PulsarSink(...)), where only "
-            "the driver needs it. Nothing of the epoch is readable.",
+            "Tasks have written in a transaction that is not in the driver's commit log: "
+            f"{self.options.commit_log} is not the same place for the driver and its tasks.",
+            hint="The tasks of a stream open its epochs, so put commit_log on storage that the "
+            "driver and all executors share. Or use foreachBatch(PulsarSink(...)), where only the "
+            "driver needs it. None of the epoch's rows is readable.",
         )
 
     def open_epoch(self, epoch: str, query_id: str | None) -> EpochName | None:
-        """The name of a stream's epoch that the log has as open; None: it has none.
+        """Return a stream's epoch that is open in the log; None if there is none.
 
         Args:
-            query_id: of the stream, when it is known: another one may have taken the sink over.
+            query_id: of the stream, if known: another query may have taken the sink over.
         """
         options = self.options
         if not log_is_there(options):
@@ -237,20 +239,20 @@ class Writing:
         return None
 
     def abort(self, name: EpochName) -> None:
-        """Abort the run's attempt of the epoch, unless it is decided; the log says."""
+        """Abort the run's attempt of the epoch, unless the log has its decision."""
         found = Process.of(self.options, name).run.find(name.query_id, name.epoch)
         if isinstance(found, OpenAttempt):
-            found.abort(TransactionPoisoned("Spark gave the epoch up: a task of it failed"))
+            found.abort(TransactionPoisoned("Spark aborted the epoch because a task failed"))
 
     def forget(self, name: EpochName) -> None:
-        """Close what this process has open for a run that needs it no more."""
+        """Close the connections and the log that this process has open for a finished run."""
         kept = _kept.pop(_key(self.options, name), None)
         if kept is not None:
             kept.close()
 
 
 class Process:
-    """What this process has open for one run."""
+    """The connections and the log that this process has open for one run."""
 
     def __init__(self, options: WriterOptions, name: EpochName) -> None:
         self.output = PulsarOutput(options)
@@ -272,7 +274,7 @@ class Process:
 
     @classmethod
     def of(cls, options: WriterOptions, name: EpochName) -> Process:
-        """The one of this run, kept from an earlier epoch, or a new one."""
+        """Return the one of this run: kept from an earlier epoch, or new."""
         key = _key(options, name)
         kept = _kept.get(key)
         if kept is None:
@@ -283,7 +285,7 @@ class Process:
         return kept
 
     def close(self) -> None:
-        """Free its connections."""
+        """Close its connections."""
         self.output.participant.close()
 
 
@@ -292,16 +294,16 @@ def _key(options: WriterOptions, name: EpochName) -> tuple[str, str, str]:
 
 
 MAX_KEPT: Final = 4
-"""Runs that a process keeps open; Spark uses a process for several queries."""
+"""Number of runs that a process keeps open; Spark uses a process for several queries."""
 
 _kept: Final[dict[tuple[str, str, str], Process]] = {}
 
 
 def running_epoch() -> EpochName:
-    """The epoch of a stream whose task runs here.
+    """Return the streaming epoch whose task runs here.
 
     Raises:
-        ConfigurationError: it is no micro-batch's.
+        ConfigurationError: the task does not belong to a micro-batch.
     """
     context = TaskContext.get()
     assert context is not None
@@ -309,7 +311,7 @@ def running_epoch() -> EpochName:
     query_id, epoch, run_id = (context.getLocalProperty(name) for name in names)
     if query_id is None or epoch is None or run_id is None:
         raise ConfigurationError(
-            "Only micro-batches can be written: continuous mode has no epochs."
+            "Only micro-batches can be written: continuous processing has no epochs."
         )
     return EpochName(query_id, epoch, run_id)
 
@@ -320,9 +322,13 @@ def _drain(rows: Iterable[pa.RecordBatch]) -> None:
 
 
 def _check_committed(done: Skip, marks: set[str]) -> None:
-    """Rows that were sent are in the transaction that is committed, or the epoch must not pass."""
+    """Check that the rows that were sent are in the committed transaction.
+
+    Raises:
+        TransactionPoisoned: they are in another one.
+    """
     committed = None if done.record is None else pulsar_part(done.record).mark_uuid
     if marks - {committed}:
         raise TransactionPoisoned(
-            "The epoch was committed by another run, and rows of this one are in no topic."
+            "Another run committed the epoch, and the rows of this run are not readable."
         )

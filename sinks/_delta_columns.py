@@ -1,9 +1,8 @@
-"""From a DataFrame's columns to those of a Delta table; refused here is what the table can't have.
+"""Converts a DataFrame's columns to those of a Delta table, and refuses types that it can't have.
 
-The judge is Spark's own Delta writer: what it makes of a type is made here, nullable at every
-level; what it refuses, and what ``deltalake`` could not read, is refused by name, before anything
-is begun. Spark's types are asked: as Arrow, a GEOMETRY or a vector of ``pyspark.ml`` would pass for
-a plain struct.
+The result is that of Spark's own Delta writer, nullable at every level. Types that it refuses, or
+that ``deltalake`` could not read, are refused by name, before an attempt begins. The check uses
+Spark's types: in Arrow, a GEOMETRY or a vector of ``pyspark.ml`` looks like a plain struct.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ _HINTS: Final = {
     "time": "Write its text: CAST({path} AS STRING).",
     "interval": "Write its text: CAST({path} AS STRING); or its length as a number.",
 }
-"""By the first word of a type's name: what to write instead."""
+"""First word of a type's name -> the hint for it."""
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """The columns of ``df`` as a table has them: nulls may be anywhere.
+    """Return the columns of ``df`` as a table has them, nullable at every level.
 
     Raises:
-        InputError: there are none, or one has a type that no table can have.
+        InputError: there are no columns, or one has a type that no table can have.
     """
     if not df.columns:
         raise InputError("The DataFrame has no columns.", hint="Select at least one.")
@@ -68,7 +67,7 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
         schema = to_arrow_schema(df.schema, timezone="UTC")
     except Exception as error:
         raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
-    # Not pa.schema(schema), which cuts a name at a zero character and so hides it (pyarrow 26).
+    # Not pa.schema(schema), which cuts a name off at a zero character (pyarrow 26).
     return relaxed(pa.schema(list(schema)))
 
 
@@ -89,26 +88,27 @@ def _check_type(path: str, kind: DataType) -> None:
             _check_type(f"{path}.value", kind.valueType)
         case NullType():
             raise InputError(
-                f"Column {path!r} has no type (void).", hint="Cast it: CAST(... AS STRING), say."
+                f"Column {path!r} has no type (void).",
+                hint="Cast it, for example CAST(... AS STRING).",
             )
         case StringType() if kind.simpleString() == "string":
             pass
         case StringType():
             raise InputError(
-                f"Column {path!r} is {kind.simpleString()}: a Delta table has no collations.",
+                f"Column {path!r} is {kind.simpleString()}: Delta tables have no collations.",
                 hint=f"Cast it: CAST({path} AS STRING).",
             )
         case UserDefinedType():
             raise InputError(
-                f"Column {path!r} has a user-defined type ({type(kind).__name__}), which is not "
-                "written.",
+                f"Column {path!r} has a user-defined type ({type(kind).__name__}), which Delta "
+                "tables don't have.",
                 hint=_instead_of(path, kind),
             )
         case _ if not isinstance(kind, _IN_TABLES):
             name = kind.simpleString()
             raise InputError(
-                f"Column {path!r} is {'a ' if name == 'variant' else ''}{name.upper()}, which is "
-                "not written: Delta has no such columns.",
+                f"Column {path!r} is {'a ' if name == 'variant' else ''}{name.upper()}, which "
+                "DeltaSink does not write.",
                 hint=next(
                     (hint.format(path=path) for word, hint in _HINTS.items() if word in name),
                     "Cast it, to string for example, or drop it.",
@@ -120,4 +120,4 @@ def _instead_of(path: str, kind: UserDefinedType) -> str:
     if type(kind).__name__ == "VectorUDT":
         numbers = f"pyspark.ml.functions.vector_to_array({path})"
         return f"Write its numbers: {numbers}; in when(...isNotNull(), ...), where it may be null."
-    return f"Write what it is made of ({kind.sqlType().simpleString()}), by a function of your own."
+    return f"Convert it to {kind.sqlType().simpleString()} with your own function."

@@ -1,4 +1,4 @@
-"""What a Spark task does for a ``DeltaSink``: its rows become staged files."""
+"""The Spark task of a ``DeltaSink``: writes its rows to staged files."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
-"""What a task returns to Spark: one row, JSON."""
+"""The columns of a task's result: one row, JSON."""
 
 
 @dataclass(frozen=True)
 class StageTask:
-    """The function that ``mapInArrow`` runs; travels to the executors.
+    """The function that ``mapInArrow`` runs on the executors.
 
-    A task may run more than once: of several runs' files the driver knows those that Spark took the
-    result of, and nobody ever commits the others.
+    A task may run more than once: the driver commits only the files of the run whose result Spark
+    took.
     """
 
     target: StagingTarget
     attempt_id: str
     columns: tuple[str, ...]
-    """The names of the rows' columns: the batches have other ones."""
+    """The names of the rows' columns; the batches have numbered ones."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""

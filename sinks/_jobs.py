@@ -1,7 +1,9 @@
-"""The jobs that write an epoch, told apart from all others, and when their tasks have ended."""
+"""Checks the Spark session, tags an attempt's jobs, and waits until their tasks have ended."""
 
 from __future__ import annotations
 
+import logging
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,25 +17,40 @@ from pyspark.sql import DataFrame
 from eos.errors import ConfigurationError
 from eos.retry import Patience
 from eos.sinks._arguments import check_dataframe
-from eos.sinks._py4j_log import hide_bytes
 
 _FLUSH_MS: Final = 10_000
 _END_OF_TASKS_S: Final = 30.0
 
+_PY4J_LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
+_PY4J_BYTES: Final = re.compile(r"^j[A-Za-z0-9+/=]+$", re.MULTILINE)
+
+
+class _WithoutBytes(logging.Filter):
+    """Removes byte arrays from py4j's DEBUG log: it shows every call into the JVM, byte arrays as
+    base64. Tasks are such arrays, and contain the credentials of executors."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = _PY4J_BYTES.sub("j<bytes>", record.getMessage()), ()
+        return True
+
+
+_WITHOUT_BYTES: Final = _WithoutBytes()
+
 
 def spark_context(df: DataFrame) -> SparkContext:
-    """The SparkContext behind ``df``, in a session that a sink can work in.
+    """Return the SparkContext of ``df``, after checking that a sink can work with its session.
 
     Raises:
-        ConfigurationError: no DataFrame, one of Spark Connect, or a session with speculation.
+        ConfigurationError: not a DataFrame, one of Spark Connect, or a session with speculation.
     """
     check_dataframe(df)
-    hide_bytes()
+    for name in _PY4J_LOGGERS:
+        logging.getLogger(name).addFilter(_WITHOUT_BYTES)  # which does nothing the second time
     context = df.sparkSession.sparkContext
-    # Asked in the JVM: PySpark's getConf() copies every setting over, which takes 10 ms.
+    # From the JVM: PySpark's getConf() copies every setting, which takes 10 ms.
     if context._jsc.sc().getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
-            "spark.speculation=true: a speculative copy of a task would write its rows twice.",
+            "spark.speculation=true is not supported: a speculative task would write rows twice.",
             hint="Set spark.speculation=false.",
         )
     return context
@@ -41,16 +58,16 @@ def spark_context(df: DataFrame) -> SparkContext:
 
 @dataclass(frozen=True)
 class TaggedJobs:
-    """The jobs that one attempt started, told from all others by a tag."""
+    """The Spark jobs of one attempt, recognised by their tag."""
 
     context: SparkContext
     tag: str
 
     def await_end(self) -> None:
-        """Wait, within reason, until no task of these jobs runs any more.
+        """Wait up to 30 s until no task of these jobs runs.
 
-        After a failure Spark cancels the other tasks and does not wait for them; one that still
-        sends is harmless, and can at worst pin a partition.
+        After a failure Spark cancels the other tasks and does not wait for them. A task that still
+        sends is harmless; at worst it pins a partition.
         """
         patience = Patience(_END_OF_TASKS_S)
         while self._active_tasks() and not patience.is_over:
@@ -78,7 +95,7 @@ class TaggedJobs:
 
 @contextmanager
 def tagged_jobs(context: SparkContext) -> Iterator[TaggedJobs]:
-    """Tag the jobs that the block starts; after an error in it, wait for their tasks to end."""
+    """Tag the jobs that the block starts; after an error, wait for their tasks to end."""
     jobs = TaggedJobs(context, f"eos-{uuid.uuid4()}")
     context.addJobTag(jobs.tag)
     try:

@@ -1,7 +1,7 @@
-"""Structs as JSON text, as Spark's ``to_json`` makes it with the options that sinks give it.
+"""Converts Arrow structs to the JSON text that Spark's ``to_json`` makes with the sinks' options.
 
-For rows that come as Arrow batches. Column by column: texts of leaves are joined to texts of lists,
-maps and structs. Only binary, which becomes base64, is a loop over values.
+It works column by column: texts of leaves are joined to texts of lists, maps and structs. Only
+binary, which becomes base64, needs a loop over values.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HAS_CONTROL: Final = r"[\x00-\x1f]"
 
 
 def json_text(array: pa.Array) -> pa.Array:
-    """The text of each value; a null stays null. Fields that are null are left out, moments are in
-    UTC with microseconds, binary is base64, decimals are numbers."""
-    text = next((text for is_kind, text in _TEXTS if is_kind(array.type)), _as_it_is)
+    """Return the text of each value; null stays null. Null fields are left out, times are in UTC
+    with microseconds, binary is base64, decimals are numbers."""
+    text = next((text for is_kind, text in _TEXTS if is_kind(array.type)), _as_text)
     return text(array)
 
 
 def _struct(array: pa.StructArray) -> pa.Array:
-    # Arrow's own join that skips nulls drops rows which have nothing else (measured on 26.0).
+    # Arrow's join that skips nulls drops rows where all values are null (measured on 26.0).
     fields = [
         _joined(f",{_literal(field.name)}:", json_text(array.field(index))).fill_null("")
         for index, field in enumerate(array.type)
@@ -51,7 +51,7 @@ def _map(array: pa.MapArray) -> pa.Array:
 
 
 def _inner(lists: pa.Array, texts: pa.Array) -> pa.Array:
-    """The texts of each list's values, with commas between them."""
+    """Return the texts of each list's values, joined by commas."""
     offsets = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
@@ -86,7 +86,7 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return _joined('"', texts, '"')
 
 
-def _as_it_is(array: pa.Array) -> pa.Array:
+def _as_text(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 

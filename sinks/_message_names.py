@@ -1,8 +1,9 @@
-"""What the message's own columns are called, in a DataFrame that a sink gets.
+"""The names of the message's own columns in a DataFrame that a sink writes.
 
-Exact names only: a topic's records may have fields of any other name, ``__op`` and ``__deleted``
-among them. Where a topic has fields of these very names, ``metadata=False`` makes all columns
-fields.
+The source's names (``__eventTime``) are accepted everywhere. Next to a column ``value`` short names
+(``event_time``) are accepted, too, and everywhere the short names with ``__`` (``__event_time``).
+Only exact names count: records may have fields of any other name, such as ``__op`` and
+``__deleted``. Where a topic has fields of these names, ``metadata=False`` makes all columns fields.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ OF_SOURCE: Final = {
     "topic": "__topic",
     "is_tombstone": "__isTombstone",
 }
-"""Column of the messages -> what ``format("pulsar")`` calls it when it reads."""
+"""Column of the messages -> its name in the source, ``format("pulsar")``."""
 
 NOT_KEPT: Final = ("__messageId", "__publishTime", "__sequenceId", "__schemaVersion")
-"""Columns of the source that a message gets from its producer and its broker: left out."""
+"""Columns of the source that producer and broker set: sinks leave them out."""
 
 DELAYED: Final = ("deliver_at", "deliver_after")
 _OF_MALFORMED: Final = ("__malformedValue", "__malformedReason")
 
 ORIGIN: Final = "pulsar"
-"""Key in the metadata of a column that the source has read: Spark keeps it through selections and
-renames. Its value is the name of a message's own column, or ``FIELD`` for a field of a record."""
+"""Key in the metadata of the source's columns, which Spark keeps through selections and renames.
+Its value is the name of a message's own column, or ``FIELD`` for a field of a record."""
 FIELD: Final = "field"
 
 ALL_FIELDS: Final = "Set metadata=False, which makes all columns fields of the value"
 
-_OURS: Final = (*OF_SOURCE, *DELAYED)
-_IN_ROWS: Final = {f"__{name}": name for name in _OURS} | {
-    theirs: ours for ours, theirs in OF_SOURCE.items()
+_SHORT: Final = (*OF_SOURCE, *DELAYED)
+_IN_ROWS: Final = {f"__{name}": name for name in _SHORT} | {
+    of_source: short for short, of_source in OF_SOURCE.items()
 }
-_BESIDE_VALUE: Final = {"value": "value"} | {name: name for name in _OURS} | _IN_ROWS
+_NEXT_TO_VALUE: Final = {"value": "value"} | {name: name for name in _SHORT} | _IN_ROWS
 
 
 def message_names(
@@ -54,18 +55,18 @@ def message_names(
     is_pair: bool = False,
     otherwise: str = ALL_FIELDS,
 ) -> dict[str, str]:
-    """Column of the messages -> the DataFrame's, for those that are the message's own.
+    """Return column of the messages -> the DataFrame's column, for the message's own columns.
 
     Args:
         whole_rows: other columns are the record's fields; else there is a column ``value``.
-        is_pair: ``key`` and ``value`` are a pair's; the message's own key is ``message_key``.
-        otherwise: what to do where one of two columns of a name is a field of the value.
+        is_pair: ``key`` and ``value`` belong to a pair; the message's own key is ``message_key``.
+        otherwise: the hint for two columns of one meaning, one of which may be a field.
 
     Raises:
-        InputError: one thing comes by two names, a name differs from one of these by case alone, or
-            nobody says of which kind the keys are.
+        InputError: two columns have the same meaning, a name differs from one of these by case
+            alone, or it is unknown whether keys are text or bytes.
     """
-    known = _IN_ROWS if whole_rows else _BESIDE_VALUE
+    known = _IN_ROWS if whole_rows else _NEXT_TO_VALUE
     if is_pair:
         known = known | {"__key": "message_key"}
     in_lower = {name.lower(): name for name in (*known, *NOT_KEPT, *_OF_MALFORMED)}
@@ -74,37 +75,38 @@ def message_names(
         name = field.name
         if name.startswith("__") and origin_of(field) == FIELD and name.lower() in in_lower:
             raise InputError(
-                f"Column {name!r} is a field of the records that were read, and would be taken for "
-                "the message's own.",
+                f"Column {name!r} is a field of the records that were read, but its name is that "
+                "of a message's own column.",
                 hint=f"{ALL_FIELDS}; or rename it.",
             )
         if name in _OF_MALFORMED:
             raise InputError(
-                f"Column {name!r} is what the source says of values that it can't read: no message "
-                "has that.",
-                hint=f"Leave such rows out, and drop it. {ALL_FIELDS}.",
+                f"Column {name!r} is the source's, for values that it can't read, and can't be "
+                "written to a message.",
+                hint=f"Filter such rows out, and drop the column. {ALL_FIELDS}.",
             )
-        ours = known.get(name)
-        if ours is None:
+        short = known.get(name)
+        if short is None:
             meant = in_lower.get(name.lower())
             if meant is not None and meant != name and whole_rows:
                 raise InputError(
-                    f"Column {name!r} differs from the message's own {meant!r} by case alone.",
+                    f"Column {name!r} differs from the message's column {meant!r} by case alone.",
                     hint=f"Rename it. {ALL_FIELDS}.",
                 )
-        elif ours in found:
+        elif short in found:
             raise InputError(
-                f"A message's {ours} comes twice, as {found[ours]!r} and as {name!r}.",
+                f"Columns {found[short]!r} and {name!r} are both the message's {short}.",
                 hint=f"Drop one of them. {otherwise}.",
             )
         else:
-            found[ours] = name
+            found[short] = name
     _check_kind_of_keys(columns, found)
     return found
 
 
 def _check_kind_of_keys(columns: Sequence[StructField], names: dict[str, str]) -> None:
-    """A binary key that was read is text or bytes: taken for the wrong one, it is another key."""
+    """Check that it is known whether binary keys that were read are text or bytes: written as the
+    wrong kind, it is a different key."""
     if "key_is_binary" in names:
         return
     fields = {field.name: field for field in columns}
@@ -114,49 +116,48 @@ def _check_kind_of_keys(columns: Sequence[StructField], names: dict[str, str]) -
             continue
         if "__key" in (field.name, origin_of(field)):
             raise InputError(
-                f"Column {name!r} holds keys that a topic has, as binary, and nothing says which "
-                "of them are text.",
-                hint="Add the column __keyIsBinary of the source, which says it of each row; or, "
-                "where all keys are text, CAST(__key AS STRING).",
+                f"Column {name!r} has keys of a topic as binary, and no column says which of them "
+                "are text.",
+                hint="Add the source's column __keyIsBinary; or, if all keys are text, use "
+                "CAST(__key AS STRING).",
             )
 
 
 def check_all_are_fields(columns: Sequence[StructField]) -> None:
-    """Without the message's own columns: of those that were read as such, none is a field.
+    """Check, for ``metadata=False``, that no column was read as one of the message's own.
 
     Raises:
-        InputError: some are.
+        InputError: some were.
     """
     own = [field.name for field in columns if origin_of(field) == field.name]
     if own:
         raise InputError(
-            f"Columns {', '.join(own)} were read as the messages' own, and metadata=False would "
-            "make them fields of the value.",
-            hint="Drop them, or read without metadata. Leave metadata=False out to write them as "
-            "the new messages' own. Rename those that are to be fields.",
+            f"Columns {', '.join(own)} were read as the messages' own columns, and metadata=False "
+            "would make them fields of the value.",
+            hint="Drop them, or read without metadata. To write them as the new messages' own "
+            "columns, remove metadata=False. To make one a field, rename it.",
         )
 
 
 def as_value(columns: Sequence[StructField]) -> str:
-    """The selection that makes a record of all fields the value, with the message's own columns
-    beside it; and, where these may be fields as well, the other way."""
+    """Return the code that selects a record of all fields as the value, and the message's own
+    columns; and, if these may be fields as well, the alternative."""
     names = [field.name for field in columns]
     own = [field.name for field in columns if field.name in _IN_ROWS and origin_of(field) != FIELD]
     left_out = {*own, *NOT_KEPT, *_OF_MALFORMED}
     fields = ", ".join(json.dumps(name) for name in names if name not in left_out)
-    beside = "".join(f", {json.dumps(name)}" for name in own)
-    shown = f"df.select(struct({fields}).alias('value'){beside})"
+    more = "".join(f", {json.dumps(name)}" for name in own)
+    shown = f"df.select(struct({fields}).alias('value'){more})"
     were_read = any(origin_of(field) == field.name for field in columns)
     return shown if were_read else f"{shown}. Or: {ALL_FIELDS}"
 
 
 def origin_of(field: StructField) -> Any:
-    """What the source has said of a column: ``__key``, ``FIELD``, or nothing."""
+    """Return the source's mark of a column: a name such as ``__key``, ``FIELD``, or None."""
     return (field.metadata or {}).get(ORIGIN)
 
 
 def record_fields(columns: Sequence[StructField], names: dict[str, str]) -> tuple[str, ...]:
-    """The columns that are a record's fields: all but those of the message, and those that are not
-    kept."""
+    """Return the columns that are a record's fields: all but the message's own."""
     taken = {*names.values(), *NOT_KEPT}
     return tuple(field.name for field in columns if field.name not in taken)

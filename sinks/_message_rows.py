@@ -1,4 +1,4 @@
-"""Columns of messages as rows that can be encoded; and what is said to be a tombstone."""
+"""Converts columns of messages to rows that can be encoded; checks values against tombstones."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from eos.wire.columns import FALSE, TRUE
 
 
 def message_rows(batch: pa.RecordBatch, *, tombstones: bool, is_pair: bool) -> Rows:
-    """The rows of ``batch``, whose values are bytes by now.
+    """Convert ``batch``, whose values are encoded already, to rows.
 
     Args:
-        tombstones: a null value is one. A column ``is_tombstone`` goes before it.
-        is_pair: there is a ``key`` only where it is the pair's: the message's own is
-            ``message_key``.
+        tombstones: whether null values are tombstones. A column ``is_tombstone`` overrides it.
+        is_pair: a column ``key`` is the pair's; the message's own key is ``message_key``.
 
     Raises:
-        InputError: of a key nobody says of which kind it is, or a text is not UTF-8; a value is
-            null, and said to be no tombstone.
+        InputError: a key's kind is unknown, a text is not UTF-8, or a value is null and is not
+            marked as a tombstone.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     has_key_of_pair = is_pair and "key" in columns
@@ -30,9 +29,9 @@ def message_rows(batch: pa.RecordBatch, *, tombstones: bool, is_pair: bool) -> R
     is_base64 = None
     if key is not None and is_binary is not None:
         key, is_base64 = text_keys(key, is_binary)
-    said = columns.get("is_tombstone")
-    if said is not None:
-        _check_nulls_are_said(columns["value"], said)
+    marked = columns.get("is_tombstone")
+    if marked is not None:
+        _check_nulls_are_marked(columns["value"], marked)
     return Rows(
         value=columns["value"],
         key=key,
@@ -40,31 +39,31 @@ def message_rows(batch: pa.RecordBatch, *, tombstones: bool, is_pair: bool) -> R
         event_time_ms=columns.get("event_time"),
         properties=columns.get("properties"),
         ordering_key=columns.get("ordering_key"),
-        tombstones=tombstones or said is not None,
-        keyless_tombstones=said is not None,
+        tombstones=tombstones or marked is not None,
+        keyless_tombstones=marked is not None,
     )
 
 
-def without_tombstones(values: pa.Array, said: pa.BooleanArray, *, is_json: bool) -> pa.Array:
-    """``values``, null where a row is said to be a tombstone.
+def without_tombstones(values: pa.Array, marked: pa.BooleanArray, *, is_json: bool) -> pa.Array:
+    """Return ``values`` with nulls in the rows that are marked as tombstones.
 
     Args:
-        values: before they are encoded. Of a record whose fields are all null nothing is lost.
-        is_json: a struct has become JSON text.
+        values: before they are encoded. A record whose fields are all null counts as no value.
+        is_json: structs are JSON text already.
 
     Raises:
         InputError: such a row has a value.
     """
-    are_so = pc.fill_null(said, FALSE)
-    if not pc.any(are_so).as_py():
+    tombstones = pc.fill_null(marked, FALSE)
+    if not pc.any(tombstones).as_py():
         return values
-    row = pc.index(pc.and_(are_so, _has_content(values, is_json=is_json)), TRUE).as_py()
+    row = pc.index(pc.and_(tombstones, _has_content(values, is_json=is_json)), TRUE).as_py()
     if row >= 0:
         raise InputError(
-            f"Column 'value' is not null in row {row}, which __isTombstone says is a tombstone.",
+            f"Column 'value' is not null in row {row}, where __isTombstone is true.",
             hint="Make the value null there, or __isTombstone false.",
         )
-    mask = are_so.to_numpy(zero_copy_only=False)
+    mask = tombstones.to_numpy(zero_copy_only=False)
     return values.take(pa.array(np.arange(len(values)), mask=mask))
 
 
@@ -80,11 +79,11 @@ def _has_content(values: pa.Array, *, is_json: bool) -> pa.BooleanArray:
     return found
 
 
-def _check_nulls_are_said(values: pa.Array, said: pa.BooleanArray) -> None:
-    is_one = pc.fill_null(said, FALSE)
-    row = pc.index(pc.and_(values.is_null(), pc.invert(is_one)), TRUE).as_py()
+def _check_nulls_are_marked(values: pa.Array, marked: pa.BooleanArray) -> None:
+    tombstones = pc.fill_null(marked, FALSE)
+    row = pc.index(pc.and_(values.is_null(), pc.invert(tombstones)), TRUE).as_py()
     if row >= 0:
         raise InputError(
-            f"Column 'value' is null in row {row}, and __isTombstone is not true there.",
-            hint="Make it true where a null is a tombstone, or filter such rows out.",
+            f"Column 'value' is null in row {row}, where __isTombstone is not true.",
+            hint="Make it true if the row is a tombstone, or filter such rows out.",
         )

@@ -1,4 +1,4 @@
-"""Opening a sink's commit log, and not making an empty one in the place of one that is lost."""
+"""Opens a sink's commit log, and refuses to replace a lost log by an empty one."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def open_log(
     *,
     on_append: Callable[[StateChanged], None] = log_state,
 ) -> CommitLog:
-    """The log of the sink, for ``epoch`` of a query.
+    """Open the sink's log, for ``epoch`` of a query.
 
     Args:
-        run_id: of the query, where this process alone writes its epochs.
+        run_id: the run of the query, if only this process writes its epochs.
 
     Raises:
-        NewLineage: there is none, and the sink or the query has written before.
+        NewLineage: the log does not exist, but the sink or the query has written before.
         ConfigurationError, CommitLogError: as ``CommitLog.open``.
     """
     is_new = not log_is_there(options)
@@ -68,7 +68,7 @@ def _check_not_lost(
     for attempt in attempts(options.resolve_timeout_s):
         with attempt:
             traces = [trace for output in outputs for trace in output.traces()]
-    # Another task of the same first epoch may have made the log, and its traces, meanwhile.
+    # Meanwhile another task of the same first epoch may have created the log, and the traces.
     if traces and not log_is_there(options):
         raise lost_log(options.commit_log, traces[-1])
 
@@ -76,8 +76,8 @@ def _check_not_lost(
 def _check_not_renamed(
     options: SinkOptions, outputs: Sequence[Output], query_id: str, epoch: str, run_id: str
 ) -> None:
-    """For a sink that the query has not written with: has it written to the same output with
-    another one? In the same run, that is a second sink of one function."""
+    """Check that the query has not written to the same output with another sink. In the same run
+    it may: one function may have two sinks."""
     if not is_streaming(query_id):
         return
     root, storage = options.commit_log, options.storage_options
@@ -96,7 +96,7 @@ def _check_not_renamed(
 
 
 def _log_with(options: SinkOptions, query_id: str, sink_id: str) -> CommitLog | None:
-    """Another sink's log, if it knows the query; None, too, when it can't be read."""
+    """Return another sink's log; None if it can't be read or does not have the query."""
     with contextlib.suppress(EosError):
         log = CommitLog.open_read_only(
             options.commit_log, sink_id, storage_options=options.storage_options

@@ -1,4 +1,4 @@
-"""What the driver's log says of an epoch, as Spark's progress events do not count a sink's rows."""
+"""Log lines about epochs, on the driver: Spark's progress events do not count a sink's rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED: Final = 5
 
 
 def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) -> None:
-    """A line for an epoch that was written now: its rows, bytes and time."""
+    """Log the rows, bytes and time of an epoch that was written by this call."""
     if result.status != "written" or result.records is None or result.bytes is None:
         return
     size = f"{result.bytes / 1e6:,.1f} MB" if result.bytes >= 100_000 else f"{result.bytes:,} bytes"
@@ -42,16 +42,16 @@ def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) ->
     )
 
 
-def tell_of_job(records: int, sink_id: str, key: str | None) -> None:
-    """What a job of Spark's own writer has written; with a warning when it had no key.
+def log_job(records: int, sink_id: str, key: str | None) -> None:
+    """Log what a job of the Data Source writer has written; warn if it had no key.
 
-    Spark runs a commit in a process where nobody has set logging up. Python shows warnings there,
-    and their text alone.
+    Spark runs the commit in a process without a logging configuration, where Python shows only
+    warnings, and only their text.
     """
     if key is None:
         logger.warning(
-            "%s rows are written by sink %s, without a key: a rerun writes them again. With the "
-            "option epoch, or INSERT INTO t WITH (epoch='...'), it does not",
+            "%s rows are written by sink %s, without a key: a rerun writes them again. Set the "
+            "option epoch, or use INSERT INTO t WITH (epoch='...'), to prevent that",
             f"{records:,}",
             sink_id,
         )
@@ -61,11 +61,11 @@ def tell_of_job(records: int, sink_id: str, key: str | None) -> None:
 
 
 def warn_of_skipped_key(records: int | None, sink_id: str, key: str) -> None:
-    """A warning for a batch key that was written before, with ``records`` rows: other rows under
-    it would be dropped."""
+    """Warn that a batch key was written before, with ``records`` rows: different rows under it are
+    not written."""
     logger.warning(
-        "epoch %s of sink %s was written before (rows: %s): nothing is written now. The key "
-        "alone counts, rows are not compared. Other rows need a key of their own",
+        "epoch %s of sink %s was written before (rows: %s): nothing is written now. Only the key "
+        "counts, rows are not compared. Write other rows under another key",
         key,
         sink_id,
         "unknown" if records is None else f"{records:,}",
@@ -73,26 +73,26 @@ def warn_of_skipped_key(records: int | None, sink_id: str, key: str) -> None:
     )
 
 
-def warn_of_other_rows(records: int | None, sink_id: str, key: str, left_out: int) -> None:
-    """A warning, when a job that was skipped had another number of rows than its key holds."""
-    if records not in (None, left_out):
+def warn_of_other_rows(records: int | None, sink_id: str, key: str, skipped: int) -> None:
+    """Warn if a job that was skipped had a different number of rows than its key."""
+    if records not in (None, skipped):
         logger.warning(
-            "epoch %s of sink %s holds %s rows, and this job had %s: they are other rows, and none "
-            "of them is written. Write them under a key of their own",
+            "epoch %s of sink %s has %s rows, but this job had %s: its rows are different, and "
+            "none of them is written. Write them under another key",
             key,
             sink_id,
             f"{records:,}",
-            f"{left_out:,}",
+            f"{skipped:,}",
         )
 
 
 def warn_of_new_topic(history: History, topic: TopicName) -> None:
-    """A warning, when the sink's newest rows went to another topic than ``topic``."""
+    """Warn if the sink's newest rows went to another topic than ``topic``."""
     before = pulsar_part(history.last_written).topics if history.last_written else ()
     if before and before != (str(topic.base),):
         logger.warning(
-            "sink %s wrote to %s until now, and goes on with %s: epochs that were committed there "
-            "are not written again",
+            "sink %s wrote to %s until now, and continues with %s: epochs that were committed "
+            "there are not written again",
             history.sink_id,
             ", ".join(before[:_NAMED]) + (", ..." if len(before) > _NAMED else ""),
             topic,
@@ -106,7 +106,7 @@ def wrote_to(history: History, topic: TopicName) -> bool:
 
 
 def warn_of_lost_topic(sink_id: str, topic: TopicName) -> None:
-    """A warning, when a topic that the sink has written to is about to be made anew."""
+    """Warn that a topic that the sink has written to is about to be recreated."""
     logger.warning(
         "Topic %s, to which sink %s has written, no longer exists. It is recreated "
         "(create_topics) without the rows of committed epochs, which are not written again; "

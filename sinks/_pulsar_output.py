@@ -1,4 +1,4 @@
-"""A topic as an output: where rows go, and how Spark's tasks write to it."""
+"""A topic as an output of a sink: plans how Spark's tasks write to it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from eos.wire.batch import Hashing, parse_compression
 
 
 class PulsarOutput(Output):
-    """A topic, and how Spark's tasks write to it."""
+    """Writes to a topic, or to the topics that rows name."""
 
     participant: PulsarParticipant
 
     def __init__(self, options: PulsarSinkOptions) -> None:
         self._options = options
-        self._seen: pa.DataType | None = None
+        self._checked_type: pa.DataType | None = None
         self._has_rows = False
         self.participant = PulsarParticipant(
             options.sink_id,
@@ -47,14 +47,14 @@ class PulsarOutput(Output):
         )
 
     def traces(self) -> list[str]:
-        """Receipt topics of other logs of this sink."""
+        """Return the receipt topics of other logs of this sink."""
         return [
             f"{topic} is the receipt topic of its log"
             for topic in self.participant.other_receipt_topics()
         ]
 
     def is_written_by(self, part: Part) -> bool:
-        """Whether it has rows of the same topic; where rows name their topics, of any."""
+        """Whether ``part`` has rows of the same topic, or of any if rows name their topics."""
         if not isinstance(part, PulsarPart):
             return False
         named = self._options.topic is not None
@@ -65,7 +65,7 @@ class PulsarOutput(Output):
         self.remember(history)
 
     def remember(self, history: History) -> None:
-        """Say when the topic has changed; remember what an earlier run may have pinned."""
+        """Warn if the topic has changed; remember partitions that an earlier run may pin."""
         if self._options.topic is None:
             return
         warn_of_new_topic(history, self._options.topic_name)
@@ -74,7 +74,7 @@ class PulsarOutput(Output):
             self.participant.set_topics(self._partitions())
 
     def check(self, df: DataFrame) -> None:
-        """See ``Output``; also whether the columns are those of the topic's schema."""
+        """See ``Output``; also compare the columns with the topic's schema."""
         options = self._options
         kind = layout_of(
             df.schema,
@@ -82,17 +82,17 @@ class PulsarOutput(Output):
             schema=options.schema_of_values,
             metadata=options.metadata,
         ).value_type
-        if kind is None or options.topic is None or kind == self._seen:
+        if kind is None or options.topic is None or kind == self._checked_type:
             return
         may_change = options.on_changed_columns == "continue"
         assert options.schema_of_values is not None
         with contextlib.suppress(*([EosError] if may_change else [])):
             changed = ChangedColumns(*self._changed(options.schema_of_values, kind))
-            changed.tell(f"topic {options.topic}", options.sink_id, may_change=may_change)
-        self._seen = kind
+            changed.report(f"topic {options.topic}", options.sink_id, may_change=may_change)
+        self._checked_type = kind
 
     def _changed(self, schema: Schema, kind: pa.DataType) -> tuple[list[str], list[str]]:
-        """The fields that the topic lacks, and those that the rows lack."""
+        """Return the fields that the topic lacks, and those that the rows lack."""
         try:
             registered = self.participant.client.schema(str(self._options.topic_name))
         except TopicNotFound:
@@ -139,12 +139,13 @@ class PulsarOutput(Output):
         after: tuple[TxnId, ...] = (),
         parks: bool = False,
     ) -> WriteTask:
-        """What a task does that writes in the attempt of ``part``.
+        """Return the task that writes in the attempt of ``part``.
 
         Args:
-            topics: what ``topics`` has returned.
+            topics: the result of ``topics``.
             layout: of the DataFrame.
-            after, parks: see ``WriteTask``. ``format("pulsar")`` can't say which are committed.
+            after, parks: see ``WriteTask``; not for ``format("pulsar")``, whose tasks don't know
+                which transactions are committed.
         """
         assert isinstance(part, PulsarPart)
         assert part.txn is not None
@@ -169,10 +170,10 @@ class PulsarOutput(Output):
         )
 
     def topics(self) -> tuple[str, ...]:
-        """The exact names of the topic's partitions; none when rows name their topics.
+        """Return the exact names of the topic's partitions; empty if rows name their topics.
 
         Raises:
-            EosError: there is no such topic, or it can't be asked for, or made.
+            EosError: the topic does not exist, or can't be looked up or created.
         """
         if self._options.topic is None:
             return ()
@@ -189,7 +190,7 @@ class PulsarOutput(Output):
         client, options = self.participant.client, self._options.client
         creation.create(self._options.topic_name, client, options)
         if not creation.partitions:
-            # Not asked: the question creates a partitioned topic where namespaces make such.
+            # Not looked up: the lookup creates a partitioned topic if the namespace is set so.
             return (str(self._options.topic_name),)
         return self._partitions()
 

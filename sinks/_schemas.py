@@ -1,4 +1,4 @@
-"""The schemas of the topics that one task writes to; runs on an executor."""
+"""Encodes a task's rows by the schemas of its topics; runs on an executor."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ if TYPE_CHECKING:
     from eos.schemas import Schema, SchemaWriter
 
 _NO_SCHEMA: Final = (
-    "The topic wants messages with a schema, and the sink writes bytes: choose one, schema='avro' "
-    "for example."
+    "The topic requires a schema, and the sink writes bytes: choose one, for example schema='avro'."
 )
 
 _CHANGED: Final = (
-    "Cast the columns to what the topic has, or give them other names; or have its operator allow "
-    "the change: pulsar-admin namespaces set-schema-compatibility-strategy -c ALWAYS_COMPATIBLE."
+    "Cast the columns to the topic's types, or rename them; or ask its operator to allow the "
+    "change: pulsar-admin namespaces set-schema-compatibility-strategy -c ALWAYS_COMPATIBLE."
 )
 _NO_UPDATES_SIGN: Final = "auto updating is disabled"
 
 _NO_UPDATES: Final = (
     "Producers may not register schemas in this namespace. Ask its operator to upload this one "
-    "(pulsar-admin schemas upload), or to let producers do it: pulsar-admin namespaces "
+    "(pulsar-admin schemas upload), or to allow producers to register: pulsar-admin namespaces "
     "set-is-allow-auto-update-schema --enable {namespace}."
 )
 
@@ -39,9 +38,9 @@ class TaskSchemas:
     """Encodes rows by the schema of their topic, and opens producers with it.
 
     Args:
-        schema: the sink's; None: values are bytes, and topics are left as they are.
-        value_type: of the values, as the driver has found it.
-        own_columns: what the DataFrame calls those that are the message's, not the value's.
+        schema: the sink's; None: values are bytes, and no schema is registered.
+        value_type: of the values, as found by the driver.
+        own_columns: the DataFrame's names of the message's own columns.
     """
 
     def __init__(
@@ -60,11 +59,11 @@ class TaskSchemas:
         self._writers: dict[str, SchemaWriter] = {}
 
     def look_up(self, topics: Iterable[str]) -> None:
-        """Ask what is registered for ``topics``, and settle how their rows are written.
+        """Look up the registered schemas of ``topics``, and make a writer for each.
 
         Raises:
-            InputError: the columns can't be written to one of them.
-            IncompatibleSchema: they stand for something else than what it has, or its values have
+            InputError: the columns can't be written to one of the topics.
+            IncompatibleSchema: the columns mean something else than its schema, or its values have
                 framing.
         """
         if self._schema is None:
@@ -86,24 +85,24 @@ class TaskSchemas:
             self._writers[base] = writer
 
     def encoded(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        """``batch`` with the bytes of its values, and of its keys where they have a schema; by what
-        was looked up for ``topic``.
+        """Encode the values of ``batch``, and its keys if they have a schema, for ``topic``.
 
         Raises:
             InputError: a row does not fit the schema.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        said = columns.get("is_tombstone")
-        if said is not None:
+        marked = columns.get("is_tombstone")
+        if marked is not None:
             is_json = self._schema is not None and "value" in self._schema.json_columns
-            columns["value"] = without_tombstones(columns["value"], said, is_json=is_json)
+            columns["value"] = without_tombstones(columns["value"], marked, is_json=is_json)
         if self._schema is not None:
             encode = self._writers[_base(topic)].encode
             columns = self._schema.encode_columns(columns, encode)
         return pa.RecordBatch.from_pydict(columns)
 
     def _check_own_columns(self, topic: str, registered: SchemaInfo | None) -> None:
-        """A column that is taken for the message's own must be no field of the topic's records."""
+        """Check that no column of the message's own has the name of a field of the topic's
+        records."""
         kind = self._value_type
         if registered is None or kind is None or not pa.types.is_struct(kind):
             return
@@ -116,8 +115,8 @@ class TaskSchemas:
         for name in suspects:
             if name in fields and kind.get_field_index(name) < 0:
                 raise InputError(
-                    f"Records of {topic} have a field {name!r}, and the column of that name would "
-                    "be taken for the message's own.",
+                    f"Records of {topic} have a field {name!r}, but a column of that name is the "
+                    "message's own.",
                     hint="Set metadata=False, which makes all columns fields of the value; or "
                     "rename the column.",
                 )
@@ -125,13 +124,14 @@ class TaskSchemas:
     def producers(
         self, topics: Iterable[str], txn: Transaction, after: Collection[TxnId]
     ) -> dict[str, EntryProducer]:
-        """A producer on each of ``topics``, registered in ``txn``: one that was parked ``after``
-        one of those transactions, where there is one. Where no schema is registered, a new one,
-        which registers it.
+        """Open a producer on each of ``topics``, registered in ``txn``.
+
+        Idle producers that were last used in a transaction of ``after`` are reused. Where no schema
+        is registered, a new producer registers it.
 
         Raises:
-            IncompatibleSchema: shows what the topic has, and what the rows need; or readers would
-                take the rows for something else.
+            IncompatibleSchema: the topic's schema and that of the rows don't fit; shows both. Or
+                readers would decode the rows as something else.
         """
         opened: dict[str, EntryProducer] = {}
         alike: dict[tuple[SchemaInfo | None, bool], list[str]] = {}
@@ -152,13 +152,16 @@ class TaskSchemas:
         return opened
 
     def _check_version(self, base: str, version: bytes | None) -> None:
-        """Raise ``IncompatibleSchema`` when the version that entries of ``base`` will name is that
-        of a schema with other bytes."""
+        """Check that the schema version that entries of ``base`` will name describes their bytes.
+
+        Raises:
+            IncompatibleSchema: it describes others.
+        """
         if not version:
             return
         if (base, version) not in self._versions:
             found = self._client.lookup.schema(TopicName.parse(base), version)
-            if found is None:  # deleted at this moment
+            if found is None:  # just deleted
                 return
             self._versions[base, version] = found[0]
         from eos.schemas import check_same_layout
@@ -169,7 +172,7 @@ class TaskSchemas:
         return self._client.lookup.schema(TopicName.parse(base))
 
     def park(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
-        """Keep ``producers``, which were used in ``txn``, for the next epoch."""
+        """Keep ``producers``, which were used in ``txn``, idle for the next epoch."""
         for producer in producers:
             self._client.park([producer], txn, self._info(producer.topic))
 
@@ -177,7 +180,7 @@ class TaskSchemas:
         return None if self._schema is None else self._writers[_base(topic)].info
 
     def _explain(self, error: IncompatibleSchema, topic: str, info: SchemaInfo | None) -> None:
-        """The broker's reason breaks off where it would name the field: say which, and what now."""
+        """Add what the broker's refusal leaves out: which field, and what to do."""
         refusal = str(error)
         error.hint = self._remedy(topic, info, refusal)
         if info is None or _NO_UPDATES_SIGN in refusal:
@@ -195,7 +198,7 @@ class TaskSchemas:
         from eos.schemas import side_by_side  # not at the top: see ``eos.sinks._task``
 
         both = side_by_side(self._registered[_base(topic)], info)
-        if _NO_UPDATES_SIGN not in refusal:  # no code of its own
+        if _NO_UPDATES_SIGN not in refusal:  # it has no error code
             return both
         name = TopicName.parse(topic)
         return _NO_UPDATES.format(namespace=f"{name.tenant}/{name.namespace}") + both

@@ -1,9 +1,10 @@
-"""What Spark knows of the streaming query behind a ``foreachBatch`` call, and of its state stores.
+"""Finds the streaming query of a ``foreachBatch`` call, and its state stores.
 
-Measured on PySpark 4.2. State stores write an epoch's state when their operator's tasks end: an
-epoch whose DataFrame nobody runs has no state, and the query can't go on. The DataFrame that
-``foreachBatch`` hands out stands on one RDD, which computes the epoch. Whatever is made of that
-DataFrame has the RDD among the leaves of its plan, and the state stores in the RDD's lineage.
+Measured on PySpark 4.2. State stores write an epoch's state when the tasks of their operator end:
+if the epoch's DataFrame is never computed, there is no state, and the query can't continue. The
+DataFrame that ``foreachBatch`` passes is based on one RDD, which computes the epoch. Every
+DataFrame derived from it has that RDD as a leaf of its plan, and the state stores in the RDD's
+lineage.
 """
 
 from __future__ import annotations
@@ -19,51 +20,51 @@ from eos.errors import ConfigurationError
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _STATE_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-# In the name of each RDD that opens state stores, of every stateful operator.
+# In the names of the RDDs that open state stores, for every stateful operator.
 _STATE: Final = "StateStore"
 
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """A streaming query: its id, kept in the checkpoint, and that of its run, new at each start."""
+    """A streaming query: its id, from the checkpoint, and its run id, new at each start."""
 
     query_id: str
     run_id: str
 
 
 def running_query(df: DataFrame) -> RunningQuery:
-    """The query in whose ``foreachBatch`` call ``df`` was made, in any thread of the driver.
+    """Return the query in whose ``foreachBatch`` call ``df`` was made, in any thread of the driver.
 
-    Each run of a query has a Spark session of its own, and ``df`` names it. A DataFrame of another
-    session belongs to the query whose ``foreachBatch`` thread this is. Job groups, which are the
-    user's to set, are not asked.
+    Each run of a query has its own Spark session, and ``df`` names it. A DataFrame of another
+    session belongs to the query whose ``foreachBatch`` runs in this thread. Job groups are not
+    used, because users may set them.
 
     Raises:
-        ConfigurationError: there is no such query.
+        ConfigurationError: ``df`` belongs to no query.
     """
-    query = _query_behind(df)
+    query = _query_of(df)
     return RunningQuery(query.id().toString(), query.runId().toString())
 
 
 def is_in_query(df: DataFrame) -> bool:
     """Whether ``df`` was made in a streaming query's ``foreachBatch`` call."""
     try:
-        _query_behind(df)
+        _query_of(df)
     except ConfigurationError:
         return False
     return True
 
 
 def planned_at(df: DataFrame, epoch: int) -> datetime | None:
-    """When Spark decided which rows are in ``epoch``, as its checkpoint has it; None: it has none
-    of that number.
+    """Return when Spark planned which rows are in ``epoch``, from its checkpoint; None if the
+    checkpoint has no such epoch.
 
-    A run of an old plan finds the old time there (measured on Spark 4.2).
+    When an old plan runs again, its time is the old one (measured on Spark 4.2).
 
     Raises:
         ConfigurationError: see ``running_query``.
     """
-    plan = _query_behind(df).offsetLog().get(epoch)
+    plan = _query_of(df).offsetLog().get(epoch)
     if plan.isEmpty():
         return None
     metadata = plan.get().metadataOpt().get()
@@ -71,19 +72,19 @@ def planned_at(df: DataFrame, epoch: int) -> datetime | None:
 
 
 def is_stateful(df: DataFrame) -> bool:
-    """Whether computing ``df`` writes state stores of a streaming query; runs nothing.
+    """Whether computing ``df`` writes state stores of a streaming query; runs no job.
 
-    False, too, for what stands on rows that were computed before: collected, or checkpointed.
+    False for a DataFrame of rows that were computed before, by ``collect`` or a checkpoint.
     """
     return any(_stateful_rdds(df._jdf.queryExecution().analyzed()))
 
 
 def run_without_writing(df: DataFrame) -> None:
-    """Compute what of ``df`` has state stores, every partition to its end, and drop the rows.
+    """Compute the stateful part of ``df``, every partition to its end, and drop the rows.
 
-    For an epoch that was written before and that Spark runs again: its state stores need it. The
-    epoch's own RDD is counted, not ``df``: no filter, limit, pruning of columns or adaptive plan
-    comes between. Where the user persisted it, that cache is filled: it is not computed twice.
+    An epoch that was written before and that Spark runs again needs its state. The epoch's own RDD
+    is counted instead of ``df``, whose filters, limits, column pruning or adaptive plan could skip
+    a part. If the user persisted it, the cache is filled, and it is not computed twice.
     """
     plans = df._jdf.queryExecution()
     rdds = list(_stateful_rdds(plans.withCachedData())) or _stateful_rdds(plans.analyzed())
@@ -92,49 +93,49 @@ def run_without_writing(df: DataFrame) -> None:
 
 
 def may_rerun(df: DataFrame) -> bool:
-    """Whether ``df``, once computed in part or whole, may be computed again within this call.
+    """Whether ``df`` may be computed again in this call after it was computed in part or whole.
 
-    Not when its state stores use checkpoint format 2. There Spark keeps, of each partition, the
-    state that the *first* run wrote, while the rows that count are those of the last. A stateful
-    function that does not answer the same each time (order of rows, clock, random numbers) would go
-    on from a state that belongs to rows which were never written. Format 1 keeps the last run's.
+    It may not if its state stores use checkpoint format 2. With it Spark keeps the state that the
+    *first* run of each partition wrote, while the rows of the last run count. A stateful function
+    whose result is not deterministic (order of rows, clock, random numbers) would continue from the
+    state of rows that were never written. Format 1 keeps the last run's state.
 
     Raises:
         ConfigurationError: see ``running_query``.
     """
-    conf = _query_behind(df).sparkSessionForStream().conf()
-    # The format first: to look for state takes longer.
+    conf = _query_of(df).sparkSessionForStream().conf()
+    # The format first: searching for state takes longer.
     return int(conf.get(_STATE_FORMAT, "1")) < 2 or not is_stateful(df)
 
 
-def _query_behind(df: DataFrame) -> Any:
-    """The JVM's StreamExecution."""
+def _query_of(df: DataFrame) -> Any:
+    """Return the JVM's StreamExecution."""
     session = df._jdf.sparkSession()
     active = list(_active_queries(session))
     for query in active:
         if query.sparkSessionForStream().equals(session):
             return query
-    # Nothing in a thread of the user's own.
+    # The property is not set in threads that the user started.
     query_id = session.sparkContext().getLocalProperty(_QUERY_ID)
     for query in active:
         if query.id().toString() == query_id:
             return query
     raise ConfigurationError(
         "The sink was called outside of a streaming query.",
-        hint="Give it to foreachBatch, and in a thread of your own a DataFrame made from the one "
-        "that foreachBatch handed out; for a batch job use sink.write(df, epoch=key).",
+        hint="Pass it to foreachBatch. In your own thread, call it with a DataFrame made from the "
+        "one that foreachBatch passes. For a batch job use sink.write(df, epoch=key).",
     )
 
 
 def _active_queries(session: Any) -> Iterator[Any]:
-    # Not as a dict, which is how Py4J hands the map out: going through it takes 40 ms.
+    # Not by Py4J's dict of the map: iterating over it takes 40 ms.
     queries = session.sharedState().activeStreamingQueries().elements()
     while queries.hasMoreElements():
         yield queries.nextElement()
 
 
 def _stateful_rdds(plan: Any) -> Iterator[Any]:
-    """The leaves of a logical plan and of its subqueries that have state stores behind them."""
+    """Yield the RDDs with state stores that are leaves of a logical plan or of its subqueries."""
     for part in (plan, *_items(plan.subqueriesAll())):
         for leaf in _items(part.collectLeaves()):
             match leaf.getClass().getSimpleName():
@@ -149,5 +150,5 @@ def _stateful_rdds(plan: Any) -> Iterator[Any]:
 
 
 def _items(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala Seq."""
+    """Yield the elements of a Scala Seq."""
     return (sequence.apply(index) for index in range(sequence.size()))

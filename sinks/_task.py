@@ -1,9 +1,9 @@
-"""What one Spark task does on an executor: send its rows inside the epoch's transaction.
+"""The Spark task that sends its rows in the epoch's transaction; runs on an executor.
 
-Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends everything
-once or reports why not; it raises no ``EosError``, which Spark would answer with another attempt.
-It answers the roll call before its first row, and sends nothing when another run of it has answered
-(I4); without rows it neither answers nor connects.
+Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends its rows
+once, or reports why not. It raises no ``EosError``, because Spark would run the task again. It
+answers the roll call before its first row, and sends nothing if another run of it has answered
+(I4). Without rows it does not answer or connect.
 """
 
 from __future__ import annotations
@@ -50,27 +50,30 @@ from eos.wire.batch import (
 )
 
 if TYPE_CHECKING:
-    from eos.schemas import Schema  # 36 ms of a new worker, which few need
+    from eos.schemas import Schema  # costs a new worker 36 ms, and few need it
 
 SUMMARY_SCHEMA: Final = StructType().add("summary", StringType())
-"""What a task gives back to Spark: one row, ``TaskSummary`` as JSON. Not as text,
-which Spark's JVM would be asked about in each epoch."""
+"""The columns of a task's result: one row, ``TaskSummary`` as JSON. Not DDL text, which Spark's JVM
+would have to parse in each epoch."""
 
 MAX_GATHERED_BATCHES = 16
-"""At most so many entries' worth of rows are held back to be cut up by key."""
+"""Entries' worth of rows that are held back, at most, before they are split by key."""
 
 
 @dataclass(frozen=True)
 class WriteTask:
-    """The function that ``mapInArrow`` runs; travels to the executors.
+    """The function that ``mapInArrow`` runs on the executors.
 
-    ``topics`` are the exact names of all partitions, fixed by the driver for the whole epoch; empty
-    when the rows name their topics, which ``creation`` may have to make first. ``after`` says in
-    which transactions producers were used that may be used again, the last ones that are committed;
-    ``parks``, whether those of this task wait for a later epoch. ``spread`` says whether rows of
-    one task go to several partitions. ``value_type`` is that of the values before Spark made JSON
-    of them; None without a schema. ``own_columns`` are called so in the DataFrame, and are the
-    message's, not the value's.
+    Attributes:
+        after: idle producers that were last used in one of these transactions are reused; they are
+            the newest committed ones.
+        parks: whether producers are kept idle for a later epoch.
+        topics: the exact names of all partitions, fixed by the driver for the whole epoch; empty if
+            the rows name their topics.
+        creation: creates missing topics that rows name.
+        spread: whether the rows of one task go to several partitions.
+        value_type: of the values, before Spark made JSON of them; None without a schema.
+        own_columns: the DataFrame's names of the message's own columns.
     """
 
     client: ClientOptions
@@ -92,25 +95,25 @@ class WriteTask:
 
     @property
     def gathered_bytes(self) -> int:
-        """How many bytes of rows to hold back: so that each partition gets whole entries."""
+        """The bytes of rows to hold back, so that each partition gets full entries."""
         partitions = len(self.topics) or MAX_GATHERED_BATCHES
         entries = min(partitions, MAX_GATHERED_BATCHES) if self.spread else 1
         return self.max_batch_bytes * entries
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send ``batches`` and yield the summary."""
+        """Send ``batches``, and yield the summary."""
         disable_delayed_acks()
         yield text_row(summary=self.write(batches).to_json())
         freeze_imports()
         failpoints.reached(TaskStep.REPORT)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
-        """Send ``batches``, or say why not."""
+        """Send ``batches``; the summary has the error if that fails."""
         return _Run(self, spark_partition()).write(batches)
 
 
 def spark_partition() -> int:
-    """Which one the task is of that runs here."""
+    """Return the partition id of the task that runs here."""
     context = TaskContext.get()
     assert context is not None
     return context.partitionId()
@@ -118,7 +121,7 @@ def spark_partition() -> int:
 
 @dataclass
 class _Run:
-    """One run of the task of one Spark partition."""
+    """One run of a task."""
 
     task: WriteTask
     spark_partition: int
@@ -126,7 +129,7 @@ class _Run:
     limit_hit: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
-        """Send ``batches``, or say why not."""
+        """Send ``batches``; the summary has the error if that fails."""
         figures: tuple[PartitionFigures, ...] = ()
         registered: tuple[str, ...] = ()
         counts: tuple[tuple[str, int], ...] = ()
@@ -138,8 +141,8 @@ class _Run:
                 figures, registered, counts = self._write(itertools.chain([first], rows))
         except EosError as failure:
             if isinstance(failure, AnsweredBefore):
-                # The run before this one failed. What it failed of, an error in the user's code
-                # for one, comes up here again, and ends the job as what it is.
+                # The run before this one failed. Its error, for example one of the user's code,
+                # occurs here again, and Spark ends the job with it.
                 for _ in rows:
                     pass
             if isinstance(failure, TopicNotFound) and self.task.topics:
@@ -178,18 +181,18 @@ class _Run:
         writers: dict[str, _PartitionWriter] = {}
         try:
             self._send(batches, schemas, txn, topics, writers)
-            # Closed before the summary goes out: nothing of this task is under way then (I3).
+            # Closed before the summary is sent: none of this task's sends is in flight then (I3).
             ordered = [writers[name] for name in sorted(writers)]
             figures = tuple(parallel_map(lambda writer: writer.close(parks=task.parks), ordered))
             failpoints.reached(TaskStep.SETTLE)
             txn.check()
         except BaseException:
-            # The abort that follows must not overtake what is under way: it could pin readers.
+            # The abort that follows must not overtake sends in flight: it could block readers.
             txn.settle()
             for writer in writers.values():
-                writer.give_up()
+                writer.abandon()
             raise
-        schemas.park([writer.heir for writer in ordered if writer.heir is not None], txn)
+        schemas.park([one.successor for one in ordered if one.successor is not None], txn)
         return figures, txn.registered, topics.counts
 
     def _send(
@@ -200,7 +203,7 @@ class _Run:
         topics: TaskTopics,
         writers: dict[str, _PartitionWriter],
     ) -> None:
-        # From epoch to epoch the tasks move on, so that no partition is always left out.
+        # Tasks rotate over the partitions from epoch to epoch, so that each gets rows.
         turn = txn.id.least + self.spark_partition
         for batch in batches:
             by_topic = list(topics.split(batch))
@@ -209,7 +212,7 @@ class _Run:
                 (names, *_split(schemas.encoded(rows, names[0]), len(names), turn, self.task))
                 for names, rows in by_topic
             ]
-            # Two texts of a column may name one topic.
+            # Two spellings in a column may name one topic.
             wanted = (names[one.partition] for names, _, slices in parts for one in slices)
             new = dict.fromkeys(name for name in wanted if name not in writers)
             producers = schemas.producers(new, txn, after=self.task.after)
@@ -222,10 +225,10 @@ class _Run:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator[pa.RecordBatch]:
-    """``batches`` that have rows, small ones joined, in order, until they hold ``at_least_bytes``.
+    """Yield ``batches`` that have rows, in order; small ones are joined to ``at_least_bytes``.
 
-    Spark hands over 10,000 rows at a time; cut up by key over many partitions these would make
-    tiny entries. A batch that is large enough passes as it is, without a copy.
+    Spark passes 10,000 rows at a time, which would make tiny entries when they are split by key
+    over many partitions. A batch that is large enough is not copied.
     """
     held: list[pa.RecordBatch] = []
     held_bytes = 0
@@ -248,7 +251,8 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _split(
     batch: pa.RecordBatch, partition_count: int, turn: int, task: WriteTask
 ) -> tuple[Rows, list[PartitionSlice]]:
-    """Rows by topic partition: the one that a row names, else its key's; the others together."""
+    """Split rows by topic partition: the one that a row names, else that of its key. Rows without
+    both stay together."""
     is_pair = task.schema is not None and len(task.schema.columns) > 1
     rows = message_rows(batch, tombstones=task.tombstones, is_pair=is_pair)
     keyless = turn % partition_count
@@ -271,10 +275,10 @@ def _write(
 ) -> None:
     """Send the rows of all partitions, encoded in one pass.
 
-    By key, entries hold rows of one key: those of each partition are put in order by themselves.
+    With ``by_key`` entries have rows of one key, and each partition is encoded separately.
     """
     limit = min(writer.producer.max_batch_bytes for writer, _ in slices)
-    if task.by_key:  # the entry names the key once more
+    if task.by_key:  # the entry repeats the key
         limit -= longest_key_bytes(rows)
     check_rows(rows, limit)
     at_most = min(task.max_batch_bytes, limit)
@@ -290,7 +294,7 @@ def _write(
 
 
 def _taken(batches: Iterator[EncodedBatch], rows: int) -> Iterator[EncodedBatch]:
-    """The next batches, of so many rows."""
+    """Yield the next batches, until they have ``rows`` rows."""
     while rows:
         batch = next(batches)
         rows -= batch.num_messages
@@ -299,7 +303,7 @@ def _taken(batches: Iterator[EncodedBatch], rows: int) -> Iterator[EncodedBatch]
 
 @dataclass
 class _PartitionWriter:
-    """Sends to one topic partition and adds up what it sent."""
+    """Sends to one topic partition, and adds up its figures."""
 
     producer: EntryProducer
     txn: Transaction
@@ -307,7 +311,7 @@ class _PartitionWriter:
     bytes: int = 0
     checksum: int = 0
     acknowledgements: list[Future[MessageId]] = field(default_factory=list)
-    heir: EntryProducer | None = None
+    successor: EntryProducer | None = None
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:
@@ -319,20 +323,21 @@ class _PartitionWriter:
         self.bytes += batch.value_and_key_bytes
         self.checksum = (self.checksum + batch.checksum) % 2**64
 
-    def give_up(self) -> None:
-        """Close what is open, when nothing is under way; does not wait for the broker's answer."""
-        (self.heir or self.producer).abandon()
+    def abandon(self) -> None:
+        """Close the open producer, of which no send is in flight, without waiting for the broker's
+        answer."""
+        (self.successor or self.producer).abandon()
 
     def close(self, *, parks: bool) -> PartitionFigures:
-        """Wait for every acknowledgement, close the producer, and say what was sent.
+        """Wait for every acknowledgement, close the producer, and return its figures.
 
-        ``parks``: it has an heir then, which nothing was sent with.
+        ``parks``: keep the producer open at the broker, as ``successor``.
         """
         if parks:
-            self.heir = self.producer.hand_on()
+            self.successor = self.producer.hand_on()
         else:
             self.producer.close()
-        # All are here; the thread that has read the last one may need a moment to say so.
+        # All have arrived; the thread that read the last one may not have set its result yet.
         ids = [one.result() for one in self.acknowledgements]
         return PartitionFigures(
             topic=self.producer.topic,

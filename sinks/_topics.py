@@ -1,4 +1,4 @@
-"""The topic partitions that the rows of one task go to; runs on an executor."""
+"""Finds the topic partitions for the rows of a task; runs on an executor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from eos.parallel import parallel_map
 from eos.sinks._creation import TopicCreation
 from eos.wire.columns import array_of, numbers_of
 
-_OURS = "__"
-"""How the names of receipt topics, and of the broker's own ones, begin."""
+_SYSTEM_PREFIX = "__"
+"""The first characters of the names of receipt topics and of the broker's own topics."""
 
 
 class TaskTopics:
-    """One topic, whose partitions the driver has fixed for the epoch; or those that rows name.
+    """One topic, whose partitions the driver has fixed for the epoch; or the topics of the rows.
 
     Args:
-        fixed: exact names of the one topic's partitions; none: each row has a column ``topic``.
-        creation: makes a topic that is not there; None: that is an error.
+        fixed: exact names of the one topic's partitions; empty: each row has a column ``topic``.
+        creation: creates missing topics; None: a missing topic is an error.
         options: of ``client``.
     """
 
@@ -45,16 +45,16 @@ class TaskTopics:
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
-        """Each topic that rows have named, and how many partitions it had. Tasks that found
-        different numbers have sent the same key to different partitions."""
+        """Each topic that rows have named, and its number of partitions. Tasks that found different
+        numbers may have sent the same key to different partitions."""
         return tuple((name, len(partitions)) for name, partitions in self._found.items())
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-        """The rows for each topic, in their order, with the exact names of its partitions.
+        """Yield the rows of each topic, in their order, with the exact names of its partitions.
 
         Raises:
             InputError: a row names no topic, or one that can't be written to.
-            TopicNotFound: there is no such topic.
+            TopicNotFound: a topic does not exist.
         """
         if self._fixed:
             yield self._fixed, batch
@@ -63,8 +63,8 @@ class TaskTopics:
         if column.null_count:
             row = pc.index(column.is_null(), True).as_py()
             raise InputError(
-                f"column 'topic' is null in row {row}.",
-                hint="Name a topic in each row, or give the sink the option topic.",
+                f"Column 'topic' is null in row {row}.",
+                hint="Name a topic in each row, or set the sink's option topic.",
             )
         encoded = column.dictionary_encode()
         names = [_parsed(text) for text in encoded.dictionary.to_pylist()]
@@ -92,7 +92,7 @@ class TaskTopics:
                 error.hint = "Create the topic, or set create_topics=True."
                 raise
         self._creation.create(topic, self._client, self._options)
-        # Asked again: somebody else may have made it, with another number of partitions.
+        # Looked up again: another client may have created it, with a different number.
         return self._client.partition_count(str(topic))
 
 
@@ -100,15 +100,15 @@ def _parsed(text: str) -> TopicName:
     try:
         name = TopicName.parse(text)
     except ConfigurationError as error:
-        raise InputError(f"column 'topic': {error.message}", hint=error.hint) from None
+        raise InputError(f"Column 'topic': {error.message}", hint=error.hint) from None
     if name.partition_index is not None:
         raise InputError(
-            f"column 'topic' names a partition, {name}.",
-            hint="Name the topic, and the partition in a column 'partition'.",
+            f"Column 'topic' has the partition {name}.",
+            hint="Name the topic, and its partition in a column 'partition'.",
         )
-    if name.local.startswith(_OURS):
+    if name.local.startswith(_SYSTEM_PREFIX):
         raise InputError(
-            f"column 'topic' names {name}, which is no topic for rows.",
-            hint=f"Names that begin with {_OURS} are those of receipts, and of the broker.",
+            f"Column 'topic' has {name}, a system topic.",
+            hint=f"Names that begin with {_SYSTEM_PREFIX} are reserved for receipts and brokers.",
         )
     return name

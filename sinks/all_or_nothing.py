@@ -1,4 +1,4 @@
-"""Several outputs, one decision: an epoch is in all of them, or in none."""
+"""``all_or_nothing``: a sink with several outputs; each epoch is in all of them, or in none."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Frames = Callable[[DataFrame], Sequence[DataFrame]]
 
 _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
-_OWN: Final = ("storage_options", "listeners")
-_SHARED = tuple(name for name in SinkOptions.model_fields if name not in _OWN)
+_MAY_DIFFER: Final = ("storage_options", "listeners")
+_SHARED = tuple(name for name in SinkOptions.model_fields if name not in _MAY_DIFFER)
 
 
 def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
-    """One sink that writes to the outputs of all ``sinks``, each epoch to all of them or to none.
+    """Make one sink of several: each epoch is written to the outputs of all ``sinks``, or to none.
 
     ::
 
@@ -39,38 +39,37 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
         )
         query = orders.writeStream.foreachBatch(both).start()
 
-    The commit log decides for all of them: when it says PREPARED, every output is committed, by
-    this driver or by whoever comes after it. Between the first output's commit and the last one's
-    a reader may see the one and not yet the other.
+    The commit log decides for all of them: once it has PREPARED, every output is committed, by this
+    driver or a later process. Between the first output's commit and the last one's, a reader may
+    see one and not yet the other.
 
     Args:
         sinks: with the same ``sink_id``, ``commit_log`` and other options that all sinks have; the
-            listeners of each are told. One of them at most may be a ``PulsarSink``: two prepared
-            transactions can expire apart.
-        frames: makes each sink's DataFrame of the epoch's; all get the same one when None. It is
-            called more than once for an epoch, so it must do nothing else. The epoch's DataFrame is
-            computed once, and kept until all outputs have it (Spark's local checkpoint). When a
-            lost executor takes a part of it along, the epoch runs again: rows that are computed
-            twice may be other ones.
+            listeners of all are notified. At most one may be a ``PulsarSink``: of two prepared
+            transactions, one could expire after the other is committed.
+        frames: makes each sink's DataFrame from the epoch's; None: all get the epoch's. It is
+            called more than once for an epoch, so it must not have side effects. The epoch's
+            DataFrame is computed once, and kept until all outputs have it (Spark's local
+            checkpoint). If an executor that has a part of it is lost, the epoch runs again, because
+            rows that are computed twice may differ.
 
     Raises:
-        ConfigurationError: the sinks can't be written together; says why.
+        ConfigurationError: the sinks can't be written together.
     """
     if len(sinks) < 2:
         raise ConfigurationError("all_or_nothing takes two sinks or more.")
     if any(isinstance(sink, _AllOrNothing) for sink in sinks):
         raise ConfigurationError(
-            "all_or_nothing takes sinks of one output each.",
-            hint="Give it all the sinks at once: all_or_nothing(a, b, c).",
+            "all_or_nothing can't be nested.",
+            hint="Pass all sinks at once: all_or_nothing(a, b, c).",
         )
     first = sinks[0]
     for other in sinks[1:]:
         for name in _SHARED:
             if getattr(other.options, name) != getattr(first.options, name):
                 raise ConfigurationError(
-                    f"The sinks have different values for {name!r}: they are one sink, with one "
-                    "commit log.",
-                    hint=f"Give {name} the same value in each of them.",
+                    f"The sinks have different values for {name!r}, but they share one commit log.",
+                    hint=f"Set {name} to the same value in all of them.",
                     sink_id=first.options.sink_id,
                 )
     expiring = [
@@ -79,8 +78,8 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
     if len(expiring) > 1:
         raise ConfigurationError(
             f"{' and '.join(map(repr, expiring))} can't be written all or nothing: the "
-            "transaction of the one may expire when the other is committed.",
-            hint="Write to several topics with one sink, or use two sinks.",
+            "transaction of one may expire after the other is committed.",
+            hint="Write to several topics with one sink (column 'topic'), or use two sinks.",
             sink_id=first.options.sink_id,
         )
     return _AllOrNothing(sinks, frames)
@@ -97,11 +96,11 @@ class _AllOrNothing(Sink):
         self._frames = frames
 
     def outputs(self) -> list[Output]:
-        """Those of all sinks."""
+        """Return the outputs of all sinks."""
         return [output for sink in self._sinks for output in sink.outputs()]
 
     def frames(self, df: DataFrame) -> list[DataFrame]:
-        """One for each sink."""
+        """Return one DataFrame for each sink."""
         if self._frames is None:
             return [df] * len(self._sinks)
         given: Any = self._frames(df)
@@ -110,19 +109,19 @@ class _AllOrNothing(Sink):
             check_dataframe(frame)
         if len(made) != len(self._sinks):
             raise ConfigurationError(
-                f"frames made {len(made)} DataFrames for {len(self._sinks)} sinks."
+                f"frames returned {len(made)} DataFrames for {len(self._sinks)} sinks."
             )
         return made
 
     def _plan(
         self, df: DataFrame, context: SparkContext, begun: PartsBegun
     ) -> Callable[[], Reports]:
-        """As every sink's, of rows that are computed once, and before anything is written.
+        """Plan step 5 with rows that are computed once, before any output is written.
 
-        Not with a cache: Spark computes again what an executor has lost of one, without a word, and
-        a query that does not answer the same each time would give the outputs different rows. What
-        is missing of a local checkpoint is an error, once its own job has ended; until then Spark
-        computes it again here too (measured on Spark 4.2).
+        A cache would not do: Spark silently recomputes parts that an executor has lost, and a query
+        that is not deterministic would give the outputs different rows. A lost part of a local
+        checkpoint is an error, but only after the checkpoint's job has ended: until then Spark
+        recomputes it, too (measured on Spark 4.2).
         """
         plan = super()._plan
 
@@ -133,8 +132,7 @@ class _AllOrNothing(Sink):
                 return plan(rows, context, begun)()
             except Py4JJavaError as error:
                 if _LOST in str(error):
-                    gone = "An executor that kept rows for the outputs is gone."
-                    raise Retriable(gone) from error
+                    raise Retriable("An executor with rows for the outputs is lost.") from error
                 raise
             finally:
                 with contextlib.suppress(Py4JError):  # the gateway may be gone

@@ -1,4 +1,4 @@
-"""From a user's DataFrame to the columns that a writing task takes."""
+"""Converts a user's DataFrame to the columns that a writing task takes."""
 
 from __future__ import annotations
 
@@ -51,101 +51,83 @@ _IN_SCHEMAS: Final = (
 )  # fmt: skip
 _TEXT: Final = (StringType, BinaryType)
 _ENCODE: Final = (
-    "Choose a schema for whole rows, schema='json' for example; or encode them first: "
+    "Choose a schema for whole rows, for example schema='json'; or encode them first: "
     "to_json(struct('*')) AS value."
 )
 
 
-def _check_text(name: str, kind: DataType, hint: str) -> None:
+def _wrong_type(name: str, kind: DataType, wanted: str, hint: str | None = None) -> InputError:
+    return InputError(f"Column {name!r} is {kind.simpleString()}: it must be {wanted}.", hint=hint)
+
+
+def _check_value(name: str, kind: DataType) -> None:
     if not isinstance(kind, _TEXT):
-        raise InputError(
-            f"Column {name!r} is {kind.simpleString()}: it must be string or binary.", hint=hint
-        )
+        raise _wrong_type(name, kind, "string or binary", _ENCODE)
 
 
-def _value(kind: DataType) -> str:
-    _check_text("value", kind, _ENCODE)
-    return "value"
+def _check_text(name: str, kind: DataType) -> None:
+    if not isinstance(kind, _TEXT):
+        raise _wrong_type(name, kind, "string or binary", f"Cast it: CAST({name} AS STRING).")
 
 
-def _key(kind: DataType) -> str:
-    _check_text("key", kind, "Cast it: CAST(key AS STRING).")
-    return "key"
+def _check_boolean(name: str, kind: DataType) -> None:
+    if not isinstance(kind, BooleanType):
+        raise _wrong_type(name, kind, "boolean")
 
 
-def _message_key(kind: DataType) -> str:
-    _check_text("__key", kind, "Cast it: CAST(__key AS STRING).")
-    return "message_key"
-
-
-def _boolean(name: str) -> Callable[[DataType], str]:
-    def check(kind: DataType) -> str:
-        if not isinstance(kind, BooleanType):
-            raise InputError(f"Column {name!r} is {kind.simpleString()}: it must be boolean.")
-        return name
-
-    return check
-
-
-def _event_time(kind: DataType) -> str:
+def _check_event_time(name: str, kind: DataType) -> None:
     if isinstance(kind, TimestampNTZType):
         raise InputError(
-            "Column 'event_time' is a timestamp without time zone: which moment it means is open.",
-            hint="Say which zone it is in: to_utc_timestamp(event_time, 'Europe/Berlin').",
+            f"Column {name!r} is a timestamp without time zone, so its moment is unknown.",
+            hint=f"Convert it from its time zone: to_utc_timestamp({name}, 'Europe/Berlin').",
         )
-    if isinstance(kind, TimestampType):
-        return "unix_millis(event_time) AS event_time"
-    if isinstance(kind, LongType | IntegerType):
-        return "CAST(event_time AS LONG) AS event_time"
-    raise InputError(
-        f"Column 'event_time' is {kind.simpleString()}: it must be a timestamp, or whole "
-        "milliseconds since 1970 as long."
-    )
+    if not isinstance(kind, TimestampType | LongType | IntegerType):
+        raise _wrong_type(name, kind, "a timestamp, or whole milliseconds since 1970 as long")
 
 
-def _properties(kind: DataType) -> str:
-    text = isinstance(kind, MapType) and (
+def _check_properties(name: str, kind: DataType) -> None:
+    is_text = isinstance(kind, MapType) and (
         isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
     )
-    if not text:
-        raise InputError(
-            f"Column 'properties' is {kind.simpleString()}: it must be map<string,string>."
-        )
-    return "properties"
+    if not is_text:
+        raise _wrong_type(name, kind, "map<string,string>")
 
 
-def _ordering_key(kind: DataType) -> str:
-    _check_text("ordering_key", kind, "Cast it: CAST(ordering_key AS STRING).")
-    return "CAST(ordering_key AS BINARY) AS ordering_key"
-
-
-def _partition(kind: DataType) -> str:
+def _check_partition(name: str, kind: DataType) -> None:
     if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
-        raise InputError(
-            f"Column 'partition' is {kind.simpleString()}: it must be a whole number, from 0 on."
-        )
-    return "CAST(partition AS LONG) AS partition"
+        raise _wrong_type(name, kind, "a whole number, from 0 on")
 
 
-def _topic(kind: DataType) -> str:
+def _check_topic(name: str, kind: DataType) -> None:
     if not isinstance(kind, StringType):
-        raise InputError(f"Column 'topic' is {kind.simpleString()}: it must be string.")
-    return "topic"
+        raise _wrong_type(name, kind, "string")
 
 
-COLUMNS: Final[dict[str, Callable[[DataType], str]]] = {
-    "value": _value,
-    "key": _key,
-    "event_time": _event_time,
-    "properties": _properties,
-    "ordering_key": _ordering_key,
-    "partition": _partition,
-    "topic": _topic,
-    "message_key": _message_key,
-    "key_is_binary": _boolean("key_is_binary"),
-    "is_tombstone": _boolean("is_tombstone"),
+COLUMNS: Final[dict[str, Callable[[str, DataType], None]]] = {
+    "value": _check_value,
+    "key": _check_text,
+    "event_time": _check_event_time,
+    "properties": _check_properties,
+    "ordering_key": _check_text,
+    "partition": _check_partition,
+    "topic": _check_topic,
+    "message_key": _check_text,
+    "key_is_binary": _check_boolean,
+    "is_tombstone": _check_boolean,
 }
-"""Column -> how its type is checked, and the SQL that brings it to the form that tasks take."""
+"""Column of the messages -> the check of its type, given the DataFrame's name for it."""
+
+
+def _converted(name: str, kind: DataType) -> str:
+    """Return the SQL that converts a column to the form that tasks take."""
+    match name:
+        case "event_time" if isinstance(kind, TimestampType):
+            return "unix_millis(event_time) AS event_time"
+        case "event_time" | "partition":
+            return f"CAST({name} AS LONG) AS {name}"
+        case "ordering_key":
+            return "CAST(ordering_key AS BINARY) AS ordering_key"
+    return name
 
 
 _TO_JSON: Final = (
@@ -157,12 +139,12 @@ _TO_JSON: Final = (
 
 @dataclass(frozen=True)
 class MessageColumns:
-    """What the tasks get.
+    """The rows that tasks get.
 
     Attributes:
         rows: value, key, event_time (long, milliseconds), properties (map of strings), ordering_key
             (binary), partition (long), topic, key_is_binary and is_tombstone (boolean), and with
-            pairs message_key; the optional ones only where they were given.
+            pairs message_key; optional ones only if they were given.
         layout: which columns of the DataFrame they are.
     """
 
@@ -177,17 +159,17 @@ class MessageColumns:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a DataFrame are which of the messages'.
+    """The meaning of a DataFrame's columns.
 
     Attributes:
-        names: column of the messages -> the DataFrame's; only those that are written, in the order
-            of ``COLUMNS``. Without ``value``, when it is made of ``record``.
-        record: the columns that are the fields of ``value``; none when it is a column itself.
+        names: column of the messages -> the DataFrame's column; only those that are written, in
+            the order of ``COLUMNS``. Without ``value`` if it is made of ``record``.
+        record: the columns that are the fields of ``value``; empty if it is a column itself.
         kinds: column of the messages -> its type.
-        value_type: of the column ``value`` (with a key_value schema, of a struct of key and value)
+        value_type: the type of ``value`` (with a key_value schema, of a struct of key and value)
             before it became JSON; None without a schema.
         json: the columns that become JSON text.
-        own: the DataFrame's columns that are the message's own, and not the value's.
+        own: the DataFrame's columns that are the message's own.
     """
 
     names: dict[str, str]
@@ -198,8 +180,8 @@ class Layout:
     own: tuple[str, ...]
 
     @property
-    def partition_may_be_none(self) -> bool:
-        """Whether the partition is the source's, which says -1 of a topic that has none."""
+    def partition_may_be_minus_one(self) -> bool:
+        """Whether the partition is the source's: it is -1 for topics without partitions."""
         return self.names.get("partition") == OF_SOURCE["partition"]
 
 
@@ -210,7 +192,7 @@ def select_columns(
     schema: Schema | None = None,
     metadata: bool = True,
 ) -> MessageColumns:
-    """The columns of messages, in the form that tasks take.
+    """Select the columns of messages, in the form that tasks take.
 
     Raises:
         InputError: see ``layout_of``.
@@ -220,7 +202,7 @@ def select_columns(
     if layout.record or any(ours != name for ours, name in layout.names.items()):
         fields = ", ".join(_quoted(name) for name in layout.record)
         given = {ours: _quoted(name) for ours, name in layout.names.items()}
-        if layout.partition_may_be_none:
+        if layout.partition_may_be_minus_one:
             given["partition"] = f"NULLIF({given['partition']}, -1)"
         named = df.selectExpr(
             *([f"struct({fields}) AS value"] if layout.record else []),
@@ -228,8 +210,8 @@ def select_columns(
         )
     encoded = {} if schema is None else {name: name for name in schema.columns}
     encoded |= {name: f"{_TO_JSON.format(column=name)} AS {name}" for name in layout.json}
-    wanted = [encoded.get(name) or COLUMNS[name](kind) for name, kind in layout.kinds.items()]
-    # Spark needs 4 ms to find out that a selection changes nothing (measured).
+    wanted = [encoded.get(name) or _converted(name, kind) for name, kind in layout.kinds.items()]
+    # A selection that changes nothing costs Spark 4 ms (measured).
     rows = named if wanted == named.columns else named.selectExpr(*wanted)
     return MessageColumns(rows, layout)
 
@@ -241,15 +223,15 @@ def layout_of(
     schema: Schema | None = None,
     metadata: bool = True,
 ) -> Layout:
-    """Which of ``columns`` are which of the messages', with their types checked.
+    """Find the meaning of each of ``columns``, and check their types.
 
     Args:
-        names_topics: each row says in ``topic`` where it goes; otherwise that column is left out,
-            because an option goes before it (as in Spark's Kafka sink).
-        schema: of the values. One of records takes whole rows: without a column ``value`` that is a
-            struct, all columns are the record's fields, but for those of the message, by their
+        names_topics: rows name their topics in a column ``topic``; otherwise it is left out,
+            because an option overrides it (as in Spark's Kafka sink).
+        schema: of the values. A schema of records takes whole rows: without a column ``value`` that
+            is a struct, all columns are the record's fields, except the message's own, by their
             exact names: ``__key``, ``__eventTime``, ``__topic`` and so on.
-        metadata: False: no column is the message's own; all are the value's.
+        metadata: False: no column is the message's own; all belong to the value.
 
     Raises:
         InputError: a column is missing, unknown or of the wrong type; the message names it.
@@ -267,7 +249,7 @@ def layout_of(
     if whole_rows:
         record = record_fields(columns.fields, names) if metadata else tuple(columns.names)
         if not record:
-            raise InputError("There are no columns for the record, only those of the message.")
+            raise InputError("The rows have no columns for the record, only the message's own.")
         value = StructType([columns[name] for name in record])
         kinds = {"value": value, **{ours: types[name] for ours, name in names.items()}}
     else:
@@ -278,7 +260,7 @@ def layout_of(
     given = [name for name in COLUMNS if name in kinds and (name != "topic" or names_topics)]
     for name in given:
         if schema is None or name not in schema.columns:
-            COLUMNS[name](kinds[name])
+            COLUMNS[name](names.get(name, name), kinds[name])
     return Layout(
         names={name: names[name] for name in given if name in names},
         record=record,
@@ -290,17 +272,17 @@ def layout_of(
 
 
 def _check_no_column_comes_twice(columns: StructType) -> None:
-    lower = [name.lower() for name in columns.names]  # Spark would not tell them apart either
+    lower = [name.lower() for name in columns.names]  # Spark ignores case, too
     twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"There are two columns {twice!r}.", hint="Drop or rename one of them.")
+        raise InputError(f"Two columns are named {twice!r}.", hint="Drop or rename one of them.")
 
 
 def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[str, str]:
-    """``message_names``; a struct ``value`` may be meant as one field of the record."""
+    """Return ``message_names``; a struct ``value`` may be meant as one field of the record."""
     is_struct = "value" in columns.names and isinstance(columns["value"].dataType, StructType)
     if not whole_rows and is_struct:
-        _check_is_no_field(columns)
+        _check_value_is_not_a_field(columns)
     otherwise = ALL_FIELDS
     if not whole_rows and is_struct and not is_pair:
         otherwise = f"Or make the record the value: {as_value(columns.fields)}"
@@ -309,11 +291,11 @@ def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[
     )
 
 
-def _check_is_no_field(columns: StructType) -> None:
-    """A struct that is one of a record's fields is not its whole value."""
+def _check_value_is_not_a_field(columns: StructType) -> None:
+    """Check that a struct ``value`` was not read as one of a record's fields."""
     if origin_of(columns["value"]) == FIELD:
         raise InputError(
-            "Column 'value' is one field of the records that were read, and would be written as "
+            "Column 'value' is one field of the records that were read, but would be written as "
             "the whole value.",
             hint=f"Make the record the value: {as_value(columns.fields)}.",
         )
@@ -324,15 +306,15 @@ def _check_all_are_known(
 ) -> None:
     if "value" not in kinds:
         raise InputError(
-            f"There is no column 'value'; columns are {', '.join([*kinds, *others]) or 'none'}.",
+            f"Column 'value' is missing; columns are {', '.join([*kinds, *others]) or 'none'}.",
             hint=_ENCODE,
         )
     if others:
         hint = "Drop them, or encode them into 'value'."
         if isinstance(kinds["value"], StructType):
-            hint = f"Drop them. Or, where 'value' is a field of the record: {as_value(columns)}."
+            hint = f"Drop them. Or, if 'value' is a field of the record: {as_value(columns)}."
         raise InputError(
-            f"Columns {', '.join(map(repr, others))} would not be written: a sink takes "
+            f"Columns {', '.join(map(repr, others))} are unknown: a sink writes "
             f"value, {', '.join(OF_SOURCE)}.",
             hint=hint,
         )
@@ -341,12 +323,12 @@ def _check_all_are_known(
 def _check_names(kinds: dict[str, DataType], *, names_topics: bool) -> None:
     if any(name in DELAYED for name in kinds):
         raise InputError(
-            "Delayed delivery does not go together with transactions.",
-            hint="Drop the column, and let consumers wait: put the moment into a property.",
+            "Delayed delivery does not work in transactions.",
+            hint="Drop the column. Put the time into a property, and let consumers wait.",
         )
     if names_topics and "topic" not in kinds:
         raise InputError(
-            "There is no column 'topic', and the sink has no option of that name.",
+            "Column 'topic' is missing, and the sink's option topic is not set.",
             hint="Set the option for one topic; add the column for many (__topic in whole rows).",
         )
 
@@ -362,13 +344,14 @@ def _quoted(name: str) -> str:
 
 
 def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataType | None:
-    """Found here, so that a type that can't be written is refused before anything is begun."""
+    """Return the Arrow type of the value. A type that can't be written is refused here, before an
+    attempt begins."""
     if schema is None:
         return None
     wanted = kinds["value"]
     if len(schema.columns) > 1:
         if "key" not in kinds:
-            raise InputError("There is no column 'key': a key_value schema needs one.")
+            raise InputError("Column 'key' is missing: a key_value schema needs it.")
         wanted = StructType([StructField(name, kinds[name]) for name in schema.columns])
     _check_has_schema(wanted)
     kind = to_arrow_type(wanted, timezone="UTC")
@@ -377,7 +360,7 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
 
 
 def _check_has_schema(kind: DataType, path: str | None = None) -> None:
-    """Types of Spark's own, VARIANT for one, are something else in Arrow: they are found here.
+    """Refuse Spark's own types, such as VARIANT, which look like others in Arrow.
 
     ``path``: None for the value itself; a column may have an empty name.
     """
@@ -394,6 +377,6 @@ def _check_has_schema(kind: DataType, path: str | None = None) -> None:
         case _ if not isinstance(kind, _IN_SCHEMAS):
             where = "The value" if path is None else f"Column {path!r}"
             raise InputError(
-                f"{where} is {kind.simpleString()}, which no schema has.",
-                hint="Cast it, to string for example, or drop it.",
+                f"{where} is {kind.simpleString()}, which schemas can't represent.",
+                hint="Cast it, for example to string, or drop it.",
             )

@@ -1,8 +1,8 @@
-"""``format("pulsar")``, for writing: what Spark's Data Source API calls, in batch and as a stream.
+"""Writers of ``format("pulsar")`` for Spark's Data Source API, in batch and streaming.
 
-The epochs, the commit log and the guarantee are ``PulsarSink``'s. Spark calls from several
-processes: tasks on executors, and on the driver one for the plan and one for the commit, which
-share nothing but the commit log. It runs an epoch once: what can't be committed ends the query.
+Epochs, commit log and guarantee are those of ``PulsarSink``. Spark calls from several processes
+(tasks on executors, and on the driver one for the plan and one for the commit), which share only
+the commit log. Spark runs an epoch once, so an epoch that can't be committed ends the query.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eos.errors import EosError, Fatal, InDoubt
 from eos.protocol import BATCH, Skip
 from eos.sinks._checkpoint import planned_at, query_id_of
 from eos.sinks._datasource_tasks import EpochName, TaskReport, Writing, running_epoch
-from eos.sinks._progress import tell_of_job, warn_of_other_rows, warn_of_skipped_key
+from eos.sinks._progress import log_job, warn_of_other_rows, warn_of_skipped_key
 from eos.sinks.columns import layout_of
 from eos.sinks.options import WriterOptions
 
@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 _Messages = Sequence[WriterCommitMessage | None]
 
 _RESTART: Final = (
-    "Start the query again with the same checkpoint: the epoch runs again in a new transaction, "
-    "and nothing is lost or written twice."
+    "Restart the query with the same checkpoint: the epoch runs again in a new transaction, and "
+    "nothing is lost or written twice."
 )
-_RERUN: Final = "Nothing of it is readable: run the job again."
+_RERUN: Final = "None of its rows is readable: run the job again."
 _UNKNOWN: Final = (
-    "Whether its rows are readable is not known yet. Without the option epoch, ask first: "
-    "eos recovery resolve; with it, run the job again, and nothing is written twice."
+    "It is not known yet whether its rows are readable. With the option epoch, run the job again: "
+    "nothing is written twice. Without it, run eos recovery resolve first."
 )
 
 
@@ -49,12 +49,12 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream.format("pulsar")``: each micro-batch is one transaction.
 
     Args:
-        given: the options, as Spark has them; see ``WriterOptions``.
+        given: Spark's options; see ``WriterOptions``.
         columns: of the DataFrame.
-        overwrite: whether the query's output mode wants what was written replaced.
+        overwrite: whether the query's output mode replaces earlier rows, which is refused.
 
     Raises:
-        ConfigurationError, InputError: an option, or a column, is wrong; says what is allowed.
+        ConfigurationError, InputError: an option or a column is wrong.
     """
 
     def __init__(self, given: Mapping[str, str], columns: StructType, *, overwrite: bool) -> None:
@@ -63,28 +63,28 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         self._writing = _writing(options, columns)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """What one task does, on an executor."""
+        """Run one task, on an executor."""
         return self._writing.write(running_epoch(), iterator)
 
     def commit(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
-        """Commit the epoch; in a process of the driver that has not seen it before.
+        """Commit the epoch, in a process of the driver that has not seen it before.
 
         Raises:
-            EosError: it is not committed, and the query ends; says how to go on.
+            EosError: it is not committed, and the query ends.
         """
         reports = _reports(messages)
         if not reports:
-            return  # no task has run: there are no rows, and nobody knows whose epoch it is
+            return  # no task has run: there are no rows, and the query's id is not known
         with _explained(lambda _: _RESTART):
             self._writing.commit(reports[0].name, reports, lambda: self._planned_at(batchId))
 
     def _planned_at(self, epoch: int) -> datetime:
-        assert self._checkpoint is not None  # it is needed where this is asked
+        assert self._checkpoint is not None  # required by on_rewind="refuse", the only caller
         return planned_at(self._checkpoint, str(epoch))
 
     def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
-        """Abort what the epoch has open: a task or the commit failed. Of tasks that failed there is
-        no message, and when it is all of them only the log knows the run."""
+        """Abort the epoch's open transaction after a task or the commit failed. A failed task has
+        no message; if all have failed, only the log knows the run."""
         with _left_to_the_next_run():
             reports = _reports(messages)
             name = reports[0].name if reports else self._open_epoch(str(batchId))
@@ -97,16 +97,17 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
 
 class PulsarBatchWriter(DataSourceArrowWriter):
-    """``df.write.format("pulsar")``: one job, one transaction. Made on the driver, where it opens
-    the epoch, unless an earlier job has written it.
+    """``df.write.format("pulsar")``: each job is one transaction.
+
+    The constructor runs on the driver and opens the epoch, unless an earlier job has written it.
 
     Args:
-        given: the options, as Spark has them; see ``WriterOptions``.
+        given: Spark's options; see ``WriterOptions``.
         columns: of the DataFrame.
-        overwrite: whether what is there is to be replaced.
+        overwrite: whether existing rows are replaced, which is refused.
 
     Raises:
-        ConfigurationError, InputError: an option, or a column, is wrong; says what is allowed.
+        ConfigurationError, InputError: an option or a column is wrong.
         EosError: the epoch can't be opened.
     """
 
@@ -121,32 +122,32 @@ class PulsarBatchWriter(DataSourceArrowWriter):
             warn_of_skipped_key(self._target.records, options.sink_id, key)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """What one task does, on an executor; it needs no commit log there."""
+        """Run one task, on an executor, where no commit log is needed."""
         return self._writing.write_in(self._name, self._target, iterator)
 
     def commit(self, messages: _Messages) -> None:
         """Commit the epoch.
 
         Raises:
-            EosError: it is not committed; says how to go on.
+            EosError: it is not committed.
         """
         with _explained(lambda error: _UNKNOWN if isinstance(error, InDoubt) else _RERUN):
             self._writing.commit(self._name, _reports(messages))
         self._writing.forget(self._name)
         if isinstance(self._target, Skip):
-            left_out = sum(report.left_out for report in _reports(messages))
+            skipped = sum(report.skipped for report in _reports(messages))
             warn_of_other_rows(
-                self._target.records, self._writing.options.sink_id, self._name.epoch, left_out
+                self._target.records, self._writing.options.sink_id, self._name.epoch, skipped
             )
             return
-        tell_of_job(
+        log_job(
             sum(report.records for report in _reports(messages)),
             self._writing.options.sink_id,
             self._name.epoch if self._has_key else None,
         )
 
     def abort(self, messages: _Messages) -> None:  # noqa: ARG002
-        """Abort it, unless it is decided."""
+        """Abort it, unless the log has its decision."""
         with _left_to_the_next_run():
             self._writing.abort(self._name)
             self._writing.forget(self._name)
@@ -167,20 +168,20 @@ def _reports(messages: _Messages) -> list[TaskReport]:
 
 
 @contextmanager
-def _explained(way_out: Callable[[EosError], str]) -> Iterator[None]:
-    """An error that goes away by itself says how to go on, and what has happened to the rows."""
+def _explained(next_step: Callable[[EosError], str]) -> Iterator[None]:
+    """Add to a temporary error's hint what has happened to the rows, and what to do."""
     try:
         yield
     except EosError as error:
         if not isinstance(error, Fatal):
-            error.hint = f"{error.hint} {way_out(error)}".strip()
+            error.hint = f"{error.hint} {next_step(error)}".strip()
         raise
 
 
 @contextmanager
 def _left_to_the_next_run() -> Iterator[None]:
-    """An abort that fails: the next claim does it. Raised, it would take the place of what the job
-    failed of in what Spark shows (measured: "Writing job failed", and no more)."""
+    """Log a failed abort: the next claim aborts. If it were raised, Spark would show it instead of
+    the job's own error (measured: "Writing job failed", and no more)."""
     try:
         yield
     except Exception as error:

@@ -27,23 +27,23 @@ from eos.sinks.sink import Sink
 
 
 class DeltaSink(Sink):
-    """One output of Spark, in a Delta table: each epoch is one version of it, or none.
+    """Writes DataFrames to a Delta table exactly once: each epoch is one version of it, or none.
 
-    An instance is the function that ``foreachBatch`` takes; ``write`` serves batch jobs::
+    An instance is the function for ``foreachBatch``; ``write`` is for batch jobs::
 
         sink = DeltaSink(sink_id="orders", table="/data/orders", commit_log="/data/eos")
         query = orders.writeStream.foreachBatch(sink).start()
         sink.write(df, epoch="2026-11-20")
 
-    Tasks write Parquet files that no reader sees; the driver commits them with ``deltalake``. So a
-    driver that dies in between loses nothing, and ``eos recovery`` finishes without Spark. Columns
-    are compared by name with the table's, at every level; ``merge_schema`` adds those that it
-    lacks. A table that the sink makes, and what it adds to one, can be null everywhere, as by
-    Spark's Delta writer; comments and other metadata of columns are kept, but for rules (defaults,
-    ``delta.*``). What a table declares NOT NULL, CHAR or VARCHAR is kept; types and new
-    names that Spark's Delta writer refuses are refused. So are some that it takes: VARIANT,
-    user-defined types, a void field of a struct, a zero character in a name, and in a new table a
-    TIMESTAMP_NTZ inside of a map, which ``deltalake`` can't make (Spark can: ``CREATE TABLE``).
+    Tasks write Parquet files that no reader sees yet; the driver commits them with ``deltalake``.
+    If the driver dies in between, no rows are lost, and ``eos recovery`` finishes without Spark.
+    Columns are matched by name with the table's, at every level; ``merge_schema`` adds missing
+    ones. Tables and columns that the sink creates are nullable at every level, as with Spark's
+    Delta writer. Comments and other metadata of columns are kept, except rules (defaults,
+    ``delta.*``). A table's NOT NULL, CHAR and VARCHAR are enforced. Types and new names that
+    Spark's Delta writer refuses are refused, and some that it accepts: VARIANT, user-defined types,
+    a void field of a struct, a zero character in a name, and in a new table a TIMESTAMP_NTZ in a
+    map, which ``deltalake`` can't create (Spark can: ``CREATE TABLE``).
 
     The options are those of ``DeltaSinkOptions``.
 
@@ -57,7 +57,7 @@ class DeltaSink(Sink):
         super().__init__(DeltaSinkOptions.parse(options))
 
     def outputs(self) -> list[Output]:
-        """The table."""
+        """Return the table."""
         return [DeltaOutput(self.options)]
 
     def __repr__(self) -> str:
@@ -65,42 +65,43 @@ class DeltaSink(Sink):
 
 
 class DeltaOutput(Output):
-    """A table, and how Spark's tasks stage files in it."""
+    """A table as an output of a sink: plans how Spark's tasks stage files in it."""
 
     participant: DeltaParticipant
 
     def __init__(self, options: DeltaSinkOptions) -> None:
         self._options = options
-        self._seen: pa.Schema | None = None
+        self._checked_columns: pa.Schema | None = None
         self._schema: pa.Schema | None = None
         self.participant = DeltaParticipant(options.sink_id, options.table, options.storage_options)
 
     def traces(self) -> list[str]:
-        """Rows of this sink that another log has committed to the table."""
+        """Return versions of the table that another log of this sink has committed."""
         return self.participant.traces()
 
     def is_written_by(self, part: Part) -> bool:
-        """Whether it is of the same table."""
+        """Whether ``part`` was written to the same table."""
         return isinstance(part, DeltaPart) and part.table == self.participant.table.folder.uri
 
     def on_open(self, history: History, df: DataFrame) -> None:
-        """Make the table, unless the log has written to it: then it may only be away."""
+        """Create the table, unless the log has written to it: then it may only be unreachable."""
         table = self.participant.table
         is_new = history.last_begun((KIND, table.folder.uri)) is None
-        may_make = is_new or self._options.on_new_cluster == "continue"
-        if may_make and not table.exists():
+        may_create = is_new or self._options.on_new_cluster == "continue"
+        if may_create and not table.exists():
             table.create(arrow_schema(df), self._options.partition_by)
 
     def check(self, df: DataFrame) -> None:
-        """See ``Output``; what was found holds for the attempt, and is looked at again by PREPARED
-        and by the commit."""
-        table, options, have = self.participant.table, self._options, arrow_schema(df)
-        changed = None if have == self._seen else ChangedColumns(*table.compared(have))
-        self._schema = table.check_schema(have, merge=options.merge_schema)
+        """See ``Output``; the attempt uses the schema that was found. PREPARED and the commit check
+        it again."""
+        table, options, columns = self.participant.table, self._options, arrow_schema(df)
+        is_checked = columns == self._checked_columns
+        changed = None if is_checked else ChangedColumns(*table.compared(columns))
+        self._schema = table.check_schema(columns, merge=options.merge_schema)
         if changed is not None:
             may_change = options.on_changed_columns == "continue"
-            changed.tell(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
-            self._seen = have
+            changed.report(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
+            self._checked_columns = columns
 
     def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
         """See ``Output``."""
@@ -121,7 +122,7 @@ class DeltaOutput(Output):
             str(part.attempt_id),
             tuple(df.columns),
         )
-        # Spark would look columns up by their names, and not find one with a dot in it.
+        # Spark looks columns up by name, and does not find one with a dot in it.
         numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
         writing = numbered.mapInArrow(task, REPORT_SCHEMA)
 

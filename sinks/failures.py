@@ -1,11 +1,11 @@
-"""How an error of the sink reads once Spark has wrapped it up.
+"""Shortens errors that leave a ``foreachBatch`` function, so that they are readable in Spark.
 
-What leaves a ``foreachBatch`` function reaches the user as the text of a ``traceback.format_exc()``
-within Spark's own sentence: in ``query.exception()``, in what ``awaitTermination`` raises and,
-twice, in the driver's output. A chain is printed from its first cause on, so a cause of one line
-puts our sentence first; and the shorter the rest, the better it is found. Spark looks for the sign
-of an interrupted call in this text, with a regular expression that overflows the stack on long
-ones: ``query.stop()`` in the middle of an epoch printed a thousand lines of it.
+Spark shows such an error as the text of ``traceback.format_exc()`` inside its own message: in
+``query.exception()``, in the error of ``awaitTermination`` and, twice, in the driver's output. A
+chain is printed from its first cause on, so a cause of one line puts the sink's message first, and
+a short rest makes it easy to find. Spark also searches this text for an interrupted call, with a
+regular expression that overflows the stack on long texts: ``query.stop()`` in the middle of an
+epoch printed a thousand lines of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CANCELLED: Final = "[SPARK_JOB_CANCELLED]"
 
 
 class JavaFailure(Py4JJavaError):  # type: ignore[misc]
-    """An error that Java raised, in one line; ``java_exception`` is the whole of it."""
+    """A Java error whose text is one line; ``java_exception`` is the full error."""
 
     def __init__(self, error: Py4JJavaError, line: str) -> None:
         super().__init__(error.errmsg, error.java_exception)
@@ -41,10 +41,10 @@ class JavaFailure(Py4JJavaError):  # type: ignore[misc]
 
 
 def shortened(error: Exception, epoch: str) -> tuple[Exception, Exception]:
-    """What to raise in the place of ``error``, and the one line to raise it from.
+    """Return the error to raise instead of ``error``, and its cause, which has one line.
 
-    The whole error, with its chain, goes to the driver's log. What is raised is of the same
-    class, without traceback, cause and context.
+    The full error, with its chain, is logged on the driver. The returned error has the same class,
+    without traceback, cause and context.
     """
     if isinstance(error, Py4JJavaError):
         return _shortened_java(error, epoch)
@@ -58,13 +58,13 @@ def _shortened_java(error: Py4JJavaError, epoch: str) -> tuple[Exception, Except
     line = _java_line(error)
     is_interruption = line.split(":")[0].endswith(_INTERRUPTED)
     if is_interruption or _CANCELLED in line:
-        logger.info("%s: Spark was told to stop; nothing of it is readable", epoch)
+        logger.info("%s: Spark was stopped; none of its rows is readable", epoch)
     else:
         logger.error("%s was not written", epoch, exc_info=error)
     headline = RuntimeError(f"{epoch}: {line}")
     if is_interruption:
-        # With the words that Spark looks for when a query is stopped, and only in the last line:
-        # its expression goes through all that comes behind them.
+        # With the words that Spark searches for when a query is stopped, in the last line only:
+        # its expression reads all text after them.
         line = f"py4j.protocol.Py4JJavaError: {error.errmsg.strip()} {line}"
     return JavaFailure(error, line), headline
 
@@ -75,13 +75,13 @@ def _bare(error: Exception) -> Exception:
 
 
 def _line(text: str) -> str:
-    """The line that says what it was: the last one of a traceback, else the first one."""
+    """Return the line that names the error: the last one of a traceback, else the first one."""
     lines = text.strip().splitlines() or [""]
     return lines[-1 if any(line.startswith("Traceback ") for line in lines) else 0][:_MAX_CHARS]
 
 
 def _java_line(error: Py4JJavaError) -> str:
-    """What Java raised, as class and message, and its first cause."""
+    """Return the class and message of the Java error, and its first cause."""
     thrown: Any = error.java_exception
     try:
         lines = str(thrown.toString()).strip().splitlines()

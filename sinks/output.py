@@ -1,4 +1,4 @@
-"""The writing side of one output: from a DataFrame to what its participant counts."""
+"""The writing side of an output, which turns a DataFrame into reports for its participant."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from eos.participant import Participant
 from eos.protocol import History, Part
 
 Begun = Callable[[], Part]
-"""Waits for an output's part of an attempt that is being begun."""
+"""Waits until an attempt has begun, and returns the output's part of it."""
 
 Write = Callable[[], Sequence[Any]]
-"""Writes the rows; what it returns goes to ``Participant.count``. When it comes back, no task of it
-runs any more."""
+"""Writes the rows, and returns the reports for ``Participant.count``. When it returns, none of its
+tasks is running."""
 
 
 class Output(ABC):
-    """One output of a sink: where rows go, and the participant that commits them."""
+    """One output of a sink: writes rows, and has the participant that commits them."""
 
     participant: Participant
 
     @abstractmethod
     def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
-        """Step 5 up to the one Spark action that writes ``df``; touches nothing yet.
+        """Plan step 5, up to the Spark action that writes ``df``; nothing is written yet.
 
         Args:
-            begun: waits for the output's part of the attempt, which is being begun.
+            begun: waits until the attempt has begun, and returns the output's part of it.
 
         Raises:
             InputError: the DataFrame can't be written there.
-            EosError: no attempt could be begun.
+            EosError: the attempt could not begin.
         """
 
     def check(self, df: DataFrame) -> None:
-        """Before each attempt: can rows with these columns be written there?
+        """Check, before each attempt, that rows with these columns can be written there.
 
         Raises:
-            InputError: they can't; nothing was begun.
+            InputError: they can't.
         """
 
     def traces(self) -> list[str]:
-        """What earlier logs of this sink have left at the output, by name: signs that the sink has
-        written before.
+        """Return, in words, what earlier logs of this sink have left at the output: signs that the
+        sink has written before.
 
         Raises:
-            Retriable: it does not answer.
+            Retriable: the output does not answer.
         """
         return []
 
     @abstractmethod
     def is_written_by(self, part: Part) -> bool:
-        """Whether ``part``, of another sink's log, may be of the same output."""
+        """Whether ``part``, of another sink's log, may have been written to the same output."""
 
     def on_open(self, history: History, df: DataFrame) -> None:
-        """The log was opened, for an epoch of ``df``: make what has to be there by its columns, and
-        give the user a word about what has changed since.
+        """Prepare the output after the log was opened for an epoch of ``df``: create it if needed,
+        and warn of changes since the last run.
 
         Raises:
             InputError: the DataFrame can't be written there.

@@ -11,26 +11,26 @@ from eos.sinks.sink import Sink
 
 
 class PulsarSink(Sink):
-    """One output of Spark, in Pulsar: each epoch is one transaction, readable whole or not at all.
+    """Writes DataFrames to Pulsar exactly once: each epoch is one transaction, readable as a whole.
 
-    An instance is the function that ``foreachBatch`` takes; ``write`` serves batch jobs::
+    An instance is the function for ``foreachBatch``; ``write`` is for batch jobs::
 
         sink = PulsarSink(sink_id="orders", service_url="pulsar://localhost:6650",
                           topic="persistent://public/default/orders", commit_log="/data/eos")
         query = orders.writeStream.foreachBatch(sink).start()
         sink.write(df, epoch="2026-11-20")
 
-    Columns: ``value`` (binary or string, required; null is a tombstone, where ``null_values`` says
-    so), ``key`` (string or binary), ``partition`` (a number from 0 on), ``event_time`` (timestamp,
-    or milliseconds since 1970), ``properties`` (map of string to string), ``ordering_key`` (binary
-    or string), ``topic`` (string: without the option of that name, rows go where they say, all in
-    one transaction), and what else the source reads, by its names: ``__key``, ``__keyIsBinary``
-    and so on. With a ``schema`` of records whole rows go in: other columns are fields. Rows go to
-    the partition that they name, else to that of their key, where the Java client would send it
-    (``hashing``); the others stay together, one partition for each task.
+    Columns: ``value`` (binary or string, required; null is a tombstone if ``null_values`` is
+    "tombstone"), ``key`` (string or binary), ``partition`` (a number from 0 on), ``event_time``
+    (timestamp, or milliseconds since 1970), ``properties`` (map of string to string),
+    ``ordering_key`` (binary or string), ``topic`` (string: without the option of that name, the
+    topic of each row; all are in one transaction). The source's names (``__key``,
+    ``__keyIsBinary`` and so on) are accepted for all of them. With a ``schema`` of records, other
+    columns are the record's fields. A row goes to the partition that it names, else to that of its
+    key, as with the Java client (``hashing``); other rows of a task go to one partition together.
 
-    The options are those of ``PulsarSinkOptions``. Nothing is connected before the first epoch;
-    then the sink is claimed, and a driver that holds it elsewhere is fenced.
+    The options are those of ``PulsarSinkOptions``. The sink connects at the first epoch; then it is
+    claimed, and another driver that has claimed it is fenced.
 
     Raises:
         ConfigurationError: an option is missing, unknown or wrong.
@@ -42,7 +42,7 @@ class PulsarSink(Sink):
         super().__init__(PulsarSinkOptions.parse(options))
 
     def outputs(self) -> list[Output]:
-        """The topic."""
+        """Return the topic."""
         return [PulsarOutput(self.options)]
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A sink for PySpark: when an epoch runs, for whatever outputs it is written to."""
+"""The base class of all sinks: decides when an epoch runs, for any outputs."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from eos.sinks.output import Output
 
 @dataclass(frozen=True)
 class _Failed:
-    """An epoch that ended in an error, of which kind; ``twice``: it was written, and called again.
+    """An epoch that ended in an error. ``duplicate``: it was written, and called again.
 
-    Not the error itself, which would keep its traceback and all that hangs on it.
+    It does not keep the error, whose traceback would keep objects alive.
     """
 
     epoch: str
-    why: str
-    twice: DuplicateEpochCall | None
+    error_type: str
+    duplicate: DuplicateEpochCall | None
 
 
 class Sink(ABC):
-    """What all sinks have: a function for ``foreachBatch``, ``write`` for batch jobs, a committer.
+    """A sink: the function for ``foreachBatch``, and ``write`` for batch jobs.
 
-    Nothing is connected before the first epoch; then the sink is claimed, and a driver that holds
-    it elsewhere is fenced.
+    It connects at the first epoch; then the sink is claimed, and another driver that has claimed it
+    is fenced.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -66,10 +66,10 @@ class Sink(ABC):
 
     @abstractmethod
     def outputs(self) -> list[Output]:
-        """Its outputs, made anew, not connected yet."""
+        """Create its outputs, not connected yet."""
 
     def frames(self, df: DataFrame) -> list[DataFrame]:
-        """What of ``df`` each output gets, in their order."""
+        """Return the DataFrame of each output, in their order."""
         return [df]
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -101,22 +101,22 @@ class Sink(ABC):
     def write(self, df: DataFrame, *, epoch: BatchKey) -> EpochResult:
         """Write a batch job's rows, exactly once for each ``epoch``.
 
-        A key that is written already is skipped, by whichever object, process or run: the result's
-        status is ``skipped``, its figures are those of the first call, and a warning is logged. The
-        key alone counts: rows are not compared.
+        A key that was written before, by any object, process or run, is skipped: the result's
+        status is ``skipped``, its figures are those of the first call, and a warning is logged.
+        Only the key counts: rows are not compared.
 
         Args:
-            epoch: what names these rows: text, a whole number, a date, or a datetime with a time
+            epoch: the key of these rows: text, a whole number, a date, or a datetime with a time
                 zone. A number counts as its digits, a date as its ISO text, a datetime as its ISO
-                text in UTC. A date and that day's midnight are two keys: when one of them is
-                written, the other is refused, unless it is given as text.
+                text in UTC. A date and that day's midnight are two keys: after one of them is
+                written, the other is refused, unless it is passed as text.
 
         Raises:
-            ConfigurationError: ``epoch`` or ``df`` is something else; says what is allowed.
-            InputError: the rows can't be written as they are; nothing of them is readable.
+            ConfigurationError: ``epoch`` or ``df`` has the wrong type.
+            InputError: the rows can't be written; none of them is readable.
             Fenced: another driver has claimed the sink.
             InDoubt: an earlier transaction's outcome can't be proved now.
-            TransactionPoisoned: the epoch failed ``max_attempts`` times; the log says why.
+            TransactionPoisoned: the epoch failed ``max_attempts`` times; the log has the reasons.
         """
         context = spark_context(df)
         check_batch(df)
@@ -130,7 +130,8 @@ class Sink(ABC):
         return result
 
     def close(self) -> None:
-        """Free connections, tell listeners the rest. The claim stays: the next driver takes it."""
+        """Close connections, and deliver pending events to listeners. The claim stays until the
+        next driver takes it."""
         with self._lock:
             outputs, self._outputs = self._outputs, []
             committer, self._committer = self._committer, None
@@ -177,13 +178,13 @@ class Sink(ABC):
                 lambda begun: self._plan(df, context, begun),
                 check=lambda: self._check(df),
                 **known,
-                # A batch job's caller may end the process, or look at the log, right away.
+                # A batch job's caller may end the process, or read the log, right away.
                 finish_later=query_id != BATCH,
                 may_rerun=lambda: query_id == BATCH or may_rerun(df),
             )
         except BaseException as error:
-            twice = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
-            self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, twice))
+            duplicate = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
+            self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, duplicate))
             if isinstance(error, EosError):
                 error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
             raise
@@ -191,24 +192,25 @@ class Sink(ABC):
         return result
 
     def _check_order(self, query_id: str, epoch: str) -> None:
-        """The log knows of most epochs that failed; of those before a claim only this object does.
+        """Check that no earlier epoch of the query has failed and was left unfinished.
 
-        Spark asks for the same epoch again after an error, unless somebody has swallowed it.
+        After an error Spark runs the same epoch again, unless the user's code has caught the error.
+        The log has most failed epochs; only this object has those that failed before the claim.
         """
         failed = self._failed.get(query_id)
         if failed is None or query_id == BATCH or failed.epoch == epoch:
             return
-        if failed.twice is not None:
-            raise failed.twice  # its second call's rows are in no topic, and no log knows of them
+        if failed.duplicate is not None:
+            raise failed.duplicate  # the rows of its second call are not written or logged
         if self._is_settled(query_id, failed.epoch):
             del self._failed[query_id]
             return
         raise unfinished_epoch(
-            query_id, epoch, failed.epoch, failed.why, sink_id=self.options.sink_id
+            query_id, epoch, failed.epoch, failed.error_type, sink_id=self.options.sink_id
         )
 
     def _is_settled(self, query_id: str, epoch: str) -> bool:
-        """Whether the log says by now that the epoch is done, or that a person gave it up."""
+        """Whether the log says by now that the epoch is finished, or was abandoned by a person."""
         options = self.options
         with contextlib.suppress(EosError):
             log = CommitLog.open_read_only(
@@ -223,7 +225,7 @@ class Sink(ABC):
         if self._committer is None:
             outputs = self.outputs()
             for output in outputs:
-                # A client that is left open keeps threads that may outlive the interpreter.
+                # An open client has threads that may outlive the interpreter.
                 weakref.finalize(self, output.participant.close)
             log = open_log(
                 options, outputs, query_id, epoch, run_id, on_append=self._observer.state_changed
@@ -244,16 +246,16 @@ class Sink(ABC):
         return self._committer
 
     def _check(self, df: DataFrame) -> None:
-        """What is known to be wrong with the rows' columns is said before anything is begun."""
+        """Check the rows' columns before the attempt begins."""
         for output, frame in zip(self._outputs, self.frames(df), strict=True):
             output.check(frame)
 
     def _plan(
         self, df: DataFrame, context: SparkContext, begun: PartsBegun
     ) -> Callable[[], Reports]:
-        """Step 5, up to the Spark actions that write the rows; the function runs these."""
+        """Plan step 5; the returned function runs the Spark actions that write the rows."""
         pairs = zip(self._outputs, self.frames(df), strict=True)
-        # In the order of the record: what can expire comes first.
+        # In the order of the record: outputs that can expire come first.
         ordered = sorted(pairs, key=lambda pair: not pair[0].participant.can_expire)
         writes = [
             output.plan(frame, context, partial(_nth, begun, number))

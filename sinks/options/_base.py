@@ -1,4 +1,4 @@
-"""What every sink is made of."""
+"""The options that all sinks have."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
 SECRETS = {"token", "basic_password", "storage_options"}
 _LEFT_OUT = {
-    "encrypt": "end-to-end encryption is not supported yet, and nothing is written without it",
-    "crypto": "end-to-end encryption is not supported yet, and nothing is written without it",
-    "athenz": "logging in by Athenz is not supported",
-    "sasl": "logging in by Kerberos (SASL) is not supported",
-    "kerberos": "logging in by Kerberos (SASL) is not supported",
+    "encrypt": "end-to-end encryption is not supported yet",
+    "crypto": "end-to-end encryption is not supported yet",
+    "athenz": "Athenz authentication is not supported",
+    "sasl": "Kerberos authentication (SASL) is not supported",
+    "kerberos": "Kerberos authentication (SASL) is not supported",
 }
-"""What Pulsar's own clients have; by a part of the option's name."""
+"""A part of the name of an option of Pulsar's own clients -> why it is refused."""
 
 
 class SinkArguments(TypedDict, total=False):
-    """The options that all sinks have, by name and type, so that editors complete them and type
-    checkers find a wrong one. What they mean, and their defaults: ``SinkOptions``."""
+    """The names and types of the options that all sinks have, for editors and type checkers. Their
+    meaning and defaults: ``SinkOptions``."""
 
     sink_id: Required[str]
     commit_log: Required[str]
@@ -56,27 +56,28 @@ class SinkArguments(TypedDict, total=False):
 
 
 class SinkOptions(BaseModel):
-    """What every sink is made of.
+    """The options that all sinks have.
 
     Attributes:
-        sink_id: your stable name for this output; everything that is recorded hangs on it.
-        commit_log: root folder, or URL as ``s3://bucket/prefix``, of the commit logs.
-        on_new_query: what to do about a new checkpoint under a known sink, and about an empty
-            commit log under a sink that has written before.
-        on_new_cluster: what to do about a cluster without what the commit log says was written.
-        on_gap: what to do about a restarted query that asks for an epoch which does not follow the
-            last one that the log has; ``continue`` for functions that leave epochs out.
-        on_rewind: what to do about a checkpoint that was set back, so that Spark plans committed
-            epochs anew; ``skip`` when the source cuts the same epochs as before.
-        on_changed_columns: what to do about rows whose columns are not those of the topic's schema
-            or of the table, more, fewer or renamed ones: ``continue`` says so in the log, as far as
-            schema or table take them. Not where rows name their topics.
+        sink_id: your stable name for this output, the key of all records.
+        commit_log: root folder of the commit logs, or a URL such as ``s3://bucket/prefix``.
+        on_new_query: whether a known sink may be used with a new checkpoint, and a sink that has
+            written before with an empty commit log.
+        on_new_cluster: whether to continue on a cluster that lacks data which the commit log has as
+            written.
+        on_gap: whether a restarted query may skip epochs after the last one in the log;
+            ``continue`` for functions that leave epochs out.
+        on_rewind: what to do if a checkpoint was set back, so that Spark plans committed epochs
+            again; ``skip`` if the source cuts the same epochs as before.
+        on_changed_columns: whether columns may be added, missing or renamed compared with the
+            topic's schema or the table. ``continue`` logs it, as far as schema or table allow it.
+            Not checked if rows name their topics.
         max_attempts: how often one epoch runs, each time in a new transaction, before it fails.
-        resolve_timeout_s: deadline for finding the mark, for END_TXN, and for the witness.
-        keep_epochs: how many of the newest finished epochs the commit log keeps in full; these are
-            the ones that `eos recovery verify` can check.
-        storage_options: for a commit log in an object store, as ``deltalake`` takes them.
-        listeners: who is told of every epoch: metrics, traces, or your own ``EpochListener``.
+        resolve_timeout_s: timeout of finding the mark, of END_TXN, and of the witness.
+        keep_epochs: how many of the newest finished epochs the commit log keeps in full;
+            `eos recovery verify` can check these.
+        storage_options: for a commit log in an object store, as for ``deltalake``.
+        listeners: notified of every epoch: metrics, traces, or your own ``EpochListener``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -99,8 +100,8 @@ class SinkOptions(BaseModel):
         """Check ``values``.
 
         Raises:
-            ConfigurationError: names each wrong option and says what is allowed; never repeats a
-                secret.
+            ConfigurationError: an option is wrong; names each of them and what is allowed, and
+                never shows a secret.
         """
         check_no_secrets(values, SECRETS)
         try:
@@ -124,7 +125,7 @@ class SinkOptions(BaseModel):
 
 
 def allowed(check: Callable[[str], T], value: str) -> T:
-    """``check(value)``, its error as pydantic takes it."""
+    """Return ``check(value)``, and convert its error to pydantic's."""
     try:
         return check(value)
     except ConfigurationError as error:
@@ -152,5 +153,5 @@ def _explain(error: Any, known: Sequence[str]) -> str:
 
 
 def left_out(name: str) -> str | None:
-    """Why there is no option ``name``, where it is one of Pulsar's own clients that is missing."""
+    """Return why ``name``, an option of Pulsar's own clients, is not supported; None: unknown."""
     return next((why for part, why in _LEFT_OUT.items() if part in name.lower()), None)

@@ -1,4 +1,4 @@
-"""What a ``DeltaSink`` is made of."""
+"""The options of ``DeltaSink``."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class DeltaSinkArguments(SinkArguments, total=False):
 
 
 class DeltaSinkOptions(SinkOptions):
-    """What a ``DeltaSink`` is made of, besides what every sink has.
+    """The options of a ``DeltaSink``, in addition to those of all sinks.
 
     Attributes:
-        table: absolute path or ``s3://bucket/prefix`` of the table; made with the first DataFrame's
-            columns when it is not there. ``storage_options`` are the table's, too.
-        partition_by: columns that a new table is partitioned by; a table that is there has its own.
-        merge_schema: columns that the table lacks are added to it, and fields that its structs
-            lack, as by Delta's ``mergeSchema``. No type is widened.
-        file_bytes: size at which a file is closed, and the next one begun.
+        table: absolute path or ``s3://bucket/prefix`` of the table, which is created with the first
+            DataFrame's columns if it is missing. ``storage_options`` are used for it, too.
+        partition_by: partition columns of a new table; existing tables keep theirs.
+        merge_schema: add missing columns to the table, and missing fields to its structs, as by
+            Delta's ``mergeSchema``. No type is widened.
+        file_bytes: size at which a file is closed and the next one is opened.
         compression: of the Parquet files, snappy or zstd.
     """
 
@@ -46,7 +46,7 @@ class DeltaSinkOptions(SinkOptions):
     @classmethod
     def _partition_by(cls, value: object) -> object:
         if isinstance(value, str):
-            raise ValueError(f"it takes a list of names, [{value!r}]")
+            raise ValueError(f"must be a list of names: [{value!r}]")
         return value
 
     @field_validator("table")
@@ -55,21 +55,21 @@ class DeltaSinkOptions(SinkOptions):
         return allowed(lambda uri: Folder(uri).uri, value)
 
     @model_validator(mode="after")
-    def _places(self) -> Self:
-        table, log = _place(self.table), _place(Location(self.commit_log).uri)
+    def _separate_folders(self) -> Self:
+        table, log = _canonical(self.table), _canonical(Location(self.commit_log).uri)
         if _is_within(table, log) or _is_within(log, table):
-            # A vacuum of the table would take the log; recovery would take the table for a log.
+            # A vacuum of the table would delete the log; recovery would read the table as a log.
             raise ValueError(f"table {table} and commit_log {log} must be in separate folders")
         return self
 
 
 def _is_within(inner: str, outer: str) -> bool:
-    """Whether a place is another one, or below it."""
+    """Whether ``inner`` is ``outer``, or below it."""
     return f"{inner}/".startswith(f"{outer}/")
 
 
-def _place(uri: str) -> str:
-    """One name for a place, whatever way leads there."""
+def _canonical(uri: str) -> str:
+    """Return one name for a folder, however it is written."""
     scheme, separator, path = uri.partition("://")
     if not separator:
         return os.path.realpath(uri)

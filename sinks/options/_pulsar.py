@@ -1,4 +1,4 @@
-"""What a ``PulsarSink`` is made of."""
+"""The options of ``PulsarSink``."""
 
 from __future__ import annotations
 
@@ -45,39 +45,40 @@ class PulsarSinkArguments(SinkArguments, total=False):
 
 
 class PulsarSinkOptions(SinkOptions):
-    """What a ``PulsarSink`` is made of, besides what every sink has.
+    """The options of a ``PulsarSink``, in addition to those of all sinks.
 
     Attributes:
-        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
-        topic: where the rows go; partitioned or not. None: each row says so in a column ``topic``.
-        admin_url: of the admin API, several hosts by comma; with it, partitions pinned by late
-            sends are found and healed.
-        create_topics: create an unknown topic, unpartitioned, instead of refusing it; a number:
-            with so many partitions, which needs ``admin_url``.
+        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``; several hosts by comma.
+        topic: the topic of all rows, partitioned or not. None: each row names its topic in a column
+            ``topic``.
+        admin_url: of the admin API, several hosts by comma; with it, partitions that late sends
+            have pinned are found and healed.
+        create_topics: create missing topics, unpartitioned; a number: with that many partitions,
+            which needs ``admin_url``.
         retention_minutes: how long the broker keeps the messages of topics that ``create_topics``
-            makes, with or without a subscription; -1: for ever. Needs ``admin_url``. None: as the
-            namespace has it; by default nothing is kept that no subscription holds.
-        receipt_namespace: ``tenant/namespace`` of the receipt topic; the topic's own by default,
-            required when rows name their topics.
+            creates, with or without a subscription; -1: without limit. Needs ``admin_url``. None:
+            the namespace's retention; by default only messages of subscriptions are kept.
+        receipt_namespace: ``tenant/namespace`` of the receipt topic; by default that of the topic,
+            required if rows name their topics.
         transaction_ttl_s: time to live of an epoch's transaction; longer than the slowest epoch.
-        request_timeout_s: deadline of each request, and of the broker's answer to each send.
-        max_batch_bytes: size of an entry; the broker's limit, when that is lower.
+        request_timeout_s: timeout of each request, and of the broker's answer to each send.
+        max_batch_bytes: size of an entry; or the broker's limit, if that is lower.
         max_pending_bytes: bytes in flight for each task.
-        compression: of each entry: auto (LZ4 where it pays), none, lz4, zlib, zstd or snappy.
+        compression: of each entry: auto (LZ4 if it helps), none, lz4, zlib, zstd or snappy.
         hashing: of keys, as in the Java client: java (its default, JavaStringHash) or murmur3.
-        batching: by_size: entries hold rows of different keys; by_key: of one key each, so that a
-            Key_Shared subscription gives each key to one consumer. It makes more, smaller entries.
+        batching: by_size: entries have rows of different keys; by_key: of one key each, so that a
+            Key_Shared subscription gives each key to one consumer, with more, smaller entries.
         null_values: refuse them; or tombstone: a compacted topic drops the key of such a row.
         schema: of the values, registered with the topic: bytes (nothing is registered), string,
             boolean, int8 to int64, float, double, date, timestamp; json, avro, protobuf (whole
-            rows), key_value; or a schema of your own: ``AvroSchema('{...}')`` and others.
-        metadata: columns with the names of the source's are the message's own: ``__key``,
-            ``__eventTime`` and others. False: all columns are fields of the value, for topics
-            whose records have such names.
-        listener_name: the advertised listener of the brokers that is reached from here, where they
-            have several (``advertisedListeners``).
-        subscription_prefix: what our subscriptions begin with; the role's name, where a namespace
-            has ``subscriptionAuthMode=Prefix``.
+            rows), key_value; or your own schema, such as ``AvroSchema('{...}')``.
+        metadata: columns with the source's names are the message's own: ``__key``, ``__eventTime``
+            and others. False: all columns are fields of the value, for topics whose records have
+            such names.
+        listener_name: the brokers' advertised listener that is reachable from here, if they have
+            several (``advertisedListeners``).
+        subscription_prefix: prefix of the sink's subscriptions: the role's name, for namespaces
+            with ``subscriptionAuthMode=Prefix``.
         auth: how to authenticate, and which certificates to trust.
     """
 
@@ -106,7 +107,7 @@ class PulsarSinkOptions(SinkOptions):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """See ``SinkOptions.parse``."""
         options = super().parse(values)
-        options.rules  # noqa: B018 - what is wrong is said here, not in a task
+        options.rules  # noqa: B018 - raises here instead of in a task
         return options
 
     @field_validator("topic")
@@ -118,8 +119,8 @@ class PulsarSinkOptions(SinkOptions):
     def _has_a_place_for_receipts(self) -> Self:
         if self.topic is None and self.receipt_namespace is None:
             raise ValueError(
-                "set topic, where all rows go; or, when each row has a column 'topic', "
-                'receipt_namespace ("public/default", say)'
+                "set topic for all rows; or, if each row has a column 'topic', set "
+                'receipt_namespace, for example "public/default"'
             )
         return self
 
@@ -130,7 +131,7 @@ class PulsarSinkOptions(SinkOptions):
         if self.retention_minutes is not None and None in (self.creation, self.admin_url):
             raise ValueError("retention_minutes needs create_topics and admin_url")
         if self.retention_minutes == 0:
-            raise ValueError("retention_minutes is 1 or more, or -1 for ever")
+            raise ValueError("retention_minutes must be at least 1, or -1 for no limit")
         return self
 
     @field_validator("value_schema")
@@ -161,12 +162,12 @@ class PulsarSinkOptions(SinkOptions):
 
     @property
     def rules(self) -> ClusterRules:
-        """What the cluster's operators dictate."""
+        """The rules of the cluster's operators."""
         return ClusterRules(self.listener_name, self.subscription_prefix)
 
     @property
     def creation(self) -> TopicCreation | None:
-        """How topics are made that are not there; None: they are not."""
+        """How missing topics are created; None: they are not."""
         if self.create_topics is False:
             return None
         partitions = 0 if self.create_topics is True else self.create_topics
@@ -174,13 +175,13 @@ class PulsarSinkOptions(SinkOptions):
 
     @property
     def schema_of_values(self) -> Schema | None:
-        """The schema; None: values are bytes."""
+        """The schema of the values; None: they are bytes."""
         chosen = self.value_schema
         return chosen if isinstance(chosen, Schema) else schema_of(chosen)
 
     @property
     def client(self) -> ClientOptions:
-        """What tasks make their clients of."""
+        """The options of the tasks' clients."""
         return ClientOptions(
             service_url=self.service_url,
             auth=self.auth,
@@ -191,7 +192,7 @@ class PulsarSinkOptions(SinkOptions):
 
     @property
     def topic_name(self) -> TopicName:
-        """The topic of the option, parsed."""
+        """The option ``topic``, parsed."""
         assert self.topic is not None
         return TopicName.parse(self.topic)
 

@@ -1,4 +1,4 @@
-"""What ``format("pulsar")`` takes for writing: options as Spark hands them over, all as text."""
+"""The options of ``format("pulsar")`` for writing, which Spark passes as text."""
 
 from __future__ import annotations
 
@@ -19,102 +19,102 @@ from eos.transport.secret_text import check_no_secrets
 _STORAGE: Final = re.compile(r"storage_?options\.(.+)", re.IGNORECASE)
 _WITH_DEFINITION: Final = {"avro": AvroSchema, "json": JsonSchema}
 
-# Names of StreamNative's and Kafka's connectors that mean what an option of ours means.
+# Names in StreamNative's and Kafka's connectors of the same options.
 _SAME: Final = {
     "pulsarproducercompressiontype": "compression",
     "kafkacompressiontype": "compression",
     "pulsarproducerhashingscheme": "hashing",
     "pulsarproducerbatchingmaxbytes": "max_batch_bytes",
 }
-# What their values are called, where it is not the same.
+# Their names of values, where they differ.
 _VALUES: Final = {
     "hashing": {"javastringhash": "java", "murmur3_32hash": "murmur3"},
     "compression": {"gzip": "zlib"},
 }
 _NOT_HERE: Final = {
-    "listeners": "epochs are told of in other processes than yours: use PulsarSink",
+    "listeners": "epochs run in other processes than your code: use PulsarSink",
     "max_attempts": "Spark runs an epoch once, and a restart of the query runs it again",
-    "on_gap": "Spark leaves no epoch out, and nobody can catch an epoch's error",
-    "on_changed_columns": "columns are compared by PulsarSink",
+    "on_gap": "Spark leaves no epoch out, and your code can't catch an epoch's error",
+    "on_changed_columns": "only PulsarSink compares columns",
 }
 _ELSEWHERE: Final = {
-    "path": "name the topic: option('topic', ...), and save() or start() without a path",
-    "topics": "name one as topic; or have a column 'topic', and set receipt_namespace",
-    "topicspattern": "name one as topic; or have a column 'topic', and set receipt_namespace",
-    "kafkabootstrapservers": "service_url says where Pulsar is: pulsar://host:6650",
+    "path": "set the topic with option('topic', ...), and call save() or start() without a path",
+    "topics": "set one topic; or add a column 'topic', and set receipt_namespace",
+    "topicspattern": "set one topic; or add a column 'topic', and set receipt_namespace",
+    "kafkabootstrapservers": "set service_url instead: pulsar://host:6650",
     "includeheaders": "headers are the column properties, a map of strings",
-    "pulsarclientauthpluginclassname": "log in by token, basic_user, oauth2_... or tls_...",
-    "pulsarclientauthparams": "log in by token, basic_user, oauth2_... or tls_...",
+    "pulsarclientauthpluginclassname": "set token, basic_user, oauth2_... or tls_... instead",
+    "pulsarclientauthparams": "set token, basic_user, oauth2_... or tls_... instead",
 }
 _FOREIGN: Final = {
     "kafka": "it is an option of Kafka's client",
-    "pulsarproducer": "it is an option of Pulsar's Java client, and producers here are others",
-    "pulsarclient": "it is an option of Pulsar's Java client, and the client here is another",
-    "pulsaradmin": "it is an option of Pulsar's Java client; the admin API is admin_url",
+    "pulsarproducer": "it is an option of Pulsar's Java client, which is not used here",
+    "pulsarclient": "it is an option of Pulsar's Java client, which is not used here",
+    "pulsaradmin": "it is an option of Pulsar's Java client; set admin_url instead",
 }
 
 
 class WriterOptions(PulsarSinkOptions):
-    """What ``format("pulsar")`` takes for writing: the options of ``PulsarSink``, and a few more.
+    """The options of ``format("pulsar")`` for writing: those of ``PulsarSink``, and a few more.
 
-    Upper and lower case, ``_``, ``.`` and ``-`` don't count in names: ``service_url`` is
-    ``serviceUrl`` and StreamNative's ``service.url``. All but ``listeners``, ``max_attempts`` and
-    ``on_gap``, which have no meaning here. ``storage_options`` are given one by one:
-    ``storage_options.aws_region``.
+    In names, case and the characters ``_``, ``.`` and ``-`` are ignored: ``service_url`` is also
+    ``serviceUrl`` and StreamNative's ``service.url``. ``listeners``, ``max_attempts``, ``on_gap``
+    and ``on_changed_columns`` are not available. ``storage_options`` are set one by one, for
+    example ``storage_options.aws_region``.
 
     Attributes:
-        epoch: of a batch job: what names its rows. With it, a job that runs again writes nothing
-            more; without it, it writes its rows again.
-        schema_definition: with the schema avro or json: the record, in Avro's language.
-        checkpoint_location: of a stream, which Spark takes as well. Given with ``option``, not in
-            the session's settings, it shows the writer when an epoch was planned.
+        epoch: the key of a batch job's rows. With it, a job that runs again writes nothing more;
+            without it, it writes its rows again.
+        schema_definition: with the schema avro or json: the record's definition, in Avro's JSON.
+        checkpoint_location: of a stream, also used by Spark. It must be set with ``option``, not in
+            the session's settings; the writer reads there when an epoch was planned.
     """
 
-    epoch: Annotated[str, StringConstraints(min_length=1)] | None = None  # as it is: it is a key
+    epoch: Annotated[str, StringConstraints(min_length=1)] | None = None  # not stripped: a key
     schema_definition: Text | None = None
     checkpoint_location: Text | None = None
 
     @classmethod
     def of_stream(cls, given: Mapping[str, str], *, overwrite: bool) -> Self:
-        """For ``writeStream``.
+        """Parse the options of ``writeStream``.
 
         Raises:
-            ConfigurationError: names each wrong option and says what is allowed.
+            ConfigurationError: an option is wrong.
         """
         if overwrite:
             raise ConfigurationError(
-                "Complete mode replaces earlier rows; a topic can only append.",
-                hint='Use outputMode("append"); changed rows become new messages of their key.',
+                "Complete mode replaces earlier rows, but a topic can only append.",
+                hint='Use outputMode("append"): changed rows become new messages of their key.',
             )
         options = cls._of(given)
         if options.epoch is not None:
             raise ConfigurationError(
-                "option 'epoch' is a batch job's: a stream's epochs are numbered by Spark."
+                "option 'epoch' is for batch jobs: Spark numbers a stream's epochs."
             )
         if options.checkpoint_location is None and options.on_rewind == "refuse":
             raise ConfigurationError(
-                "The writer does not see where the checkpoint is, and would not notice one that "
-                "was set back.",
-                hint="Give it with the query: .option('checkpointLocation', ...). Or, with a "
-                "source that cuts the same epochs each time, set on_rewind to 'skip'.",
+                "The checkpoint's location is not set on the query, so the writer could not detect "
+                "a checkpoint that was set back.",
+                hint="Set it with .option('checkpointLocation', ...). Or, if the source cuts the "
+                "same epochs each time, set on_rewind to 'skip'.",
             )
         return options
 
     @classmethod
     def of_batch(cls, given: Mapping[str, str], *, overwrite: bool) -> Self:
-        """For ``write``.
+        """Parse the options of ``write``.
 
         Raises:
-            ConfigurationError: names each wrong option and says what is allowed.
+            ConfigurationError: an option is wrong.
         """
         if overwrite:
             raise ConfigurationError(
-                'mode("overwrite") replaces existing messages; a topic can only append.',
+                'mode("overwrite") replaces existing messages, but a topic can only append.',
                 hint='Use mode("append").',
             )
         options = cls._of(given)
         if options.checkpoint_location is not None:
-            raise ConfigurationError("option 'checkpointLocation' is a stream's.")
+            raise ConfigurationError("option 'checkpointLocation' is for streams.")
         return options
 
     @classmethod
@@ -127,9 +127,9 @@ class WriterOptions(PulsarSinkOptions):
         storage: dict[str, str] = {}
         if not given:
             raise ConfigurationError(
-                "There are no options at all.",
-                hint="Spark hands none over from CREATE TABLE ... USING pulsar, with AS SELECT or "
-                "without. Use PulsarCatalog.register, or CREATE TEMPORARY VIEW ... USING pulsar "
+                "No options are set.",
+                hint="Spark passes none from CREATE TABLE ... USING pulsar, with or without AS "
+                "SELECT. Use PulsarCatalog.register, or CREATE TEMPORARY VIEW ... USING pulsar "
                 "OPTIONS (...); then INSERT INTO it.",
             )
         for name, text in given.items():
@@ -142,7 +142,7 @@ class WriterOptions(PulsarSinkOptions):
                 raise _refused(name, _NOT_HERE.get(own or "") or _hint(spelt_plain), known.values())
             if own in values:
                 twice = f"{spelt[own]!r} and {name!r}"
-                raise ConfigurationError(f"option {own!r} is given twice, as {twice}.")
+                raise ConfigurationError(f"option {own!r} is set twice, as {twice}.")
             values[own], spelt[own] = _value(own, text), name
         check_no_secrets(values, SECRETS)
         values["auth"] = take_auth(values)
@@ -155,7 +155,7 @@ class WriterOptions(PulsarSinkOptions):
         if definition is None:
             return values
         if schema not in _WITH_DEFINITION:
-            raise ValueError("schema_definition is a record's: set schema to avro or json")
+            raise ValueError("schema_definition is for records: set schema to avro or json")
         try:
             return values | {"schema": _WITH_DEFINITION[schema](definition)}
         except ConfigurationError as error:
@@ -164,7 +164,7 @@ class WriterOptions(PulsarSinkOptions):
 
 def _value(own: str, text: str) -> Any:
     if own == "create_topics" and text.isdecimal():
-        return int(text)  # a number of partitions; "1" would be taken for true
+        return int(text)  # a number of partitions; pydantic reads "1" as true
     return _VALUES.get(own, {}).get(text.lower(), text)
 
 
@@ -175,6 +175,6 @@ def _hint(name: str) -> str:
 
 def _refused(name: str, why: str, known: Any) -> ConfigurationError:
     if why:
-        return ConfigurationError(f"option {name!r} is not taken here: {why}.")
+        return ConfigurationError(f"option {name!r} is not available here: {why}.")
     wrong = unknown_option(name, sorted(one for one in known if one not in _NOT_HERE))
     return ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.")

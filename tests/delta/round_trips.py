@@ -43,7 +43,7 @@ REFUSED = [
 ODD_NAMES = NAMES | st.sampled_from([f"a{char}b" for char in f"{NOT_IN_NAMES}\0"])
 ODD_TABLES = structs(types(ATOMS | st.sampled_from(REFUSED), ODD_NAMES), ODD_NAMES, most=3)
 LIMITS = [
-    "a VARIANT, which is not written",
+    "a VARIANT, which DeltaSink does not write",
     "has no type (void)",
     "has a user-defined type",
     "has a zero character in its name",

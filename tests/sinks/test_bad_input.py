@@ -18,11 +18,11 @@ from eos.standalone import PulsarStandalone
 from tests.support.judge import drain
 
 BAD = {
-    "no value": ("'x' AS body", InputError, "no column 'value'"),
+    "no value": ("'x' AS body", InputError, "Column 'value' is missing"),
     "value of a wrong type": ("1 AS value", InputError, "'value' is int"),
     "key of a wrong type": ("'x' AS value, 1 AS key", InputError, "'key' is int"),
-    "an unknown column": ("'x' AS value, 1 AS colour", InputError, "'colour' would not be"),
-    "a column twice": ("'x' AS value, 'y' AS value", InputError, "two columns 'value'"),
+    "an unknown column": ("'x' AS value, 1 AS colour", InputError, "'colour' are unknown"),
+    "a column twice": ("'x' AS value, 'y' AS value", InputError, "Two columns are named 'value'"),
     "null value": ("CAST(NULL AS STRING) AS value", InputError, "'value' is null in row 0"),
     "too large": ("repeat('x', 6000000) AS value", MessageTooLarge, "row 0 takes 6000"),
     "time without zone": (

@@ -54,7 +54,7 @@ def test_each_column_has_the_same_names_on_every_face(schema, name):
         assert name == "topic" or found.names[name] == one
     for one in set(names) - {names[0]}:
         both = columns(f"{value}, {names[0]} {TYPES[name]}, {one} {TYPES[name]}")
-        with pytest.raises(InputError, match="twice"):
+        with pytest.raises(InputError, match="are both the message"):
             layout_of(both, schema=schema)
 
 
@@ -62,7 +62,7 @@ def test_each_column_has_the_same_names_on_every_face(schema, name):
 def test_the_same_by_two_names_is_refused(schema):
     value = "value BINARY" if schema is None else "id INT"
     other = "event_time" if schema is None else "__event_time"
-    with pytest.raises(InputError, match="twice"):
+    with pytest.raises(InputError, match="are both the message"):
         layout_of(columns(f"{value}, {other} TIMESTAMP, __eventTime TIMESTAMP"), schema=schema)
 
 
@@ -79,7 +79,7 @@ def test_a_binary_key_that_was_read_is_refused_unless_its_kind_is_said(schema):
 
 def test_a_binary_key_that_was_read_is_known_under_another_name():
     renamed = StructField("key", BinaryType(), metadata={"pulsar": "__key"})
-    with pytest.raises(InputError, match="'key' holds keys that a topic has"):
+    with pytest.raises(InputError, match="'key' has keys of a topic"):
         layout_of(StructType([StructField("value", BinaryType()), renamed]))
     assert layout_of(columns("value BINARY, key BINARY")).names["key"] == "key"
 
@@ -104,7 +104,7 @@ def test_without_metadata_all_columns_are_fields():
         columns(f"value STRUCT<a: INT>, {text}"), schema=AvroSchema(), metadata=False
     )
     assert (layout.record, layout.names, layout.own) == (("value", *METADATA), {}, ())
-    with pytest.raises(InputError, match="'__key' would not be written"):
+    with pytest.raises(InputError, match="'__key' are unknown"):
         layout_of(columns("value BINARY, __key STRING"), metadata=False)
 
 
@@ -132,7 +132,7 @@ def test_a_struct_that_is_one_field_of_what_was_read_is_not_the_whole_value():
     assert works in str(caught.value)
     assert "metadata=False" not in str(caught.value)
     both = "value STRUCT<a: INT>, key STRING, __key STRING"
-    with pytest.raises(InputError, match=r'twice.*struct\("value", "key"\)\.alias.*, "__key"\)'):
+    with pytest.raises(InputError, match=r'are both.*struct\("value", "key"\)\.alias.*, "__key"\)'):
         layout_of(columns(both), schema=AvroSchema())
     with pytest.raises(InputError, match=r'struct\("value", "n"\)\.alias\(.value.\), "__topic"\)'):
         layout_of(columns("value STRUCT<a: INT>, __topic STRING, n INT"), schema=AvroSchema())
@@ -169,13 +169,13 @@ def test_a_text_key_that_is_no_utf8_is_refused_by_its_row():
 
 def test_a_null_is_a_tombstone_where_it_is_said_to_be_one():
     said = pa.array([True, False, None])
-    with pytest.raises(InputError, match="null in row 1, and __isTombstone is not true"):
+    with pytest.raises(InputError, match="null in row 1, where __isTombstone is not true"):
         message_rows(
             batch(value=pa.array([None, None, b""], pa.binary()), is_tombstone=said),
             tombstones=True,
             is_pair=False,
         )
-    with pytest.raises(InputError, match="not null in row 0, which __isTombstone says"):
+    with pytest.raises(InputError, match="not null in row 0, where __isTombstone is"):
         without_tombstones(pa.array([b"v", b"v", b"v"]), said, is_json=False)
     records = pa.array([{"a": None}, {"a": None}, {"a": 1}])
     assert without_tombstones(records, said, is_json=False).is_null().to_pylist() == [

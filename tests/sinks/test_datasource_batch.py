@@ -67,13 +67,13 @@ def test_a_rerun_with_other_rows_under_its_key_says_so(save, rows, writer_option
     save(rows, epoch="a")
     writer = PulsarBatchWriter(writer_options | {"epoch": "a"}, rows.schema, overwrite=False)
     nothing = TaskSummary(0, "", (), ()).to_json()
-    for left_out in (10, 3):
+    for skipped in (10, 3):
         caplog.clear()
-        writer.commit([TaskReport(writer._name, None, nothing, left_out=left_out)])
+        writer.commit([TaskReport(writer._name, None, nothing, skipped=skipped)])
         assert [text for text in caplog.messages if "this job had" in text] == [
-            f"epoch a of sink {writer_options['sinkId']} holds 10 rows, and this job had 3: they "
-            "are other rows, and none of them is written. Write them under a key of their own"
-        ][: left_out == 3]
+            f"epoch a of sink {writer_options['sinkId']} has 10 rows, but this job had 3: its rows "
+            "are different, and none of them is written. Write them under another key"
+        ][: skipped == 3]
     save(rows.limit(3), epoch="a")
     assert len(seen()) == 10
 
@@ -109,7 +109,7 @@ def test_rows_that_can_not_be_written_are_refused_with_the_row(save, spark, seen
     with pytest.raises(PySparkException, match=r"InputError.*value"):
         save(rows)
     assert states(log)[-2:] == ["ABORTING", "ABORTED"]
-    with pytest.raises(PySparkException, match="There is no column 'value'"):
+    with pytest.raises(PySparkException, match="Column 'value' is missing"):
         save(spark.range(3))
 
 

@@ -38,7 +38,7 @@ def test_what_ran_twice_ends_the_query_and_its_restart_writes_it_once(
     folder, lines = runs
     first, *others = [line["error"] for line in lines if line["scenario"] == scenario]
     assert "another run of the task has answered" in first
-    again = "run the job again" if scenario.startswith("batch") else "Start the query again"
+    again = "run the job again" if scenario.startswith("batch") else "Restart the query"
     assert again in first
     assert others == [""]
     records = [r for r in CommitLog.open_read_only(folder / "log", scenario).records() if r.epoch]

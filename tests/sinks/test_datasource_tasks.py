@@ -51,7 +51,7 @@ def opened(writing: Writing, epoch: EpochName) -> TaskReport:
 def test_a_log_that_the_driver_does_not_have_is_not_shared(make_writing, epoch, log):
     tasks, driver = make_writing(), make_writing("elsewhere")
     report = opened(tasks, epoch)
-    with pytest.raises(ConfigurationError, match="not the same place for all"):
+    with pytest.raises(ConfigurationError, match="not the same place for the driver"):
         driver.commit(epoch, [report])
     assert log()[-1].state is State.OPEN
     tasks.abort(epoch)
@@ -61,7 +61,7 @@ def test_a_log_that_the_driver_does_not_have_is_not_shared(make_writing, epoch, 
 def test_a_log_that_tasks_do_not_share_with_each_other_commits_nothing(make_writing, epoch, log):
     one, another = make_writing(), make_writing("elsewhere", onNewQuery="continue")
     reports = [opened(one, epoch), opened(another, epoch)]
-    with pytest.raises(ConfigurationError, match="not the same place for all"):
+    with pytest.raises(ConfigurationError, match="not the same place for the driver"):
         one.commit(epoch, reports)
     assert [record.state for record in log()][1:] == [State.OPEN, State.ABORTING, State.ABORTED]
 
@@ -70,7 +70,7 @@ def test_an_epoch_that_somebody_has_ended_is_not_committed(make_writing, epoch):
     writing = make_writing()
     report = opened(writing, epoch)
     writing.abort(epoch)
-    with pytest.raises(TransactionPoisoned, match="ended by another process"):
+    with pytest.raises(TransactionPoisoned, match="Another process ended"):
         writing.commit(epoch, [report])
 
 
@@ -110,7 +110,7 @@ def test_rows_of_a_run_that_was_overtaken_do_not_pass_with_the_epoch(make_writin
     report = opened(asleep, epoch)
     make_writing().commit(later, [])
     assert log()[-1].state is State.EMPTY
-    with pytest.raises(TransactionPoisoned, match="committed by another run"):
+    with pytest.raises(TransactionPoisoned, match="Another run committed"):
         asleep.commit(epoch, [report])
 
 

@@ -197,8 +197,8 @@ def test_rows_ready_in_arrow_may_have_nulls_of_any_kind(spark, make_sink, seen):
 
 def test_delayed_delivery_is_refused_by_name(spark, make_sink):
     df = spark.sql("SELECT 'x' AS value, current_timestamp() AS deliver_at")
-    with pytest.raises(InputError, match="Delayed delivery does not go together"):
+    with pytest.raises(InputError, match="Delayed delivery does not work"):
         make_sink().write(df, epoch="a")
     df = df.withColumnRenamed("deliver_at", "__deliver_after")
-    with pytest.raises(InputError, match="Delayed delivery does not go together"):
+    with pytest.raises(InputError, match="Delayed delivery does not work"):
         make_sink(schema="json").write(df, epoch="a")

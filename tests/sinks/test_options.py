@@ -44,8 +44,8 @@ SECRET = "hunter2-hunter2"
         ("colour", "red", "options are: "),
         ("encryption_keys", ["orders"], "end-to-end encryption is not supported yet"),
         ("crypto_key_reader", "x", "end-to-end encryption is not supported yet"),
-        ("athenz_domain", "x", "Athenz is not supported"),
-        ("sasl_jaas_client_section", "x", "Kerberos (SASL) is not supported"),
+        ("athenz_domain", "x", "Athenz authentication is not supported"),
+        ("sasl_jaas_client_section", "x", "Kerberos authentication (SASL) is not supported"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(name, value, allowed):

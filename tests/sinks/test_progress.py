@@ -38,6 +38,6 @@ def test_another_topic_under_a_known_sink_is_warned_of_with_both_names(
     (record,) = [one for one in caplog.records if one.name == "eos.sinks._progress"]
     assert record.levelname == "WARNING"
     old = f"persistent://public/default/{name}"
-    assert f"sink {name} wrote to {old} until now, and goes on with {old}-new" in (
+    assert f"sink {name} wrote to {old} until now, and continues with {old}-new" in (
         record.getMessage()
     )

@@ -281,7 +281,7 @@ def objections(kind: DataType) -> Iterator[str]:
             yield from objections(kind.keyType)
             yield from objections(kind.valueType)
         case _ if kind in REFUSED:
-            yield f"is {kind.simpleString()}, which no schema has"
+            yield f"is {kind.simpleString()}, which schemas can't represent"
 
 
 @given(ODD_RECORDS, st.sampled_from(["avro", "json"]))

@@ -198,4 +198,4 @@ def test_without_a_query_there_is_a_clear_error(source, tmp_path, spark, another
         with ThreadPoolExecutor(1) as pool:
             return str(pool.submit(running_query, spark.range(1)).exception())
 
-    assert "in a thread of your own" in in_a_call(source, tmp_path, elsewhere)
+    assert "In your own thread" in in_a_call(source, tmp_path, elsewhere)

@@ -69,7 +69,7 @@ class Closing:
 
     def __init__(self, seen: list[str], failure: Exception | None) -> None:
         self.seen, self.failure = seen, failure
-        self.heir = None
+        self.successor = None
 
     def close(self, *, parks: bool) -> str:
         if self.failure:
@@ -78,8 +78,8 @@ class Closing:
         self.seen.append("closed")
         return "figures"
 
-    def give_up(self) -> None:
-        self.seen.append("given up")
+    def abandon(self) -> None:
+        self.seen.append("abandoned")
 
 
 def closing(
@@ -107,7 +107,7 @@ def closing(
 
 def test_a_task_that_fails_as_it_closes_reports_when_nothing_is_under_way(monkeypatch):
     failure = ConnectionLost("x")
-    assert closing(monkeypatch, failure) == (failure, ["settled", "given up"])
+    assert closing(monkeypatch, failure) == (failure, ["settled", "abandoned"])
 
 
 @pytest.mark.parametrize("place", [0, 1, 40])
@@ -116,15 +116,15 @@ def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeyp
     failures[place] = ConnectionLost("x")
     error, seen = closing(monkeypatch, *failures)
     assert error is failures[place]
-    assert seen[-42:] == ["settled", *["given up"] * 41]
+    assert seen[-42:] == ["settled", *["abandoned"] * 41]
     assert "settled" not in seen[:-42]
 
 
 def test_a_task_that_fails_keeps_no_producer_for_later(monkeypatch):
     failed = closing(monkeypatch, None, ConnectionLost("x"), None, parks=True)[1]
-    assert failed[-4:] == ["settled", *["given up"] * 3]
+    assert failed[-4:] == ["settled", *["abandoned"] * 3]
     poisoned = closing(monkeypatch, None, parks=True, poison=ConnectionLost("x"))[1]
-    assert poisoned == ["closed", "settled", "given up"]
+    assert poisoned == ["closed", "settled", "abandoned"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -152,9 +152,9 @@ def options(port: int = 6650, **others) -> ClientOptions:
 def test_an_acknowledgement_that_is_here_and_not_told_yet_is_waited_for():
     """``flush`` may return between the two: a close used to wait for an answer behind them."""
     told: Future[MessageId] = Future()
-    heir = SimpleNamespace()
-    producer = SimpleNamespace(topic="t", name="p", hand_on=lambda: heir)
+    successor = SimpleNamespace()
+    producer = SimpleNamespace(topic="t", name="p", hand_on=lambda: successor)
     writer = _PartitionWriter(producer, SimpleNamespace(), acknowledgements=[told])
     threading.Timer(0.1, told.set_result, [MessageId(1, 2)]).start()
     assert writer.close(parks=True).last_id == MessageId(1, 2)
-    assert writer.heir is heir
+    assert writer.successor is successor

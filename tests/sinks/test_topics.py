@@ -86,8 +86,8 @@ def test_a_key_goes_to_one_partition_of_each_topic(spark, routed, name, pulsar_s
         (None, "'topic' is null"),
         ("a b", "expected persistent://tenant/namespace/topic"),
         ("non-persistent://public/default/x", "only persistent:// topics"),
-        ("x-partition-0", "names a partition"),
-        ("__eos-receipts-x", "no topic for rows"),
+        ("x-partition-0", "has the partition"),
+        ("__eos-receipts-x", "a system topic"),
     ],
 )
 def test_one_row_that_goes_nowhere_keeps_all_the_others_out(
@@ -122,7 +122,7 @@ def test_the_option_goes_before_the_column(spark, make_sink, name, in_topic):
 def test_without_topics_it_is_said_what_to_set(spark, make_sink, routed):
     with pytest.raises(ConfigurationError, match=r"set topic.*receipt_namespace"):
         make_sink(topic=None)
-    with pytest.raises(InputError, match="no column 'topic'"):
+    with pytest.raises(InputError, match="Column 'topic' is missing"):
         routed().write(spark.range(1).selectExpr("'x' AS value"), epoch="a")
     with pytest.raises(InputError, match="'topic' is int"):
         routed().write(spark.range(1).selectExpr("'x' AS value", "1 AS topic"), epoch="a")
@@ -187,7 +187,7 @@ def test_a_topic_that_is_made_says_what_keeps_its_messages(
     df = spark.sql("SELECT 'x' AS value")
     make_sink().write(df, epoch="a")
     (said,) = [one.message for one in caplog.records if one.name == "eos.sinks._creation"]
-    assert f"{name} was made (create_topics)" in said
+    assert f"{name} was created (create_topics)" in said
     assert "set retention_minutes" in said
     caplog.clear()
     url = pulsar_standalone.admin_url
