@@ -1,4 +1,4 @@
-"""Topics whose readers can not get to all entries, and what holds them back."""
+"""Topics whose readers do not get all entries, and the transaction that blocks them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
 
 
-class HeldBack(Facts):
-    """A topic with entries that readers can't get to.
+class BlockedTopic(Facts):
+    """A topic whose last entries are not readable.
 
-    ``cause``: ``open`` (a live transaction, normal while it lasts), ``pinned`` (a dead one: heal
-    it), ``loading`` (the topic's transaction buffer is not ready).
+    ``cause``: ``open`` (a running transaction; normal), ``pinned`` (a dead transaction; needs
+    ``heal``), ``loading`` (the topic's transaction buffer is not ready yet).
     """
 
     topic: str
@@ -30,7 +30,7 @@ class HeldBack(Facts):
 
 
 def connect_coordinators(target: Target, records: list[LogRecord], problems: list[str]) -> None:
-    """A coordinator loads, and tells its transactions, only once a client connects (measured)."""
+    """Connect to all coordinators: until then they do not load or list transactions (measured)."""
     try:
         with target.client(pulsar_part(records[-1]).service_url if records else None) as client:
             for tc_id in range(client.coordinators.count()):
@@ -39,17 +39,17 @@ def connect_coordinators(target: Target, records: list[LogRecord], problems: lis
         problems.append(f"the transaction coordinators: {error}")
 
 
-def held_back(
+def blocked_topic(
     admin: AdminClient,
     topic: TopicName,
     open_: list[OpenTransaction],
     owners: Mapping[TxnId, str],
-) -> HeldBack | None:
-    """Whether an exact topic's readers are held back, and by what; None when they are not.
+) -> BlockedTopic | None:
+    """Return what blocks the readers of an exact topic; None if nothing does.
 
     Args:
-        open_: what is open at the coordinators; asked for before the topic is.
-        owners: transactions that logs name, suspects when the cause is none of ``open_``.
+        open_: the coordinators' open transactions, queried before the topic.
+        owners: transactions in the logs; candidates if no open one writes to the topic.
     """
     position = admin.read_position(topic)
     if not position.is_ready:
@@ -64,10 +64,10 @@ def held_back(
         if alive:
             cause, txn = "open", alive[0]
         else:
-            # Newest first: what pins a topic is seldom old.
+            # Newest first: the transaction that pins a topic is seldom old.
             suspects = sorted(owners, reverse=True)
             txn = next((one for one in suspects if admin.is_open_in_buffer(topic, one)), None)
-    return HeldBack(
+    return BlockedTopic(
         topic=str(topic),
         cause=cause,
         txn=str(txn) if txn else None,

@@ -1,4 +1,4 @@
-"""What can be seen of an epoch from outside: all that a person has to decide by."""
+"""The evidence about an epoch: what the log, the outputs and the cluster show."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from eos.pulsar.part import PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.pulsar.recount import recount
 from eos.pulsar.witness import Witness
-from eos.recovery._timeline import Moment, moments_of, moments_table
+from eos.recovery._timeline import TimelineEntry, timeline_of, timeline_table
 from eos.task_report import PartitionFigures
 
 _SAME_CLOCK = timedelta(minutes=10)
 
 
 class AtCoordinator(StrEnum):
-    """What the coordinator says of a transaction."""
+    """The coordinator's answer about a transaction."""
 
     NOT_ASKED = "not asked"
-    GONE = "it knows no such transaction"
+    GONE = "not known to the coordinator"
     OPEN = "open"
     COMMITTING = "being committed"
     ABORTING = "being aborted"
-    STRANGER = "a transaction of this number that was begun at another time: a stranger's"
+    OTHER_TRANSACTION = "another transaction with this id, begun at another time"
     UNKNOWN = "no answer"
 
 
 class PartitionEvidence(Facts):
-    """One partition that the epoch wrote to. ``readable`` is None when it could not be read."""
+    """A partition that the epoch wrote to. ``readable`` is None if it could not be read."""
 
     topic: str
     first_id: str
@@ -51,9 +51,9 @@ class PartitionEvidence(Facts):
 
 
 class OutputEvidence(Facts):
-    """What another output than a topic says of its part. ``is_provable``: it is there, and
-    ``resolve`` ends the part or proves what became of it. ``has_answered``: it could be asked, be
-    it only to learn that the output itself is gone."""
+    """The answer of an output that is not a topic. ``is_provable``: the output exists, and
+    ``resolve`` ends its part or proves the outcome. ``has_answered``: also true if the answer is
+    that the output does not exist."""
 
     kind: str
     output: str
@@ -64,16 +64,16 @@ class OutputEvidence(Facts):
 
 
 class Evidence(Facts):
-    """Everything; nothing is concluded from it here."""
+    """All evidence about one epoch, without conclusions."""
 
     sink_id: str
-    moments: list[Moment]
+    moments: list[TimelineEntry]
     txn: str | None
     age_s: float | None
     ttl_left_s: float | None
     receipt_topic: str
     has_receipt_topic: bool | None
-    """None: no answer."""
+    """None if there was no answer."""
     mark: MarkAnswer
     witness: WitnessAnswer
     partitions: list[PartitionEvidence]
@@ -82,58 +82,58 @@ class Evidence(Facts):
 
     @property
     def readable(self) -> int:
-        """Messages of the transaction that readers have."""
+        """Number of readable messages of the transaction."""
         return sum(part.readable or 0 for part in self.partitions)
 
     @property
     def is_whole(self) -> bool:
-        """Whether readers have all of it, with the figures that PREPARED has."""
+        """Whether all messages are readable, with the figures in PREPARED."""
         return bool(self.partitions) and all(part.is_whole for part in self.partitions)
 
     def render(self, console: Console) -> None:
-        """The epoch's records, then a line for each thing that was looked at."""
-        console.print(f"[bold]{escape(self.sink_id)}[/]: what the log says")
-        console.print(moments_table(self.moments))
+        """The epoch's records, then a line for each piece of evidence."""
+        console.print(f"[bold]{escape(self.sink_id)}[/], log")
+        console.print(timeline_table(self.moments))
         if self.outputs:
-            console.print("What the outputs say")
+            console.print("Outputs")
             console.print(facts_table([(one.output, one.says) for one in self.outputs]))
         if self.txn is None:
             return
-        there = {True: "is there", False: "is not there", None: "gives no answer"}
+        exists = {True: "exists", False: "does not exist", None: "does not answer"}
         left = self.ttl_left_s or 0.0
-        life = f"{duration(left)} to live" if left >= 0 else f"over for {duration(-left)}"
+        expiry = f"expires in {duration(left)}" if left >= 0 else f"expired {duration(-left)} ago"
         rows = [
-            ("receipt topic", f"{self.receipt_topic} {there[self.has_receipt_topic]}"),
+            ("receipt topic", f"{self.receipt_topic} {exists[self.has_receipt_topic]}"),
             ("mark", self.mark.value),
             ("witness", self.witness.value),
             *((part.topic, part.says) for part in self.partitions),
             ("coordinator", f"transaction {self.txn}: {self.at_coordinator.value}"),
-            ("age", f"opened {duration(self.age_s)} ago; its time to live: {life}"),
+            ("age", f"opened {duration(self.age_s)} ago; {expiry}"),
         ]
-        console.print("What the cluster says")
+        console.print("Cluster")
         console.print(facts_table(rows))
 
 
 def gather(
     client: PulsarClient | None,
     admin: AdminClient | None,
-    life: list[LogRecord],
+    records: list[LogRecord],
     outputs: list[OutputEvidence],
     *,
     timeout_s: float,
 ) -> Evidence:
-    """Look at everything that may tell what became of an epoch. Ends nothing.
+    """Collect all evidence about an epoch. Ends nothing.
 
     Args:
-        client: of the cluster; None when the epoch has no topic.
-        life: the records of the epoch; the last one is its state.
-        outputs: what its other outputs say.
-        timeout_s: of each thing that is looked at.
+        client: of the cluster; None if the epoch has no topic.
+        records: of the epoch, in order.
+        outputs: the answers of its other outputs.
+        timeout_s: of each query.
 
     Raises:
         EosError: the cluster can't be reached at all.
     """
-    record = life[-1]
+    record = records[-1]
     age = left = None
     mark, witness, has_topic = MarkAnswer.NOT_ASKED, WitnessAnswer.NOT_ASKED, None
     partitions: list[PartitionEvidence] = []
@@ -147,13 +147,13 @@ def gather(
         mark = asked.find_mark(part, timeout_s=timeout_s)
         if mark is MarkAnswer.FOUND and part.receipt_id is not None:
             witness = asked.ask(part, timeout_s=timeout_s)
-        partitions = [_look_at(client, part, one, timeout_s) for one in part.partitions]
+        partitions = [_partition_evidence(client, part, one, timeout_s) for one in part.partitions]
         coordinator = _ask_coordinator(client, admin, record, part.txn)
         age = age_s(record.opened_at) or 0.0
         left = round((part.ttl_ms or 0) / 1000 - age, 1)
     return Evidence(
         sink_id=record.sink_id,
-        moments=moments_of(life),
+        moments=timeline_of(records),
         txn=part.txn_id,
         age_s=age,
         ttl_left_s=left,
@@ -170,10 +170,10 @@ def gather(
 def ask_outputs(
     record: LogRecord, history: History, access: Access, *, timeout_s: float
 ) -> list[OutputEvidence]:
-    """What the outputs that are no topics say of an epoch.
+    """Ask the outputs that are not topics about an epoch.
 
     Raises:
-        InDoubt: the participant of one is not installed here.
+        InDoubt: the participant of an output is not installed here.
     """
     found = []
     for part in other_parts(record):
@@ -209,20 +209,20 @@ def _exists(receipts: ReceiptTopic) -> bool | None:
         return None
 
 
-def _look_at(
+def _partition_evidence(
     client: PulsarClient, of: PulsarPart, part: PartitionFigures, timeout_s: float
 ) -> PartitionEvidence:
     readable, is_whole = None, False
     try:
         counted = recount(client, of, part, timeout_s=timeout_s)
     except EosError as error:
-        says = f"can't be read: {error}"
+        says = f"not readable: {error}"
     else:
         readable = counted.records if counted else 0
         is_whole = counted is not None and counted.matches(part)
         says = counted.difference(part) if counted else "the topic does not exist"
     if is_whole:
-        says = f"all of its {part.records:,} messages are readable, with the figures of the log"
+        says = f"all of its {part.records:,} messages are readable, with the figures in the log"
     return PartitionEvidence(
         topic=part.topic,
         first_id=str(part.first_id),
@@ -241,19 +241,19 @@ def _ask_coordinator(
         return AtCoordinator.NOT_ASKED
     try:
         if txn.most < client.coordinators.count():
-            client.coordinators.connect(txn.most)  # else it tells nothing (measured)
+            client.coordinators.connect(txn.most)  # otherwise it reports nothing (measured)
         found = admin.transaction(txn)
     except EosError:
         return AtCoordinator.UNKNOWN
-    return AtCoordinator.GONE if found is None else _says(found, record)
+    return AtCoordinator.GONE if found is None else _status(found, record)
 
 
-def _says(found: OpenTransaction, record: LogRecord) -> AtCoordinator:
+def _status(found: OpenTransaction, record: LogRecord) -> AtCoordinator:
     assert record.opened_at is not None
-    # The numbers begin again on another cluster.
+    # Another cluster reuses the same ids.
     is_own = round(found.ttl_s * 1000) == pulsar_part(record).ttl_ms
     if not is_own or abs(found.opened_at - record.opened_at) > _SAME_CLOCK:
-        return AtCoordinator.STRANGER
+        return AtCoordinator.OTHER_TRANSACTION
     status = found.status.upper()
     if status.startswith("COMMIT"):
         return AtCoordinator.COMMITTING

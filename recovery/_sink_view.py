@@ -1,4 +1,4 @@
-"""A sink's log as an operator sees it: which query stands where, and what is not finished."""
+"""A sink's log for operators: the progress of each query, and the epochs that need attention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eos.pulsar.part import pulsar_part
 
 
 class ClaimView(Facts):
-    """Who may append: the newest CLAIMED."""
+    """The newest CLAIMED record: the only run that may append."""
 
     run_id: str
     since: datetime
@@ -30,53 +30,53 @@ class ClaimView(Facts):
 
 
 class QueryProgress(Facts):
-    """How far a query is. ``epoch``: the last one that is COMMITTED or EMPTY."""
+    """A query's progress. ``epoch`` is its last one that is COMMITTED or EMPTY."""
 
     query_id: str
     epoch: str | None
     written_at: datetime | None
     age_s: float | None
     epochs: int
-    """How many of its epochs the log still holds."""
+    """How many of its epochs are still in the log."""
 
 
 class Unfinished(Facts):
-    """An epoch whose transaction is neither committed nor aborted as far as the log knows."""
+    """An epoch without a recorded outcome: its newest record is OPEN, PREPARED or ABORTING."""
 
     query_id: str
     epoch: str
     attempt: int
     state: State
     what: str
-    """The attempt, in words: its transaction, and what else it has written to."""
+    """A description of the attempt: its transaction and its other outputs."""
     txn: str | None
     opened_at: datetime
     age_s: float
     ttl_left_s: float | None
     written_age_s: float
-    """Since the newest record of the epoch."""
+    """Age of the epoch's newest record."""
     at_broker: str | None = None
-    """The coordinator's word for it; ``gone`` when it has forgotten it; None: not asked."""
+    """The transaction's status at its coordinator; ``gone`` if forgotten; None if not asked."""
     meaning: str
 
 
-class Owing(Facts):
-    """An epoch that was attempted, is not in the topics, and was not given up."""
+class UnwrittenEpoch(Facts):
+    """An epoch that was attempted, is in none of the outputs, and was not abandoned."""
 
     query_id: str
     epoch: str
     state: State
     reason: str
     written_age_s: float
-    """Since its newest record."""
+    """Age of its newest record."""
     is_passed: bool
-    """A later epoch of its query was written: no run of the query writes this one any more."""
+    """A later epoch of the query is committed, so the query will not write this one again."""
     meaning: str
     way_out: str
 
 
 class Decided(Facts):
-    """What a person decided, where nothing could be proved; ``reason`` says who, and why."""
+    """An epoch whose outcome a person decided; ``reason`` has the name and why."""
 
     query_id: str
     epoch: str
@@ -86,7 +86,7 @@ class Decided(Facts):
 
 
 class SinkView(Facts):
-    """One sink. ``last_record_age_s``: how fresh the log is; a live driver keeps it so."""
+    """One sink. ``last_record_age_s`` stays small while a driver is running."""
 
     sink_id: str
     claim: ClaimView | None
@@ -95,21 +95,21 @@ class SinkView(Facts):
     service_url: str | None
     receipt_topic: str | None
     topics: list[str]
-    """Where rows were sent, the newest last; several: the sink's topic was changed."""
+    """Topics that the sink has written to, newest last. More than one if the topic was changed."""
     progress: list[QueryProgress]
     unfinished: list[Unfinished]
-    owing: list[Owing]
+    owing: list[UnwrittenEpoch]
     decided: list[Decided]
     meaning: str
 
 
 def view(history: History, records: Iterable[LogRecord]) -> SinkView:
-    """The view of a log; ``records`` in the order of ``seq``."""
+    """Make the view of a log; ``records`` must be in the order of ``seq``."""
     records = list(records)
     claim = history.last_claim
     last = history.last
     unfinished = [_unfinished(record) for record in history.unfinished]
-    owing = owing_of(history)
+    owing = unwritten_epochs(history)
     return SinkView(
         sink_id=history.sink_id,
         claim=_claim(claim) if claim else None,
@@ -129,7 +129,7 @@ def view(history: History, records: Iterable[LogRecord]) -> SinkView:
 def _topics(records: Iterable[LogRecord]) -> list[str]:
     found: dict[str, None] = {}
     for topic in (topic for record in records for topic in pulsar_part(record).topics):
-        found.pop(topic, None)  # a topic that was gone back to is the newest one again
+        found.pop(topic, None)  # a sink that returned to an earlier topic: it is the newest again
         found[topic] = None
     return list(found)
 
@@ -185,12 +185,12 @@ def _unfinished(record: LogRecord) -> Unfinished:
     )
 
 
-def owing_of(history: History) -> list[Owing]:
-    """What a sink still owes, with what it means and the way out."""
+def unwritten_epochs(history: History) -> list[UnwrittenEpoch]:
+    """The epochs that are not written, each with its meaning and the remedy."""
     return [_owing(history, record) for record in history.owing]
 
 
-def _owing(history: History, record: LogRecord) -> Owing:
+def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
     assert record.query_id is not None
     assert record.epoch is not None
     query_id, epoch = record.query_id, record.epoch
@@ -202,18 +202,18 @@ def _owing(history: History, record: LogRecord) -> Owing:
     if is_streaming(query_id):
         last = history.last_committed_epoch(query_id)
         is_passed = last is not None and last > epoch_number(query_id, epoch)
-        meaning = "Nothing of it is readable, and no later epoch may be written before it"
+        meaning = "None of its rows is readable, and later epochs are refused until it is written"
         way_out = (
-            f"Start the query again: it writes it. If Spark goes on behind it, set the checkpoint "
-            f"back (docs/recovery.md); to go on without its rows: {give_up}"
+            f"Restart the query: it writes the epoch. If Spark continues after it, set the "
+            f"checkpoint back (docs/recovery.md). To continue without its rows: {give_up}"
         )
         if is_passed:
             meaning = f"Its rows are missing: epoch {last} was written without them"
-            way_out = f"Write them with a batch key of their own; then, or to do without: {give_up}"
+            way_out = f"Write them under a separate batch key, or do without; then: {give_up}"
     else:
-        meaning = "Not written: nothing of this key is readable"
-        way_out = f"Run its job again with the same key; to do without its rows: {give_up}"
-    return Owing(
+        meaning = "Not written: none of its rows is readable"
+        way_out = f"Run the job again with the same key. To do without its rows: {give_up}"
+    return UnwrittenEpoch(
         query_id=query_id,
         epoch=epoch,
         state=record.state,
@@ -241,46 +241,46 @@ def _decided(records: Iterable[LogRecord]) -> list[Decided]:
 
 
 def is_decided(record: LogRecord) -> bool:
-    """Whether a person decided what it says."""
+    """Whether a person decided this outcome."""
     return record.reason is not None and record.reason.kind is ReasonKind.DECIDED
 
 
 def meaning_of(state: State, *, is_over: bool) -> str:
-    """What an unfinished state means, in words."""
+    """The meaning of an unfinished state, in words."""
     match state:
         case State.OPEN if is_over:
-            return "Was being written, and has outlived its time to live: nothing of it is readable"
+            return "Not finished before its time to live ended: none of its rows is readable"
         case State.OPEN:
-            return "Being written, or its driver died while it was; nothing of it is readable"
+            return "Being written, or its driver died meanwhile: none of its rows is readable"
         case State.PREPARED:
-            return "In doubt: decided to commit, not yet known whether the broker did"
+            return "In doubt: commit decided, not yet known whether the broker did it"
         case State.ABORTING:
-            return "Decided to abort, not yet known whether the broker did"
+            return "Abort decided, not yet known whether the broker did it"
     return state.value
 
 
-def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[Owing]) -> str:
+def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[UnwrittenEpoch]) -> str:
     if not is_claimed:
-        return "No driver has ever used it"
+        return "Never used by a driver"
     if not unfinished and owing:
-        return "What was attempted is not all in the outputs; nothing is in doubt"
+        return "Some attempted epochs are not in the outputs; nothing is in doubt"
     if not unfinished:
-        return "Everything is decided and done, as the log has it; `verify` looks at the outputs"
+        return "All epochs are finished, according to the log; `verify` checks the outputs"
     states = {one.state for one in unfinished}
     if State.PREPARED in states:
-        return "A commit is in doubt: a running driver settles it within a minute, `resolve` else"
+        return "A commit is in doubt: a running driver ends it in a minute; otherwise run `resolve`"
     if State.ABORTING in states:
-        return "An abort is not finished: a running driver does it, `resolve` else"
-    return "An epoch is being written; if no driver runs, `resolve` ends it"
+        return "An abort is not finished: a running driver ends it; otherwise run `resolve`"
+    return "An epoch is being written; if no driver is running, run `resolve`"
 
 
 def query_label(query_id: str) -> str:
-    """A query's name for a narrow table: the head of Spark's uuid."""
+    """A short name for a query: the first eight characters of Spark's uuid."""
     return query_id if query_id == BATCH or not is_streaming(query_id) else query_id[:8]
 
 
-def render_owing(console: Console, sink_id: str, owing: list[Owing]) -> None:
-    """A paragraph for each epoch that was attempted and is not in the topics."""
+def render_unwritten(console: Console, sink_id: str, owing: list[UnwrittenEpoch]) -> None:
+    """Print a paragraph for each epoch that is not written."""
     for one in owing:
         console.print(
             f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/] "
@@ -289,6 +289,6 @@ def render_owing(console: Console, sink_id: str, owing: list[Owing]) -> None:
         )
 
 
-def epoch_label(one: Unfinished | Owing | Decided) -> str:
-    """How a sentence names an epoch."""
+def epoch_label(one: Unfinished | UnwrittenEpoch | Decided) -> str:
+    """The name of an epoch in a sentence."""
     return f"epoch {escape(one.epoch)} of {escape(query_label(one.query_id))}"

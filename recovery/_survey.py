@@ -1,4 +1,4 @@
-"""All sinks below a root, as their logs tell of them, and what could not be found out."""
+"""The state of all sinks below a root, read from their logs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class BrokenSink(Facts):
     sink_id: str
     error: str
     is_broken: bool
-    """False: it could not be reached."""
+    """False if the log could not be reached."""
 
 
 class Survey(Facts):
-    """The sinks. ``problems``: what else could not be found out."""
+    """All sinks. ``problems`` are the questions that could not be answered."""
 
     commit_log: str
     sinks: list[SinkView]
@@ -33,7 +33,7 @@ class Survey(Facts):
 
     @property
     def seen(self) -> Exit:
-        """Whether everything could be seen: a broken log needs action, the rest is unknown."""
+        """The exit code for reading: a broken log needs action; unreachable ones are unknown."""
         return worst(
             Exit.NEEDS_ACTION if any(b.is_broken for b in self.broken) else Exit.CLEAN,
             Exit.UNKNOWN if self.problems or self.broken else Exit.CLEAN,
@@ -41,10 +41,10 @@ class Survey(Facts):
 
 
 def survey(target: Target, sink: str | None, *, shows_progress: bool = True) -> Survey:
-    """Look at one sink, or at all; with an admin URL also at unfinished transactions at the broker.
+    """Read the log of one sink, or of all; with an admin URL, ask about unfinished transactions.
 
     Raises:
-        ConfigurationError: there are no logs, or not that one.
+        ConfigurationError: there is no such sink, or none at all.
     """
     views: list[SinkView] = []
     broken: list[BrokenSink] = []

@@ -1,4 +1,4 @@
-"""Taking a sink over without Spark: its claim, and the ending of what a driver left."""
+"""Take over a sink without Spark: claim it, and end its unfinished transactions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from eos.committer.participants import open_participant
 from eos.errors import ConfigurationError
 from eos.participant import Access, Participant
 from eos.protocol import History, LogRecord, Part, Reason, State
-from eos.recovery._unreachable_output import GivenUp, check_given_up
+from eos.recovery._unreachable_output import GivenUpOutput, check_given_up
 from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
 
 
 class Takeover:
-    """The claim of one sink, as a restarted driver has it. Claims nothing before ``finish``.
+    """The claim of one sink, as for a restarted driver. Taken when first needed.
 
     Args:
-        service_url: the cluster; what the log recorded last when None.
-        admin_url: with it, partitions that an aborted transaction pins are found and healed.
-        deadline_s: of each wait for a mark, an END_TXN or the witness.
-        give_up: outputs, as the log names them, that are not asked any more. A commit of one stays
-            in doubt, unless a person decides it; an abort is done without it.
+        service_url: the cluster; the last one in the log if None.
+        admin_url: needed to find and free partitions pinned by an aborted transaction.
+        deadline_s: of each wait: for a mark, an END_TXN or the witness.
+        give_up: outputs, named as in the log, that are no longer asked. An epoch to be committed
+            there stays in doubt until a person decides; an abort proceeds without them.
 
     Raises:
-        ConfigurationError: there is no such log or output, or no driver ever claimed the sink.
+        ConfigurationError: the log or output does not exist, or no driver ever claimed the sink.
         CommitLogError: the log is broken.
     """
 
@@ -47,7 +47,7 @@ class Takeover:
         deadline_s: float = 60.0,
         timeout_s: float = 30.0,
     ) -> None:
-        # Opening for writing would create a log for a name that was only misspelt.
+        # Opening for writing would create a log for a misspelt name.
         CommitLog.open_read_only(commit_log, sink_id, storage_options=storage_options)
         self._log = CommitLog.open(commit_log, sink_id, storage_options=storage_options)
         claim = self._log.history.last_claim
@@ -65,38 +65,39 @@ class Takeover:
         )
 
         def open_other(part: Part) -> Participant:
-            return (
-                GivenUp(part) if part.output in give_up else open_participant(sink_id, part, access)
-            )
+            if part.output in give_up:
+                return GivenUpOutput(part)
+            return open_participant(sink_id, part, access)
 
         self._participants = Participants(
             self._log, [open_other(part) for part in claim.participants], open_other=open_other
         )
-        # A person is looking, and has to get out where a driver stops: no mark, no END_TXN.
+        # Unlike a driver, continue on a new cluster: a person needs a way out. Without its mark, no
+        # transaction is ended there.
         self._claim = Claim(
             self._log, self._participants, deadline_s=deadline_s, on_new_cluster="continue"
         )
 
     @property
     def unfinished(self) -> tuple[LogRecord, ...]:
-        """The newest record of each epoch that is neither committed nor aborted."""
+        """The newest record of each unfinished epoch."""
         return self._log.history.unfinished
 
     def finish(self, record: LogRecord) -> LogRecord:
-        """Take the claim, the first time, and end one transaction as the log decides.
+        """End one transaction as the log decided; takes the claim if it is not taken yet.
 
         Returns:
-            Its last record: COMMITTED, ABORTED or EMPTY. An aborted epoch is written by the next
-            run of its query.
+            Its last record: COMMITTED, ABORTED or EMPTY. The next run of the query writes an
+            aborted epoch again.
 
         Raises:
-            InDoubt: the outcome can't be proved now; the log is as it was.
-            Fenced: a driver claimed the sink at the same moment, or took it back.
+            InDoubt: the outcome can't be proved now; the log is unchanged.
+            Fenced: a driver claimed the sink at the same moment, or afterwards.
         """
         return self._claim.finish(record)
 
     def claim(self) -> History:
-        """Take the claim, the first time; what the log says then.
+        """Take the claim if it is not taken yet, and return the log's history.
 
         Raises:
             Fenced: a driver claimed the sink at the same moment.
@@ -105,17 +106,18 @@ class Takeover:
         return self._log.history
 
     def decide(self, record: LogRecord, state: State, reason: Reason) -> LogRecord:
-        """Append what a person decided about ``record``'s epoch. Ends nothing at the broker; where
-        the epoch has other outputs, they are ended as the first one's fate demands.
+        """Append a person's decision about the epoch of ``record``.
+
+        Sends no END_TXN. Other outputs of the epoch are committed or aborted accordingly.
 
         Raises:
-            Fenced: a driver claimed the sink at the same moment, or took it back.
-            CommitLogError: no such record may follow.
+            Fenced: a driver claimed the sink at the same moment, or afterwards.
+            CommitLogError: the state may not follow the epoch's newest record.
         """
         return self._claim.decide(record, state, reason)
 
     def close(self) -> None:
-        """Free connections. The claim stays: the next driver takes it over."""
+        """Close connections. The claim stays until the next driver takes it."""
         self._participants.close()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""What a verb works on: the commit logs, the cluster, and how to authenticate.
+"""The commit logs and the cluster that a verb works on, and the options that name them.
 
-The options are the same for all verbs; ``verb`` gives them to a command, prints its report and
-sets the exit code.
+All verbs have these options. ``verb`` adds them to a command, prints its report and sets the exit
+code.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from eos.admin import AdminClient
+from eos.cli.access_options import ACCESS
 from eos.cli.cluster import Cluster, cluster_of
 from eos.cli.commands import reporting, with_options
 from eos.cli.reports import Report
@@ -21,13 +25,33 @@ from eos.commit_log import CommitLog, emptied, sinks
 from eos.errors import ConfigurationError, EosError
 from eos.participant import Access
 from eos.pulsar.part import pulsar_part
-from eos.recovery import _options as options
 from eos.transport.address import Address, parse_service_url
+
+LogRoot = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EOS_COMMIT_LOG",
+        metavar="PATH_OR_URL",
+        help="Root of the commit logs: the sinks' option commit_log. Without --service-url, the "
+        "logs also name the cluster.",
+        rich_help_panel=ACCESS,
+    ),
+]
+
+StorageOptionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="EOS_STORAGE_OPTIONS_FILE",
+        help="JSON file with deltalake's options for an object store. AWS_* environment variables "
+        "work as well.",
+        rich_help_panel=ACCESS,
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Cluster):
-    """Logs and cluster, opened when a verb needs them; nothing is connected before."""
+    """Commit logs and cluster; opened when a verb first needs them."""
 
     commit_log: str | None
     storage_options: Mapping[str, str] | None = field(repr=False)
@@ -37,7 +61,7 @@ class Target(Cluster):
         """The root of the commit logs.
 
         Raises:
-            ConfigurationError: it was not given.
+            ConfigurationError: it is not set.
         """
         if not self.commit_log:
             raise ConfigurationError(
@@ -47,24 +71,24 @@ class Target(Cluster):
         return self.commit_log
 
     def sinks(self, only: str | None = None) -> list[str]:
-        """The sinks below the root, or the one that was asked for.
+        """Return the sinks below the root, or only the requested one.
 
         Raises:
-            ConfigurationError: there are none, or not that one; names those that are there.
-            CommitLogError: what has its name is no log.
+            ConfigurationError: there is no such sink, or none at all; lists the existing ones.
+            CommitLogError: the folder of that name is not a commit log.
         """
         known = sorted(
             sinks(self.root, storage_options=self.storage_options)
             + emptied(self.root, storage_options=self.storage_options)
         )
         if only is not None and only not in known:
-            with contextlib.suppress(ConfigurationError):  # nothing there: a wrong name
-                self.log(only)  # raises what is wrong with what is there
+            with contextlib.suppress(ConfigurationError):  # no such folder: a misspelt name
+                self.log(only)  # a damaged log raises its own error
         if not known:
             raise ConfigurationError(
-                f"There is no commit log below {self.root}.",
-                hint="Pass the folder or URL that the sinks have as commit_log: the folder that "
-                "holds a folder for each sink. Is it mounted?",
+                f"No commit log found below {self.root}.",
+                hint="Pass the sinks' commit_log: the folder or URL that holds one folder for each "
+                "sink. Check that it is mounted.",
             )
         if only is None:
             return known
@@ -73,33 +97,33 @@ class Target(Cluster):
             meant = f"Did you mean {' or '.join(map(repr, like))}? " if like else ""
             shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
             raise ConfigurationError(
-                f"There is no sink {only!r} below {self.root}.",
-                hint=f"{meant}Sinks there: {shown}.",
+                f"Sink {only!r} does not exist below {self.root}.",
+                hint=f"{meant}Existing sinks: {shown}.",
             )
         return [only]
 
     def log(self, sink_id: str) -> CommitLog:
-        """The sink's log, to look at."""
+        """Open the sink's log for reading."""
         return CommitLog.open_read_only(self.root, sink_id, storage_options=self.storage_options)
 
     def writable_log(self, sink_id: str) -> CommitLog:
-        """The sink's log, to compact in. Claims nothing."""
+        """Open the sink's log for compaction. Does not take the claim."""
         return CommitLog.open(self.root, sink_id, storage_options=self.storage_options)
 
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the service URL that was given, else of those that the logs recorded."""
+        """The addresses in --service-url, or else in the URLs recorded in the logs."""
         if self.service_url or not self.commit_log or not self.auth.exposes:
-            return super().addresses()  # nothing that a wrong admin URL could show
+            return super().addresses()  # a wrong admin URL could not expose anything
         found: list[Address] = []
         for name in sinks(self.root, storage_options=self.storage_options):
-            with contextlib.suppress(EosError):  # the verb tells what is wrong with a log
+            with contextlib.suppress(EosError):  # the verb itself reports a broken log
                 last = self.log(name).history.last
                 found += parse_service_url(pulsar_part(last).service_url) if last else ()
         return tuple(found)
 
     @property
     def access(self) -> Access:
-        """How to reach the outputs that a log names."""
+        """How to reach the outputs named in a log."""
         return Access(
             service_url=self.service_url,
             auth=self.auth,
@@ -110,19 +134,19 @@ class Target(Cluster):
         )
 
     def maybe_admin(self) -> AdminClient | None:
-        """The admin API, None when no admin URL was given."""
+        """Client of the admin API, or None without --admin-url."""
         return self.admin() if self.admin_url else None
 
 
 def target_of(
     cluster: Cluster,
-    commit_log: options.LogRoot = None,
-    storage_options_file: options.StorageOptionsFile = None,
+    commit_log: LogRoot = None,
+    storage_options_file: StorageOptionsFile = None,
 ) -> Target:
-    """The options of every verb, as a ``Target``.
+    """Make a ``Target`` from the options of a verb.
 
     Raises:
-        ConfigurationError: a file is no JSON object.
+        ConfigurationError: a file does not contain a JSON object.
     """
     return Target(
         **vars(cluster),
@@ -137,15 +161,15 @@ def _read_storage_options(path: Path | None) -> dict[str, str] | None:
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        # The text of a JSON error may quote a secret: only its kind is told.
+        # The text of a JSON error may quote a secret; show only its type.
         kind = type(error).__name__
         raise ConfigurationError(f"--storage-options-file {path}: {kind}.") from None
     if not isinstance(options, dict):
-        raise ConfigurationError(f"--storage-options-file {path}: it is no JSON object.")
+        raise ConfigurationError(f"--storage-options-file {path} must contain a JSON object.")
     return {str(name): str(value) for name, value in options.items()}
 
 
 def verb(command: Callable[..., Report]) -> Callable[..., None]:
-    """A typer command out of a function that takes ``target`` and returns a report."""
+    """Make a typer command from a function that takes ``target`` and returns a report."""
     make = with_options(target_of, cluster=cluster_of)
     return reporting(with_options(command, target=make))

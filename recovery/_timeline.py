@@ -1,4 +1,4 @@
-"""The records of an epoch, as moments of its life."""
+"""The records of an epoch as a timeline."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from eos.pulsar.part import PulsarPart
 from eos.recovery._sink_view import query_label
 from eos.steps import Step
 
-SAYS: Final = {
-    State.CLAIMED: (Step.CLAIM, "a driver, or this tool, took the sink over"),
-    State.OPEN: (Step.OPEN, "begun: Spark's tasks write what nobody reads yet"),
-    State.PREPARED: (Step.PREPARE, "every row is stored: decided to commit"),
-    State.ABORTING: (Step.END, "decided to abort"),
-    State.COMMITTED: (Step.FINISH, "committed: readers have it, whole"),
-    State.ABORTED: (Step.FINISH, "aborted: nothing of this attempt is readable"),
-    State.EMPTY: (Step.FINISH, "there were no rows; done"),
+RECORD_MEANINGS: Final = {
+    State.CLAIMED: (Step.CLAIM, "a driver, or this tool, claimed the sink"),
+    State.OPEN: (Step.OPEN, "begun: Spark's tasks are writing; readers do not see it yet"),
+    State.PREPARED: (Step.PREPARE, "commit decided: every row is stored"),
+    State.ABORTING: (Step.END, "abort decided"),
+    State.COMMITTED: (Step.FINISH, "committed: readers see all of its rows"),
+    State.ABORTED: (Step.FINISH, "aborted: none of this attempt's rows is readable"),
+    State.EMPTY: (Step.FINISH, "finished: there were no rows"),
     State.FAILED: (Step.DECIDE, "failed before a transaction was opened: nothing was written"),
-    State.ABANDONED: (Step.FINISH, "a person gave its rows up: its query may go on without them"),
+    State.ABANDONED: (
+        Step.FINISH,
+        "abandoned by a person: its query may continue without its rows",
+    ),
 }
-"""Which step wrote a record, and what it says."""
+"""The step that writes each kind of record, and its meaning."""
 
 
 class WrittenOutput(Facts):
-    """What an attempt wrote to one output. ``partitions``: of a topic; None for others."""
+    """An attempt's rows in one output. ``partitions`` is None if the output is not a topic."""
 
     kind: str
     output: str
@@ -43,8 +46,8 @@ class WrittenOutput(Facts):
         return f"{self.records:,} rows in {where}"
 
 
-class Moment(Facts):
-    """One record of the log. ``after_s``: since the record above it."""
+class TimelineEntry(Facts):
+    """One record of the log. ``after_s`` is the time since the previous record."""
 
     seq: int
     query_id: str | None
@@ -63,74 +66,79 @@ class Moment(Facts):
     reason: str | None
 
 
-def moments_table(moments: list[Moment]) -> Table:
-    """Two lines for each record: when, and what it says."""
-    return facts_table((f"seq {m.seq}", f"{_when(m)}\n{_story(m)}") for m in moments)
+def timeline_table(entries: list[TimelineEntry]) -> Table:
+    """A table with two lines for each record: when, and its meaning."""
+    return facts_table(
+        (f"seq {entry.seq}", f"{_when(entry)}\n{_meaning(entry)}") for entry in entries
+    )
 
 
-def _when(moment: Moment) -> str:
-    parts = [moment.state.value]
-    if moment.at:
-        parts.append(f"{moment.at:%Y-%m-%d %H:%M:%S} UTC")
-    if moment.after_s is not None:
-        parts.append(f"{duration(moment.after_s)} later")
-    if moment.query_id and moment.epoch:
-        attempt = "" if moment.attempt is None else f" #{moment.attempt}"
-        parts.append(f"epoch {moment.epoch}{attempt} of {query_label(moment.query_id)}")
+def _when(entry: TimelineEntry) -> str:
+    parts = [entry.state.value]
+    if entry.at:
+        parts.append(f"{entry.at:%Y-%m-%d %H:%M:%S} UTC")
+    if entry.after_s is not None:
+        parts.append(f"{duration(entry.after_s)} later")
+    if entry.query_id and entry.epoch:
+        attempt = "" if entry.attempt is None else f" #{entry.attempt}"
+        parts.append(f"epoch {entry.epoch}{attempt} of {query_label(entry.query_id)}")
     return ", ".join(parts)
 
 
-def _story(moment: Moment) -> str:
-    parts = [moment.says]
-    if moment.txn:
-        parts.append(f"transaction {moment.txn}")
-    if moment.state in (State.PREPARED, State.COMMITTED):
-        parts += [str(written) for written in moment.written]
-    if moment.reason:
-        parts.append(moment.reason)
-    if moment.state is State.CLAIMED:
-        parts.append(f"run {moment.run_id[:8]}")
+def _meaning(entry: TimelineEntry) -> str:
+    parts = [entry.says]
+    if entry.txn:
+        parts.append(f"transaction {entry.txn}")
+    if entry.state in (State.PREPARED, State.COMMITTED):
+        parts += [str(written) for written in entry.written]
+    if entry.reason:
+        parts.append(entry.reason)
+    if entry.state is State.CLAIMED:
+        parts.append(f"run {entry.run_id[:8]}")
     return "; ".join(parts)
 
 
-def is_of(record: LogRecord, query: str | None) -> bool:
-    """Whether ``record`` is of ``query``, the head of an id; None: any."""
+def is_of_query(record: LogRecord, query: str | None) -> bool:
+    """Whether ``record`` belongs to the query whose id begins with ``query``; None matches all."""
     return query is None or (record.query_id is not None and record.query_id.startswith(query))
 
 
-def life_of(sink: str, records: list[LogRecord], epoch: str, query: str | None) -> list[LogRecord]:
-    """The records of one epoch of one query; ``query`` may be the head of its id.
+def epoch_records(
+    sink: str, records: list[LogRecord], epoch: str, query: str | None
+) -> list[LogRecord]:
+    """Return the records of one epoch; ``query`` may be the first characters of the query id.
 
     Raises:
-        ConfigurationError: there are none, or several queries have such an epoch.
+        ConfigurationError: there are no records, or several queries have such an epoch.
     """
-    chosen = [record for record in records if record.epoch == epoch and is_of(record, query)]
+    chosen = [record for record in records if record.epoch == epoch and is_of_query(record, query)]
     if not chosen:
         raise ConfigurationError(
-            f"The log of {sink} holds no epoch {epoch}.",
-            hint="It was never begun, or was finished long ago and dropped. `show` without "
+            f"Epoch {epoch} is not in the log of {sink}.",
+            hint="It was never begun, or it finished long ago and was dropped. `show` without "
             "--epoch lists the epochs.",
         )
     queries = sorted({str(record.query_id) for record in chosen})
     if len(queries) > 1:
         raise ConfigurationError(
-            f"Several queries have an epoch {epoch}.", hint=f"Add --query: {', '.join(queries)}."
+            f"Several queries have epoch {epoch}.",
+            hint=f"Add --query with one of: {', '.join(queries)}.",
         )
     return chosen
 
 
-def moments_of(records: list[LogRecord]) -> list[Moment]:
-    """One moment for each record."""
-    moments = []
+def timeline_of(records: list[LogRecord]) -> list[TimelineEntry]:
+    """Make one entry for each record."""
+    entries = []
     before: datetime | None = None
     for record in records:
-        step, says = SAYS[record.state]
+        step, says = RECORD_MEANINGS[record.state]
         after_s = None
         if before is not None and record.written_at is not None:
             after_s = round((record.written_at - before).total_seconds(), 3)
         before = record.written_at
-        moments.append(
-            Moment(
+        entries.append(
+            TimelineEntry(
                 seq=record.seq,
                 query_id=record.query_id,
                 epoch=record.epoch,
@@ -148,7 +156,7 @@ def moments_of(records: list[LogRecord]) -> list[Moment]:
                 reason=str(record.reason) if record.reason else None,
             )
         )
-    return moments
+    return entries
 
 
 def _written(part: Part) -> WrittenOutput:

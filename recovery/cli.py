@@ -1,4 +1,4 @@
-"""``eos recovery``: the truth in one command, the way out in the next."""
+"""``eos recovery``: inspect and repair sinks after a failure."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import typer
 
 from eos.cli.commands import run_program
 from eos.recovery._target import verb
-from eos.recovery.verbs import log as log_verbs
+from eos.recovery.verbs import log_verbs
 from eos.recovery.verbs.abort import abort
-from eos.recovery.verbs.decide import decide_verb
+from eos.recovery.verbs.decide_verb import decide_verb
 from eos.recovery.verbs.doctor import doctor
 from eos.recovery.verbs.heal import heal
-from eos.recovery.verbs.metrics import metrics
+from eos.recovery.verbs.metrics_verb import metrics
 from eos.recovery.verbs.orphans import orphans
 from eos.recovery.verbs.repair import repair
-from eos.recovery.verbs.resolve import resolve_verb
+from eos.recovery.verbs.resolve_verb import resolve_verb
 from eos.recovery.verbs.show import show
 from eos.recovery.verbs.status import status
 from eos.recovery.verbs.subscriptions import subscriptions, unsubscribe
 from eos.recovery.verbs.verify import verify
 
-_HELP: Final = """After a failure: what happened, what it means, and the way out. No Spark, no JVM.
+_HELP: Final = """Inspect and repair sinks after a failure. Needs neither Spark nor a JVM.
 
-Start with `status`. Verbs that change something (resolve, abort, decide, heal, unsubscribe,
-log compact, log repair) show a plan; --apply does it. What the log and the witness can't prove is
-called unknown, never guessed: a person may `decide` it.
+Start with `status`. Commands that change something (resolve, abort, decide, heal, unsubscribe,
+log compact, log repair) only show a plan; add --apply to run it. If neither the log nor the witness
+proves an outcome, it is reported as unknown; `decide` records a person's decision.
 
-Options may come from the environment: EOS_COMMIT_LOG, EOS_SERVICE_URL, EOS_ADMIN_URL,
+Options can be set in the environment: EOS_COMMIT_LOG, EOS_SERVICE_URL, EOS_ADMIN_URL,
 EOS_TOKEN_FILE (or EOS_TOKEN), EOS_OAUTH2_ISSUER_URL and EOS_OAUTH2_CREDENTIALS_FILE, EOS_BASIC_USER
-and EOS_BASIC_PASSWORD (a password is no option), EOS_TLS_TRUST_CERTS_FILE.
+and EOS_BASIC_PASSWORD (passwords are read from the environment only), EOS_TLS_TRUST_CERTS_FILE.
 
-Exit codes: 0 clean; 1 needs action; 2 unknown, something could not be reached or proved; 64 wrong
+Exit codes: 0 clean; 1 needs action; 2 unknown: something could not be reached or proved; 64 wrong
 options.
 """
 
@@ -63,5 +63,5 @@ app.add_typer(log_verbs.log_app, name="log")
 
 
 def main() -> None:
-    """Run the command line; every ending has the exit code that the manual gives it."""
+    """Run the command line; exit codes are those of ``docs/recovery.md``."""
     run_program(app)

@@ -1,4 +1,4 @@
-"""A person's decision about an epoch, from Python: what ``eos recovery decide --apply`` does."""
+"""Record a person's decision about an epoch, as ``eos recovery decide --apply`` does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eos.recovery._change import open_takeover
 from eos.recovery._decision_checks import Objection, Verdict, objections
 from eos.recovery._evidence import Evidence, ask_outputs, gather
 from eos.recovery._target import Target
-from eos.recovery._timeline import life_of
+from eos.recovery._timeline import epoch_records
 from eos.recovery._unreachable_output import check_given_up
 from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
@@ -26,16 +26,16 @@ STATE: Final = {
     Verdict.ABORTED: State.ABORTED,
     Verdict.ABANDONED: State.ABANDONED,
 }
-"""What a verdict makes of an epoch."""
+"""The state that records each verdict."""
 
 
 class Refused(Fatal):
-    """What can be seen speaks against the decision, or makes it needless."""
+    """Raised when the evidence contradicts a decision, or makes it unnecessary."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One epoch, and what somebody says has become of it."""
+class ManualDecision:
+    """A person's decision about one epoch."""
 
     target: Target
     sink_id: str
@@ -45,12 +45,12 @@ class Case:
     reason: Reason
     deadline_s: float
     give_up: tuple[str, ...] = ()
-    """Outputs that will never answer again, as somebody says."""
+    """Outputs that, according to the person, will never answer again."""
 
-    def look(self) -> tuple[LogRecord, Evidence, list[Objection]]:
-        """The epoch's newest record, what can be seen, and what speaks against the verdict."""
+    def check(self) -> tuple[LogRecord, Evidence, list[Objection]]:
+        """Return the epoch's newest record, the evidence, and the objections to the verdict."""
         log, timeout_s = self.target.log(self.sink_id), self.deadline_s
-        life = life_of(self.sink_id, log.records(), self.epoch, self.query)
+        life = epoch_records(self.sink_id, log.records(), self.epoch, self.query)
         check_given_up(self.give_up, life[-1].participants, self.sink_id)
         outputs = ask_outputs(life[-1], log.history, self.target.access, timeout_s=timeout_s)
         with contextlib.ExitStack() as stack:
@@ -62,18 +62,16 @@ class Case:
         against = objections(life[-1], self.verdict, evidence, self.give_up)
         return life[-1], evidence, against
 
-    def carry_out(self) -> LogRecord:
-        """Take the claim, look again, and append the verdict."""
-        seen, _, against = self.look()
+    def apply(self) -> LogRecord:
+        """Take the claim, check again, and append the verdict."""
+        seen, _, against = self.check()
         _check(seen, against)
         with open_takeover(self.target, self.sink_id, self.deadline_s, self.give_up) as takeover:
             takeover.claim()
-            record, _, against = self.look()
+            record, _, against = self.check()
             _check(record, against)
             if record.seq != seen.seq:
-                raise Refused(
-                    f"The epoch has changed in the meantime: it is now {record.state.value}."
-                )
+                raise Refused(f"The epoch has changed meanwhile: it is now {record.state.value}.")
             return takeover.decide(record, STATE[self.verdict], self.reason)
 
 
@@ -110,26 +108,26 @@ def decide(
     deadline_s: float = 20.0,
     timeout_s: float = 30.0,
 ) -> LogRecord:
-    """Record what a person knows of an epoch whose outcome nothing proves.
+    """Record a person's decision about an epoch whose outcome nothing proves.
 
-    Takes the sink's claim: a driver that is still alive is fenced at its next append. Sends no
-    END_TXN. The log keeps the name and the reason.
+    Takes the sink's claim: a running driver is fenced at its next append. Sends no END_TXN. The log
+    keeps the name and the reason.
 
     Args:
         verdict: ``committed`` or ``aborted`` for an epoch that is PREPARED; ``abandoned`` for one
-            that was attempted and is not in the topics.
+            that was attempted and is not in the outputs.
         by: who decides; the login name by default.
-        give_up: outputs, as the log names them, that give no answer and never will. Without this
-            a decision waits for them: they may have the epoch.
-        deadline_s: of each thing that is looked at before.
+        give_up: outputs, named as in the log, that will never answer again. Any other output must
+            answer before a decision is accepted, because it may have the epoch.
+        deadline_s: of each piece of evidence.
 
     Returns:
-        The record that was appended.
+        The appended record.
 
     Raises:
-        ConfigurationError: there is no such log, epoch or output, or no reason is given.
-        Refused: what can be seen contradicts it, or `resolve` can prove what happened.
-        InDoubt: something that may prove it gives no answer now.
+        ConfigurationError: the log, epoch or output does not exist, or the reason is missing.
+        Refused: the evidence contradicts the decision, or ``resolve`` can prove the outcome.
+        InDoubt: an answer that may prove the outcome is missing.
         Fenced: a driver claimed the sink at the same moment.
     """
     target = Target(
@@ -143,14 +141,14 @@ def decide(
     )
     target.sinks(sink_id)
     reason = reason_of(by, because)
-    case = Case(
+    decision = ManualDecision(
         target, sink_id, epoch, query_id, Verdict(verdict), reason, deadline_s, tuple(give_up)
     )
-    return case.carry_out()
+    return decision.apply()
 
 
 def reason_of(by: str | None, because: str) -> Reason:
-    """Who decides and why, as the log keeps it.
+    """Return who decides and why, as stored in the log.
 
     Args:
         by: the login name when None.
@@ -163,8 +161,8 @@ def reason_of(by: str | None, because: str) -> Reason:
             by = getpass.getuser()
         except (OSError, KeyError):
             raise ConfigurationError(
-                "Your user name is unknown.", hint="Name yourself with --by."
+                "The login name is unknown.", hint="Pass your name with --by."
             ) from None
     if not by.strip() or not because.strip():
-        raise ConfigurationError("A decision needs a name and a reason.")
+        raise ConfigurationError("A decision must have a name and a reason.")
     return Reason(ReasonKind.DECIDED, f"{by}: {because}")

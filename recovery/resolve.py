@@ -1,4 +1,4 @@
-"""Finishing what drivers have left, from Python: what ``eos recovery resolve --apply`` does."""
+"""Finish unfinished epochs, as ``eos recovery resolve --apply`` does."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def resolve(
     give_up: Sequence[str] = (),
     deadline_s: float = 60.0,
 ) -> list[LogRecord]:
-    """Bring every unfinished transaction of a sink to its end, as a restarted driver would.
+    """End every unfinished transaction of a sink, as a restarted driver does.
 
-    Takes the sink's claim, if there is anything to do: a driver that is still alive is fenced at
-    its next append. Running it again changes nothing more.
+    Takes the sink's claim if there is anything to do: a running driver is fenced at its next
+    append. Running it again changes nothing more.
 
     Args:
-        give_up: outputs beside the topic, as the log names them, that give no answer and never
-            will. An epoch that is to be committed stays in doubt then, until somebody decides.
+        give_up: outputs other than the topic, named as in the log, that will never answer again.
+            An epoch to be committed there stays in doubt until a person decides.
 
     Returns:
-        The last record of each epoch that was unfinished: COMMITTED, ABORTED or EMPTY. An
-        aborted epoch is written by the next run of its query.
+        The last record of each epoch that was unfinished: COMMITTED, ABORTED or EMPTY. The next run
+        of its query writes an aborted epoch again.
 
     Raises:
-        ConfigurationError: there is no such log or output, or nothing was ever written with it.
-        InDoubt: an outcome can't be proved now; the others were ended all the same.
+        ConfigurationError: the log or output does not exist, or no driver ever used the log.
+        InDoubt: an outcome can't be proved now; the other transactions were ended.
         Fenced: a driver claimed the sink at the same moment.
     """
     ended: list[LogRecord] = []

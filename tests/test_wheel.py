@@ -136,4 +136,4 @@ def test_the_readmes_example_runs_with_nothing_but_the_wheel(scripts, tmp_path, 
         check=False,
     )
     assert audit.returncode == 0, audit.stdout + audit.stderr
-    assert "Every committed epoch is there, whole, once." in audit.stdout
+    assert "Every committed epoch is there, complete, without duplicates." in audit.stdout

@@ -1,1 +1,1 @@
-"""Reading topics and receipts again, and comparing them with the log."""
+"""Compares topics, tables and receipts with the log: ``eos recovery verify``."""

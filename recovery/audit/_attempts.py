@@ -1,7 +1,7 @@
-"""Whose transaction a number is. Numbers begin again on another cluster, so places are compared.
+"""Finds the attempt of a transaction id. Another cluster reuses ids, so positions are compared too.
 
-A log's attempts, in order, fall into generations: a new one begins where a transaction's number or
-a mark's place does not grow. Each generation was written with one cluster.
+A log's attempts, in order, form generations, each written with one cluster. A new generation begins
+where a transaction id or the position of a mark does not grow.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 
 NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
-"""Of an attempt in one of these no message may be readable."""
+"""States of attempts whose messages must never be readable."""
 
 
 class Attempts:
-    """The attempts of one sink, by their transactions."""
+    """The attempts of one sink, by transaction id."""
 
     def __init__(self, records: Iterable[LogRecord]) -> None:
         self._generation: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Attempts:
                 mark = part.mark_id.place
                 self._generation[part.mark_uuid] = generation
             self._newest[part.mark_uuid] = record
-        # The newest generation's, where two clusters gave the same number.
+        # If two clusters used the same id, the newest generation wins.
         self._by_txn = {pulsar_part(record).txn: record for record in self._newest.values()}
 
     @property
@@ -48,13 +48,13 @@ class Attempts:
         return list(self._newest.values())
 
     def of(self, txn: TxnId | None) -> LogRecord | None:
-        """The newest record of the attempt that ``txn`` is, as far as numbers tell."""
+        """The newest record of the attempt with this id. It may belong to another cluster."""
         return None if txn is None else self._by_txn.get(txn)
 
     def generation(self, record: LogRecord) -> int:
-        """Which cluster the attempt of ``record`` was written with."""
+        """The generation of the attempt of ``record``."""
         return self._generation[str(pulsar_part(record).mark_uuid)]
 
     def is_newest_cluster(self, record: LogRecord) -> bool:
-        """Whether it was written with the cluster of the log's newest attempt."""
+        """Whether the attempt was written with the same cluster as the log's newest one."""
         return self.generation(record) == max(self._generation.values())

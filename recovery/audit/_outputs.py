@@ -1,7 +1,7 @@
-"""The audit of outputs that are no topics: does each of them have what the log says?
+"""Compares outputs that are not topics with the log.
 
-The output says what it still has of each committed attempt, as far as it can be asked; otherwise
-what became of the newest one. It also says whether it holds a commit that the log does not know.
+Each output is asked for every committed attempt, or, if it can't answer that, for the outcome of
+the newest one. It is also asked whether it has a commit that is not in the log.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from eos.recovery.audit._attempts import NEVER_READABLE
 from eos.recovery.audit.partition import Finding
 
 _TRIES = 3
-"""A driver that is alive goes on while we look: then the log is read again."""
+"""A running driver may commit during the audit; the log is then read again."""
 
 Committed = tuple[LogRecord, Part]
 
 
 class AuditedOutput(Facts):
-    """What was found of one output that is no topic."""
+    """The result for one output that is not a topic."""
 
     output: str
-    """Its kind and its place."""
+    """Its kind and location."""
     epochs: int
-    """Committed epochs that went to it; others of the sink went elsewhere."""
+    """Committed epochs that were written to it, of all epochs of the sink."""
     rows: int = 0
-    """Their rows that are there as they were committed; 0 where only the newest is asked for."""
+    """Their rows that are unchanged; 0 if only the newest epoch can be asked for."""
     is_earlier: bool = False
-    """Whether the sink writes to it no more."""
+    """Whether the sink no longer writes to it."""
 
 
 @dataclass
-class Looked:
-    """What was found of the outputs."""
+class OutputsAudit:
+    """The result for several outputs."""
 
     findings: list[Finding] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    """What others have done since with rows that were committed, and may do."""
+    """Legitimate later changes of committed rows, by others."""
     newest_only: list[str] = field(default_factory=list)
-    """Outputs that can't say more than what became of the newest epoch."""
+    """Outputs that can only be asked about the newest epoch."""
     counts: list[AuditedOutput] = field(default_factory=list)
-    """Of each output that was asked, the sink's own before its earlier ones."""
+    """One item for each output: the current ones, then earlier ones."""
     is_changed: bool = False
-    """Whether some of the changes are more than other files with the same rows."""
+    """Whether some of the changes affect rows, not only files."""
 
-    def __iadd__(self, other: Looked) -> Looked:
+    def __iadd__(self, other: OutputsAudit) -> OutputsAudit:
         for name in ("findings", "unknown", "changes", "newest_only", "counts"):
             getattr(self, name).extend(getattr(other, name))
         self.is_changed = self.is_changed or other.is_changed
@@ -66,39 +66,39 @@ def audit_outputs(
     *,
     timeout_s: float,
     last: int | None = None,
-) -> Looked:
-    """What is wrong with the outputs of the newest claim, or can't be told.
+) -> OutputsAudit:
+    """Audit the outputs of the newest claim, and earlier ones.
 
     Args:
-        read: reads the log anew.
-        last: only so many of the newest epochs; all when None.
+        read: reads the log again.
+        last: number of newest epochs to check; all if None.
 
     Raises:
         EosError: the log can't be read.
     """
     history, _ = read()
     claim = history.last_claim
-    found = Looked()
+    found = OutputsAudit()
     for part in () if claim is None else other_parts(claim):
-        looked = Looked()
+        result = OutputsAudit()
         for _ in range(_TRIES):
-            looked = _look(part, *read(), access, timeout_s)
-            if not looked.findings and not looked.unknown:
+            result = _check_newest(part, *read(), access, timeout_s)
+            if not result.findings and not result.unknown:
                 break
-        found += looked
-    found += _Audit(*read(), access, last).run()
+        found += result
+    found += _EpochsAudit(*read(), access, last).run()
     return found
 
 
-def _look(
+def _check_newest(
     claimed: Part, history: History, records: list[LogRecord], access: Access, timeout_s: float
-) -> Looked:
-    """The newest attempts: what the log and the output say of them."""
+) -> OutputsAudit:
+    """Compare the newest attempts of one output with the log."""
     try:
         with opened(history.sink_id, claimed, access) as participant:
             return _ask(participant, claimed, history, records, timeout_s)
     except EosError as error:
-        return Looked(unknown=[f"{claimed.output}: {error}"])
+        return OutputsAudit(unknown=[f"{claimed.output}: {error}"])
 
 
 def _ask(
@@ -107,31 +107,31 @@ def _ask(
     history: History,
     records: list[LogRecord],
     timeout_s: float,
-) -> Looked:
+) -> OutputsAudit:
     sink_id = history.sink_id
     missing = participant.missing(claimed, history)
     if missing is not None:
-        return Looked(unknown=[f"{missing}: nobody can tell what it holds"])
+        return OutputsAudit(unknown=[f"{missing}: its content is unknown"])
     participant.attach(claimed, history)
     newer = participant.newer_commit(history, timeout_s=timeout_s)
     if newer is not None:
         what = f"{newer}, and the log ends before it: it was replaced by an older copy"
-        return Looked([_finding(sink_id, claimed, None, f"{what}; restore the newest one")])
+        return OutputsAudit([_finding(sink_id, claimed, None, f"{what}; restore the newest one")])
     last = _last_committed(records, claimed)
     part = None if last is None else last.part(claimed.key)
     if last is None or part is None:
-        return Looked()
+        return OutputsAudit()
     fate = participant.outcome(part, timeout_s=timeout_s)
     if fate.known is Known.ABORTED:
-        what = f"the log says COMMITTED, and {part.label} is not there"
-        return Looked([_finding(sink_id, claimed, last, what)])
+        what = f"the log says COMMITTED, but {part.label} is missing"
+        return OutputsAudit([_finding(sink_id, claimed, last, what)])
     if fate.known is Known.UNKNOWN:
-        return Looked(unknown=[f"{part.label}: {fate.why}"])
-    return Looked()
+        return OutputsAudit(unknown=[f"{part.label}: {fate.why}"])
+    return OutputsAudit()
 
 
-class _Audit:
-    """All committed attempts, each asked for in the output that it went to."""
+class _EpochsAudit:
+    """Asks each output for all committed attempts that were written to it."""
 
     def __init__(
         self, history: History, records: list[LogRecord], access: Access, last: int | None
@@ -145,29 +145,29 @@ class _Audit:
         self._committed = _parts(committed[-(last or 0) :])
         self._aborted = _parts([record for record in ended if record.state in NEVER_READABLE])
 
-    def run(self) -> Looked:
-        found, left = Looked(), self._committed
+    def run(self) -> OutputsAudit:
+        found, left = OutputsAudit(), self._committed
         claimed = () if self._claim is None else other_parts(self._claim)
         for output in claimed:
-            looked, left = self._ask(output, left)
-            found += looked
-        # Outputs of earlier epochs, and tables that were moved away from where they were.
+            result, left = self._ask(output, left)
+            found += result
+        # Outputs of earlier epochs, and tables that were moved.
         for output in {part.key: part for _, part in left}.values():
-            looked, left = self._ask(output, left)
-            looked.counts = [
-                one.model_copy(update={"is_earlier": True}) for one in looked.counts if one.epochs
+            result, left = self._ask(output, left)
+            result.counts = [
+                one.model_copy(update={"is_earlier": True}) for one in result.counts if one.epochs
             ]
-            found += looked
+            found += result
         for output in {part.key: part for _, part in left}.values():
             gone = [record for record, part in left if part.key == output.key]
             found.unknown.append(
-                f"{output.output}: {_epochs(gone)} went to another one than is there now, or to "
-                "none that is there."
+                f"{output.output}: {_epochs(gone)} were written to another output than the one "
+                "there now, or to one that no longer exists."
             )
         return found
 
-    def _ask(self, output: Part, parts: list[Committed]) -> tuple[Looked, list[Committed]]:
-        """What ``output`` has of ``parts``, and those that it knows nothing of."""
+    def _ask(self, output: Part, parts: list[Committed]) -> tuple[OutputsAudit, list[Committed]]:
+        """Audit ``parts`` in ``output``; also return those it knows nothing about."""
         mine = [pair for pair in parts if pair[1].kind == output.kind]
         others = [pair for pair in parts if pair[1].kind != output.kind]
         name = f"{output.kind} {output.output}"
@@ -178,28 +178,28 @@ class _Audit:
                 readable = participant.readable([part for _, part in aborted])
         except EosError as error:
             left = [pair for pair in parts if pair[1].key != output.key]
-            return Looked(unknown=[f"{output.output}: {error}"]), left
+            return OutputsAudit(unknown=[f"{output.output}: {error}"]), left
         if audited is None:
             left = [pair for pair in parts if pair[1].key != output.key]
             named = len(parts) - len(left)
-            return Looked(
+            return OutputsAudit(
                 newest_only=[name], counts=[AuditedOutput(output=name, epochs=named)]
             ), left
         pairs = list(zip(mine, audited, strict=True))
-        # Found by what the output holds: a table that was moved has the epochs of its old place.
+        # Matched by content: a table that was moved has the epochs of its old location.
         known = [(pair, one) for pair, one in pairs if one is not None]
-        looked = self._judged(known)
-        there = sum(part.records or 0 for (_, part), one in known if one.kept is Kept.WHOLE)
-        looked.counts.append(AuditedOutput(output=name, epochs=len(known), rows=there))
-        looked.findings += [
-            _finding(self._sink_id, part, record, f"{record.label}, which is aborted, can be read")
+        result = self._results(known)
+        unchanged = sum(part.records or 0 for (_, part), one in known if one.kept is Kept.WHOLE)
+        result.counts.append(AuditedOutput(output=name, epochs=len(known), rows=unchanged))
+        result.findings += [
+            _finding(self._sink_id, part, record, f"{record.label} is aborted, but readable")
             for record, part in aborted
             if part in readable
         ]
-        return looked, [*others, *(pair for pair, one in pairs if one is None)]
+        return result, [*others, *(pair for pair, one in pairs if one is None)]
 
-    def _judged(self, audited: list[tuple[Committed, Audited]]) -> Looked:
-        looked = Looked()
+    def _results(self, audited: list[tuple[Committed, Audited]]) -> OutputsAudit:
+        result = OutputsAudit()
         groups: dict[tuple[Kept, str, str], list[Committed]] = {}
         for (record, part), one in audited:
             if one.what:
@@ -207,17 +207,17 @@ class _Audit:
         for (kept, output, what), pairs in groups.items():
             records = [record for record, _ in pairs]
             if kept is Kept.LOST:
-                looked.findings.append(self._lost(pairs, what))
+                result.findings.append(self._lost(pairs, what))
             elif kept is Kept.UNKNOWN:
-                looked.unknown.append(f"{output}: of {_epochs(records)}, {what}.")
+                result.unknown.append(f"{output}: {_epochs(records)}: {what}.")
             else:
-                looked.changes.append(f"{output}: of {_epochs(records)}, {what}")
-                looked.is_changed = looked.is_changed or kept is Kept.CHANGED
-        return looked
+                result.changes.append(f"{output}: {_epochs(records)}: {what}")
+                result.is_changed = result.is_changed or kept is Kept.CHANGED
+        return result
 
     def _lost(self, pairs: list[Committed], what: str) -> Finding:
         record, part = pairs[0]
-        more = f"; the same of {len(pairs) - 1:,} more epochs" if pairs[1:] else ""
+        more = f"; the same for {len(pairs) - 1:,} more epochs" if pairs[1:] else ""
         by = next((one for one, _ in pairs if is_decided(one)), None)
         if by is not None:
             more += f"; {by.state.value} was decided by a person ({by.reason})"
@@ -229,13 +229,13 @@ def _parts(records: list[LogRecord]) -> list[Committed]:
 
 
 def _epochs(records: list[LogRecord]) -> str:
-    """``epoch 7``, or ``3 epochs (7 the first)``."""
+    """``epoch 7``, or ``3 epochs (from 7)``."""
     first = records[0].epoch
-    return f"epoch {first}" if not records[1:] else f"{len(records):,} epochs ({first} the first)"
+    return f"epoch {first}" if not records[1:] else f"{len(records):,} epochs (from {first})"
 
 
 def _last_committed(records: list[LogRecord], claimed: Part) -> LogRecord | None:
-    """The newest attempt of that output that is committed, in the order of attempts."""
+    """The newest committed attempt of that output, in the order of attempts."""
     found = [
         (part.begun_at, record)
         for record in records

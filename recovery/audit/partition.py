@@ -1,8 +1,8 @@
-"""Counting again what the log says was committed, entry by entry, as the broker delivers them.
+"""Recounts one partition's committed entries, as the broker delivers them, against the log.
 
-An entry belongs to an attempt by three things: the transaction that it carries, its producer's
-name, which the broker gave and gives to nobody else, and its place. One that carries a transaction
-of the log and is not counted there is a stray: rows of a second run, or of an aborted attempt.
+An entry belongs to an attempt by three properties: its transaction, its producer's name (unique;
+assigned by the broker) and its position. An entry of a transaction in the log that the log does not
+count is a stray: rows of a repeated task, or of an aborted attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eos.task_report import PartitionFigures
 
 
 class Finding(Facts):
-    """Something that must not be. ``message_id``: the first message that shows it, or None."""
+    """An error in an output. ``message_id`` is the first message that shows it, if there is one."""
 
     sink_id: str
     query_id: str | None
@@ -34,20 +34,22 @@ class Finding(Facts):
 
 @dataclass
 class Stray:
-    """Messages of one of the log's transactions that the log does not count, in one partition."""
+    """Messages in one partition, of a transaction in the log, that the log does not count."""
 
     record: LogRecord
     topic: str
     first: MessageId
     records: int = 0
     is_certain: bool = False
-    """Its place and producer are in the log, too: its number is no other cluster's."""
+    """Its position and producer are in the log too, so its id is not another cluster's."""
 
     def finding(self) -> Finding:
-        """The same, in words."""
+        """The finding about these messages."""
         record, count = self.record, f"{self.records:,} messages"
         if record.state is State.COMMITTED:
-            what = f"{count} of its transaction {pulsar_part(record).txn} that no task has counted"
+            what = (
+                f"{count} of its transaction {pulsar_part(record).txn} were not counted by any task"
+            )
         else:
             what = f"{count} of attempt {record.attempt}, which is aborted, are readable"
         if is_decided(record):
@@ -56,11 +58,11 @@ class Stray:
 
 
 class PartitionAudit:
-    """The entries of one exact topic, against the figures of the epochs in it.
+    """Compares the entries of one exact topic with the figures of its epochs.
 
     Args:
-        committed: records that say COMMITTED, each with figures of this topic, to be compared.
-        others: more records with figures of this topic; what they count is passed over.
+        committed: COMMITTED records with figures of this topic, to be compared.
+        others: other records with figures of this topic; their entries are skipped.
         attempts: every attempt of the sink.
     """
 
@@ -83,54 +85,54 @@ class PartitionAudit:
         self._strays: dict[str, Stray] = {}
         self.findings: list[Finding] = []
         self.seen: set[int] = set()
-        """The generations of which something was read that the log counts."""
+        """The generations of the entries read that the log counts."""
         self.others = 0
-        """Messages in between that are of no transaction of the log."""
+        """Messages between the epochs that belong to none of the log's transactions."""
 
     @property
     def start(self) -> MessageId | None:
-        """Where to begin to read: behind the epoch before, so that what came before the first
-        message that was counted is seen. None: at the beginning."""
+        """Where to start reading: after the previous epoch, to also see entries before the first
+        counted message. None for the beginning of the topic."""
         first = min((part.first_id for _, part in self._committed), default=None)
         before = max(
             (p.last_id for r, p in self._others if r.state is State.COMMITTED), default=None
         )
         if first is None or before is None:
-            # Without an epoch before: not all that anybody ever wrote, the same ledger is enough.
+            # Without a previous epoch, start at the same ledger instead of the whole topic.
             return before if first is None else MessageId(first.ledger, 0)
         return min(first, before)
 
     @property
     def end(self) -> EntryPlace:
-        """The last entry that has to be read; (-1, -1) when there is none."""
+        """The last entry to be read; (-1, -1) if there is none."""
         return max((part.last_id.place for _, part in self._committed), default=(-1, -1))
 
     @property
     def records(self) -> int:
-        """How many messages of the epochs were read."""
+        """Number of messages of the epochs that were read."""
         return sum(counted.records for counted in self._counted.values())
 
     @property
     def bytes(self) -> int:
-        """How many bytes of the epochs were read."""
+        """Number of bytes of the epochs that were read."""
         return sum(counted.bytes for counted in self._counted.values())
 
     @property
     def strays(self) -> list[Stray]:
-        """What was read of the log's transactions and is not counted there."""
+        """The strays found so far."""
         return list(self._strays.values())
 
     def take(self, entry: Entry) -> None:
         """Count one entry.
 
         Raises:
-            ProtocolError: it is one of an epoch, and malformed.
+            ProtocolError: the entry belongs to an epoch and is malformed.
         """
         for record, part in self._known.get(entry.metadata.producer_name, ()):
             if not is_entry_of(entry, pulsar_part(record), part):
                 continue
             if record.state in NEVER_READABLE:
-                self._stray(record, entry).is_certain = True
+                self._count_stray(record, entry).is_certain = True
                 return
             self.seen.add(self._attempts.generation(record))
             if _name(record) in self._counted:
@@ -138,11 +140,11 @@ class PartitionAudit:
             return
         owner = self._attempts.of(entry.txn)
         if owner is not None and (owner.state is State.COMMITTED or owner.state in NEVER_READABLE):
-            self._stray(owner, entry)
+            self._count_stray(owner, entry)
         elif owner is None and self._is_between(entry):
             self.others += entry.num_messages
 
-    def _stray(self, record: LogRecord, entry: Entry) -> Stray:
+    def _count_stray(self, record: LogRecord, entry: Entry) -> Stray:
         stray = self._strays.setdefault(_name(record), Stray(record, self.topic, entry.id))
         stray.records += entry.num_messages
         return stray
@@ -152,11 +154,11 @@ class PartitionAudit:
         return first is not None and first <= entry.id.place <= self.end
 
     def close(self, first_ledger: int | None) -> list[LogRecord]:
-        """Compare. Returns the records that can't be compared: trimmed away, wholly or partly.
+        """Compare, and return the records that can't be compared: trimmed, completely or partly.
 
         Args:
-            first_ledger: the oldest ledger that the topic still has; None when nobody could be
-                asked, then an epoch of which nothing is there counts as trimmed too.
+            first_ledger: the oldest ledger of the topic; None if unknown. Then, an epoch without
+                any message counts as trimmed.
         """
         trimmed: list[LogRecord] = []
         for record, part in self._committed:
@@ -180,16 +182,16 @@ class PartitionAudit:
 
     @property
     def parts(self) -> int:
-        """How many committed epochs have messages in this topic."""
+        """Number of committed epochs with messages in this topic."""
         return len(self._committed)
 
     def all_gone(self) -> list[Finding]:
-        """The findings when the topic does not exist any more."""
+        """The findings if the topic no longer exists."""
         return [
             finding_of(
                 record,
                 self.topic,
-                f"the topic is gone, and {part.records:,} messages with it",
+                f"the topic no longer exists; {part.records:,} messages are lost",
                 None,
             )
             for record, part in self._committed
@@ -197,7 +199,7 @@ class PartitionAudit:
 
 
 def finding_of(record: LogRecord, topic: str, what: str, at: MessageId | None) -> Finding:
-    """A finding about an attempt."""
+    """Make a finding about an attempt."""
     return Finding(
         sink_id=record.sink_id,
         query_id=record.query_id,
@@ -209,12 +211,12 @@ def finding_of(record: LogRecord, topic: str, what: str, at: MessageId | None) -
 
 
 def figures_of(record: LogRecord, topic: str) -> PartitionFigures:
-    """What ``record`` says about one exact topic."""
+    """The figures of one exact topic in ``record``."""
     return next(part for part in pulsar_part(record).partitions if part.topic == topic)
 
 
 def by_topic(records: Iterable[LogRecord]) -> Mapping[str, list[LogRecord]]:
-    """The records that name each exact topic."""
+    """Group the records by exact topic."""
     found: dict[str, list[LogRecord]] = {}
     for record in records:
         for part in pulsar_part(record).partitions:

@@ -1,1 +1,1 @@
-"""What the doctor looks at."""
+"""The checks of ``eos recovery doctor``."""

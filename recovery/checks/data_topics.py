@@ -1,7 +1,7 @@
-"""What the doctor asks about the topics that sinks write to: what keeps their messages?
+"""Checks that the messages of the sinks' topics are kept.
 
-A broker deletes what no subscription and no retention policy holds, committed or not, once the
-ledger that it is in is closed: by a restart, an unload, or its size.
+A broker deletes messages that no subscription and no retention policy keeps, committed or not,
+after their ledger is closed: by a restart, an unload, or its size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
-from eos.recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from eos.recovery.checks.check_result import Check, failed, of_error, ok, unknown, warning
 
 _MOST: Final = 50
 
@@ -23,19 +23,19 @@ _MOST: Final = 50
 def check_data_topics(
     target: Target, admin: AdminClient | None, newest: list[LogRecord]
 ) -> list[Check]:
-    """A check for each topic that the newest rows of a sink are in."""
+    """Check each topic that has the newest rows of a sink."""
     names: dict[str, None] = {}
     for record in newest:
         written = target.log(record.sink_id).history.last_written
         names.update(dict.fromkeys(pulsar_part(written).topics if written else ()))
     if names and admin is None:
-        hint = "Pass --admin-url: retention, expiry and subscriptions are seen there."
-        return [unknown("data topics", "not looked at", hint)]
+        hint = "Pass --admin-url to check retention, expiry and subscriptions."
+        return [unknown("data topics", "not checked", hint)]
     assert admin is not None or not names
     checks = [_check(admin, TopicName.parse(name)) for name in list(names)[:_MOST] if admin]
     if len(names) > _MOST:
-        hint = "Name a sink to look at fewer."
-        checks.append(unknown("data topics", f"{len(names) - _MOST} more, not looked at", hint))
+        hint = "Pass a sink to check fewer topics."
+        checks.append(unknown("data topics", f"{len(names) - _MOST} more, not checked", hint))
     return checks
 
 
@@ -48,8 +48,8 @@ def _check(admin: AdminClient, topic: TopicName) -> Check:
         return failed(
             name,
             f"{topic} does not exist: it was deleted with its messages, or this is another cluster",
-            "Check service_url and --admin-url. `verify` counts what is gone; write it from "
-            "elsewhere with a batch key of its own.",
+            "Check service_url and --admin-url. `verify` reports what was lost; write those rows "
+            "again under a separate batch key.",
         )
     except EosError as error:
         return of_error(name, error)
@@ -59,33 +59,35 @@ def _check(admin: AdminClient, topic: TopicName) -> Check:
 def judge(
     name: str, topic: TopicName, subscriptions: list[str], retention: Retention, ttl_s: int
 ) -> Check:
-    """What keeps the messages of one topic.
+    """Check whether the messages of one topic are kept.
 
     Args:
-        ttl_s: after how many seconds the broker acknowledges for everybody; 0: never.
+        ttl_s: the time to live, after which the broker acknowledges messages on all
+            subscriptions; 0 if there is none.
     """
     command = (
-        f"pulsar-admin namespaces set-retention {topic.namespace_name} --time 7d --size -1 (or, of "
-        f"this topic alone, topicPolicies set-retention {topic} with the same)"
+        f"pulsar-admin namespaces set-retention {topic.namespace_name} --time 7d --size -1 (or, "
+        f"for this topic only, pulsar-admin topicPolicies set-retention {topic} --time 7d --size "
+        "-1)"
     )
     if 0 not in (retention.minutes, retention.megabytes):
         limits = [duration(retention.minutes * 60)] * (retention.minutes > 0)
         limits += [f"{retention.megabytes} MB"] * (retention.megabytes > 0)
-        kept = f"for {' and up to '.join(limits)}" if limits else "for ever"
+        kept = f"for {' and up to '.join(limits)}" if limits else "forever"
         return ok(name, f"its messages are kept {kept} (retention)")
     if not subscriptions:
         return warning(
             name,
-            "no subscription and no retention keep its messages: the broker deletes them, "
+            "its messages are not kept by a subscription or retention: the broker deletes them, "
             "committed or not, minutes after a restart or an unload",
-            f"Subscribe before you write, or {command}",
+            f"Subscribe before writing, or run {command}",
         )
     named = ", ".join(subscriptions[:5]) + (", ..." if len(subscriptions) > 5 else "")
     if ttl_s > 0:
         return warning(
             name,
-            f"its messages expire after {duration(ttl_s)} (time to live), whether subscription "
-            f"{named} has them or not",
-            f"Unset the time to live, or {command}",
+            f"its messages expire after {duration(ttl_s)} (time to live), even if subscription "
+            f"{named} has not received them",
+            f"Unset the time to live, or run {command}",
         )
-    return ok(name, f"messages are kept until {named} acknowledged them; no retention after that")
+    return ok(name, f"messages are kept until {named} acknowledges them; there is no retention")

@@ -1,4 +1,4 @@
-"""What the doctor finds without a cluster: the commit logs, their storage, Spark's settings."""
+"""Checks that need no cluster: the commit logs, their storage, Spark's settings."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from eos.commit_log import probe_storage
 from eos.errors import EosError
 from eos.protocol import History, LogRecord
 from eos.recovery._target import Target
-from eos.recovery.checks._properties import parse_properties
-from eos.recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
+from eos.recovery.checks._java_properties import parse_properties
+from eos.recovery.checks.check_result import (
+    Check,
+    failed,
+    not_checked,
+    of_error,
+    ok,
+    unknown,
+    warning,
+)
 
 MAX_AHEAD_S = 5.0
 
 
 def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[History]]:
-    """The storage and every log; also the histories of logs with records, for the other checks."""
+    """Check storage and logs; also return the histories of non-empty logs, for other checks."""
     checks: list[Check] = []
     histories: list[History] = []
     if not target.commit_log:
-        return [unknown("commit log", "not looked at", "Pass --commit-log.")], histories
+        return [unknown("commit log", "not checked", "Pass --commit-log.")], histories
     checks.append(_check_storage(target))
     names = target.sinks(sink)
     broken = 0
@@ -38,14 +46,14 @@ def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[Hist
             checks.append(
                 warning(
                     f"log of {name}",
-                    f"epochs are not written to their end: {epochs}{more}",
-                    "A running driver does it; if none runs, `status` says what ends them.",
+                    f"unfinished or not written epochs: {epochs}{more}",
+                    "A running driver finishes them. If none is running, see `status`.",
                 )
             )
         if history.last is not None:
             histories.append(history)
     if not broken:
-        checks.append(ok("commit logs", f"{len(names)} of {len(names)} are readable and whole"))
+        checks.append(ok("commit logs", f"{len(names)} of {len(names)} are readable and complete"))
     checks.append(_check_clock([history.last for history in histories if history.last is not None]))
     return checks, histories
 
@@ -62,7 +70,7 @@ def _check_storage(target: Target) -> Check:
         return failed(
             name,
             probe.detail,
-            "Two drivers could both win an append: use storage with conditional put "
+            "Two drivers could both succeed with the same append. Use storage with conditional put "
             "(docs/commit-log.md).",
         )
     return ok(name, f"writable; {probe.detail}")
@@ -72,33 +80,33 @@ def _check_clock(newest: list[LogRecord]) -> Check:
     name = "clock of the logs"
     ahead = [-(age_s(record.written_at) or 0.0) for record in newest]
     if not ahead:
-        return not_checked(name, "there is no record to look at")
+        return not_checked(name, "the logs have no records")
     worst = max(ahead)
     if worst > MAX_AHEAD_S:
         return warning(
             name,
             f"the newest record is {duration(worst)} in the future",
-            "Set the clocks (NTP): times in reports are wrong. Order and safety do not depend "
-            "on clocks.",
+            "Synchronize the clocks (NTP): times in reports are wrong. Order and safety do not "
+            "depend on clocks.",
         )
-    return ok(name, "no record is from the future")
+    return ok(name, "no record is in the future")
 
 
 def check_spark(conf_dir: str | None) -> Check:
-    """``spark.speculation`` in ``spark-defaults.conf``; the sink refuses it at start."""
+    """Check ``spark.speculation`` in ``spark-defaults.conf``. The sink refuses to start with it."""
     name = "Spark settings"
     if conf_dir is None:
         return not_checked(
             name,
-            "no --spark-conf was given; the sink refuses speculation at start",
-            "Pass the folder that has spark-defaults.conf.",
+            "no --spark-conf; the sink refuses speculation at start",
+            "Pass the folder that contains spark-defaults.conf.",
         )
     path = Path(conf_dir) / "spark-defaults.conf"
     try:
         settings = parse_properties(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return not_checked(
-            name, f"there is no {path}; the sink refuses speculation at start", "Is it that folder?"
+            name, f"{path} not found; the sink refuses speculation at start", "Check --spark-conf."
         )
     except OSError as error:
         return unknown(name, f"{path}: {error.strerror}")
@@ -108,7 +116,7 @@ def check_spark(conf_dir: str | None) -> Check:
         return failed(
             name,
             f"spark.speculation is true in {path}",
-            "Set it to false for jobs that write with eos: a second copy of a task poisons its "
-            "transaction, and the sink refuses to start.",
+            "Set it to false for jobs that write with eos: the sink refuses to start, because a "
+            "second copy of a task poisons its transaction.",
         )
-    return ok(name, f"no speculation in {path}; of a job's own settings the sink tells at start")
+    return ok(name, f"no speculation in {path}; the sink checks a job's own settings at start")

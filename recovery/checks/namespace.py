@@ -1,8 +1,8 @@
-"""What could take a receipt away: policies of the receipt topics' namespaces, and subscriptions.
+"""Checks that receipts are kept: policies of the receipt topics' namespaces, and subscriptions.
 
-A receipt that is gone before its epoch is decided leaves the epoch in doubt for ever. The durable
-subscription keeps receipts through unload and trim; expiry, eviction of a backlog, expiry of the
-subscription itself and deletion by an administrator still remove them.
+If a receipt is removed before its epoch is decided, the epoch stays in doubt. The durable
+subscription keeps receipts through unload and trim. They can still be removed by expiry, by
+eviction of a backlog, by expiry of the subscription, and by an administrator.
 """
 
 from __future__ import annotations
@@ -16,14 +16,22 @@ from eos.ids import TopicName
 from eos.protocol import History
 from eos.pulsar.part import EMPTY_PART, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION, is_receipt_subscription
-from eos.recovery.checks.check import Check, failed, not_checked, of_error, ok, unknown, warning
+from eos.recovery.checks.check_result import (
+    Check,
+    failed,
+    not_checked,
+    of_error,
+    ok,
+    unknown,
+    warning,
+)
 from eos.recovery.checks.rates import REFUSING
 
 MESSAGE_AGE: Final = "message_age"
 
 
 def receipt_topics(histories: Iterable[History]) -> dict[TopicName, bool]:
-    """The receipt topics, and whether their logs hold a transaction that was begun with them."""
+    """The receipt topics, and whether their log has a transaction begun with them."""
     found: dict[TopicName, bool] = {}
     for history in histories:
         part = EMPTY_PART if history.last is None else pulsar_part(history.last)
@@ -36,26 +44,24 @@ def receipt_topics(histories: Iterable[History]) -> dict[TopicName, bool]:
 def check_receipt_topics(
     admin: AdminClient | None, receipts: Mapping[TopicName, bool]
 ) -> list[Check]:
-    """Each receipt topic and each namespace that holds one.
+    """Check each receipt topic and its namespace.
 
     Args:
-        receipts: as ``receipt_topics`` gives them.
+        receipts: as returned by ``receipt_topics``.
     """
     topics = sorted(receipts)
     if not topics:
         return []
     if admin is None:
-        hint = "Pass --admin-url: retention, expiry and deletion of receipts are seen there."
-        return [unknown("receipt topics", "not looked at", hint)]
+        hint = "Pass --admin-url to check retention, expiry and deletion of receipts."
+        return [unknown("receipt topics", "not checked", hint)]
     checks: list[Check] = []
     try:
         settings = admin.broker_settings()
     except EosError as error:
-        # Only superusers see them; the namespaces' own policies are judged all the same.
+        # Only superusers see them; the namespaces' own policies are still checked.
         settings = {}
-        found = (
-            f"the defaults of policies that namespaces do not set were not seen: {error.message}"
-        )
+        found = f"the broker's default policies were not readable: {error.message}"
         checks.append(unknown("broker settings", found, error.hint))
     for namespace in sorted({topic.namespace_name for topic in topics}):
         try:
@@ -77,11 +83,11 @@ def check_receipt_topics(
 def check_policies(
     namespace: str, policies: dict[str, Any], settings: dict[str, str]
 ) -> list[Check]:
-    """What the policies of one namespace, and the broker's defaults for it, do to receipts.
+    """Check whether the policies of a namespace, or the broker's defaults, remove receipts.
 
     Args:
-        policies: as the admin API gives them; what is not set is missing.
-        settings: the broker's, as text; {} when they can't be seen.
+        policies: from the admin API, without those that are not set.
+        settings: the broker's, as text; {} if they are not readable.
     """
     found = [
         _expiry(policies, settings),
@@ -102,11 +108,11 @@ def check_policies(
         )
         checks.append(_refused_by_age(name, f"the {whose}'s", seconds, command))
     whose = "its policies" if settings else "its own policies"
-    return checks or [ok(name, f"nothing in {whose} removes receipts")]
+    return checks or [ok(name, f"{whose} do not remove receipts")]
 
 
 def _age_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, int] | None:
-    """Whose quota refuses producers once a message is too old, and when; None: nobody's does."""
+    """The owner and seconds of the message age quota that refuses producers; None without one."""
     own = (policies.get("backlog_quota_map") or {}).get(MESSAGE_AGE)
     if own is not None:
         seconds = _refusing_after(own)
@@ -120,7 +126,7 @@ def _age_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str,
 
 
 def _refusing_after(quota: dict[str, Any]) -> int:
-    """After how many seconds a quota of the kind ``message_age`` refuses producers; 0: never."""
+    """Seconds after which a ``message_age`` quota refuses producers; 0 for never."""
     seconds = _first_int(quota.get("limitTime"))
     return seconds if quota.get("policy") in REFUSING and seconds > 0 else 0
 
@@ -128,21 +134,23 @@ def _refusing_after(quota: dict[str, Any]) -> int:
 def _refused_by_age(name: str, whose: str, seconds: int, command: str) -> Check:
     return warning(
         name,
-        f"{whose} backlog quota refuses producers once a message has waited for {seconds} s",
-        "A sink that is idle for longer leaves its last receipt unacknowledged, and can't open a "
-        f"producer on its receipt topic then. {command}",
+        f"{whose} backlog quota refuses producers when a message is older than {seconds} s",
+        "The last receipt of a sink that is idle for longer stays unacknowledged, and the sink "
+        f"can't open a producer on its receipt topic. Run {command}",
     )
 
 
 def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str, str]) -> Check:
-    """How long receipts stay once they are acknowledged; never a risk to an epoch in doubt.
+    """Report how long acknowledged receipts are kept; never a risk to an epoch in doubt.
 
-    The subscription keeps what is not acknowledged, whatever the retention. Receipts of decided
-    epochs serve one purpose: to tell that a log was replaced by an older copy.
+    The subscription keeps unacknowledged receipts, independent of retention. Receipts of decided
+    epochs have one use: to detect that a log was replaced by an older copy.
     """
     own = policies.get("retention_policies") or {}
     if not own and not settings:
-        return unknown(f"retention in {namespace}", "it sets none, and the broker's was not seen")
+        return unknown(
+            f"retention in {namespace}", "not set, and the broker's default is not readable"
+        )
     minutes = _first_int(
         own.get("retentionTimeInMinutes"), settings.get("defaultRetentionTimeInMinutes")
     )
@@ -151,7 +159,7 @@ def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str
     if 0 in (minutes, megabytes):
         kept = "may be removed; those of epochs in doubt are kept by the subscription"
     else:
-        kept = f"are kept {' and '.join(limits) or 'for ever'}"
+        kept = f"are kept {' and '.join(limits) or 'forever'}"
     return ok(f"retention in {namespace}", f"receipts of decided epochs {kept}")
 
 
@@ -162,9 +170,9 @@ def _expiry(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, st
     if seconds <= 0:
         return None
     return (
-        f"messages expire after {seconds} s, receipts as well",
-        "Unset the message TTL for this namespace, or set receipt_namespace to one without: an "
-        "epoch in doubt for longer than that stays in doubt.",
+        f"messages expire after {seconds} s, including receipts",
+        "Unset the message TTL of this namespace, or set receipt_namespace to one without it: an "
+        "epoch that is in doubt for longer stays in doubt.",
     )
 
 
@@ -184,8 +192,8 @@ def _backlog_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[
         return None
     return (
         f"a full backlog is evicted ({', '.join(evicting) or 'the default of the broker'})",
-        "Use producer_exception or producer_request_hold in the receipt namespace: eviction drops "
-        "receipts.",
+        "Use producer_exception or producer_request_hold in the receipt namespace: eviction "
+        "removes receipts.",
     )
 
 
@@ -215,8 +223,8 @@ def _subscription_expiry(
     if minutes <= 0:
         return None
     return (
-        f"an idle subscription is deleted after {minutes} min, and the receipts with it",
-        "Switch subscription expiration off for the receipt namespace (0).",
+        f"an idle subscription is deleted after {minutes} min, with its receipts",
+        "Turn off subscription expiration for the receipt namespace (0).",
     )
 
 
@@ -250,7 +258,7 @@ def _check_topic(
     ]
     try:
         seconds = _refusing_after(admin.backlog_quotas(topic).get(MESSAGE_AGE) or {})
-    except EosError as error:  # topic policies may be off, or not ours to see
+    except EosError as error:  # topic policies may be disabled, or not visible to this role
         return [*checks, not_checked(f"quotas of {topic}", error.message)]
     if seconds:
         command = f"pulsar-admin topicPolicies remove-backlog-quota --type message_age {topic}"
@@ -260,45 +268,46 @@ def _check_topic(
 
 def _missing(name: str, topic: TopicName, obstacle: str | None, *, has_begun: bool) -> Check:
     found = f"{topic} does not exist"
-    makes = "It is made at the next claim."
+    remedy = "The next claim creates it."
     if obstacle is not None:
         found += f", and {obstacle}"
-        makes = f"No driver can make it: pulsar-admin topics create {topic}"
+        remedy = f"Drivers can't create it. Run pulsar-admin topics create {topic}"
     if not has_begun:
-        return warning(name, found, makes)
+        return warning(name, found, remedy)
     return failed(
         name,
-        f"{found}, and the log holds transactions with it: this is another cluster, or the topic "
-        "was deleted",
-        "Check service_url and --admin-url. If it was deleted: `resolve` ends what is unfinished, "
-        'and a driver goes on with on_new_cluster="continue" once. ' + makes,
+        f"{found}, but the log has transactions with it: this is another cluster, or the topic was "
+        "deleted",
+        "Check service_url and --admin-url. If it was deleted, `resolve` ends unfinished epochs, "
+        'and a driver continues with on_new_cluster="continue" once. ' + remedy,
     )
 
 
-def _check_subscriptions(name: str, topic: TopicName, ours: list[str]) -> Check:
-    if not ours:
+def _check_subscriptions(name: str, topic: TopicName, found: list[str]) -> Check:
+    if not found:
         return failed(
             name,
-            f"{topic} has no subscription {SUBSCRIPTION}: the broker trims it, and deletes it",
-            "Start the sink's query again: the claim makes the subscription.",
+            f"{topic} has no subscription {SUBSCRIPTION}: the broker may trim or delete it",
+            "Restart the sink's query: its claim creates the subscription.",
         )
-    if len(ours) > 1:
+    if len(found) > 1:
         return warning(
             name,
-            f"the topic has the subscriptions {' and '.join(ours)}, by several prefixes: only that "
-            "of the sink's subscription_prefix moves, and each keeps all receipts behind it",
+            f"the topic has the subscriptions {' and '.join(found)}, with different prefixes: only "
+            "the one with the sink's subscription_prefix acknowledges; the others keep all "
+            "receipts",
             f"Remove the others: eos recovery unsubscribe {topic} NAME --apply",
         )
-    return ok(name, f"the topic and its subscription {ours[0]} are there")
+    return ok(name, f"the topic and its subscription {found[0]} exist")
 
 
 def _creation_obstacle(policies: dict[str, Any], settings: dict[str, str]) -> str | None:
-    """Why a client can't make a receipt topic, which has to be unpartitioned; None: it can."""
+    """Why a client can't create a receipt topic, which must be unpartitioned; None if it can."""
     own = policies.get("autoTopicCreationOverride") or {}
     allowed = own.get("allowAutoTopicCreation", settings.get("allowAutoTopicCreation", "true"))
     kind = own.get("topicType") or settings.get("allowAutoTopicCreationType")
     if str(allowed).lower() == "false":
-        return "clients may not create topics here (allowAutoTopicCreation=false)"
+        return "clients may not create topics in its namespace (allowAutoTopicCreation=false)"
     if kind == "partitioned":
-        return "what clients create here is partitioned (allowAutoTopicCreationType=partitioned)"
+        return "topics are created as partitioned (allowAutoTopicCreationType=partitioned)"
     return None

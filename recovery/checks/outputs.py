@@ -1,4 +1,4 @@
-"""What the doctor asks the outputs that are no topics: are they those of the log, and writable?"""
+"""Checks of outputs that are not topics: the same as in the log, and writable."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from eos.errors import EosError
 from eos.protocol import History, Part
 from eos.pulsar.part import other_parts
 from eos.recovery._target import Target
-from eos.recovery.checks.check import Check, CheckStatus, failed, of_error, ok
+from eos.recovery.checks.check_result import Check, CheckStatus, failed, of_error, ok
 
 
 def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:
-    """One check for each output that is no topic, of the newest claims."""
+    """Check each output of the newest claims that is not a topic."""
     checks = []
     for history in histories:
         claim = history.last_claim
         for part in () if claim is None else other_parts(claim):
             check = _check(target, history, part)
             if check.verdict is CheckStatus.FAILED:
-                # A driver that is alive may have gone on after the log was read.
+                # A running driver may have committed after the log was read.
                 check = _check(target, target.log(history.sink_id).history, part)
             checks.append(check)
     return checks
@@ -36,7 +36,8 @@ def _check(target: Target, history: History, part: Part) -> Check:
                 return failed(
                     name,
                     lost,
-                    "Is it the right one? A driver refuses to go on: see on_new_cluster.",
+                    "Check that it is the right one. Drivers refuse to continue: see "
+                    "on_new_cluster.",
                 )
             participant.attach(part, history)
             newer = participant.newer_commit(history, timeout_s=target.timeout_s)
@@ -46,6 +47,6 @@ def _check(target: Target, history: History, part: Part) -> Check:
         return failed(
             name,
             f"{newer}, and the log ends before it",
-            "The log was replaced by an older copy: restore the newest one.",
+            "The log was replaced by an older copy. Restore the newest one.",
         )
-    return ok(name, "is there, with the log's newest commit, and may be appended to")
+    return ok(name, "exists, has the log's newest commit, and is writable")

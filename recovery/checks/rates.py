@@ -1,7 +1,7 @@
-"""What makes topics slow, or refuses their producers: rates and quotas that operators have set.
+"""Checks of publish rates, dispatch rates and backlog quotas that slow topics down.
 
-A broker reads nothing from a connection that is above a publish rate until it is below again: where
-an entry takes longer than the deadline, an epoch ends with "no answer" (measured).
+A broker stops reading from a connection that exceeds a publish rate until it is below again. If
+that takes longer than the request timeout, the epoch fails with "no answer" (measured).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from eos.ids import TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
-from eos.recovery.checks.check import Check, not_checked, of_error, ok, unknown, warning
+from eos.recovery.checks.check_result import Check, not_checked, of_error, ok, unknown, warning
 
 REFUSING: Final = ("producer_request_hold", "producer_exception")
-"""The policies of a backlog quota that turn producers away."""
+"""The backlog quota policies that refuse producers."""
 
 _OF_NAMESPACES: Final = {
     "publishMaxMessageRate": "publish rate",
@@ -43,17 +43,17 @@ _OF_BROKERS: Final = {
     "dispatchThrottlingRatePerSubscriptionInByte": "dispatch rate of a subscription, in bytes",
 }
 MOST_TOPICS: Final = 50
-"""The check of the data topics says so where there are more."""
+"""The check of the data topics reports how many are left out."""
 
 _SLOW: Final = (
-    "A sink's request_timeout_s has to be above max_batch_bytes divided by the publish rate, as an "
-    "entry is not answered before the one ahead of it is paid for; transaction_ttl_s above an "
-    "epoch's bytes divided by it."
+    "A sink's request_timeout_s must be above max_batch_bytes divided by the publish rate, because "
+    "an entry also waits for the entry sent before it. transaction_ttl_s must be above an epoch's "
+    "bytes divided by the rate."
 )
 
 
 def check_rates(target: Target, admin: AdminClient | None, newest: list[LogRecord]) -> list[Check]:
-    """The topics that the newest rows are in, receipt topics, their namespaces and the broker."""
+    """Check the topics of the newest rows, the receipt topics, their namespaces and the broker."""
     if admin is None:
         return []
     names: dict[str, None] = {}
@@ -74,17 +74,17 @@ def _of_namespace(admin: AdminClient, namespace: str) -> Check:
     except EosError as error:
         return of_error(name, error)
     found = [
-        f"{what}: {said}"
+        f"{what}: {limits}"
         for policy, what in _OF_NAMESPACES.items()
         for rate in (policies.get(policy) or {}).values()
-        if (said := _said(rate))
+        if (limits := _limits(rate))
     ]
     found += [
-        f"producers are refused behind a backlog of {quota['limitSize']:,} bytes"
+        f"producers are refused above a backlog of {quota['limitSize']:,} bytes"
         for quota in (policies.get("backlog_quota_map") or {}).values()
         if quota.get("policy") in REFUSING and quota.get("limitSize", -1) > 0
     ]
-    return _slow(name, found) or ok(name, "its policies set no rate and no quota of bytes")
+    return _slow(name, found) or ok(name, "no rates or backlog size quotas are set")
 
 
 def _of_topic(admin: AdminClient, topic: TopicName) -> Iterator[Check]:
@@ -92,9 +92,9 @@ def _of_topic(admin: AdminClient, topic: TopicName) -> Iterator[Check]:
     found = []
     try:
         for kind, what in _OF_TOPICS.items():
-            if said := _said(admin.rate(topic, kind)):
-                found.append(f"{what}: {said}")
-    except EosError as error:  # topic policies may be off, or not ours to see
+            if limits := _limits(admin.rate(topic, kind)):
+                found.append(f"{what}: {limits}")
+    except EosError as error:  # topic policies may be disabled, or not visible to this role
         yield not_checked(name, error.message)
         return
     if slow := _slow(name, found):
@@ -108,17 +108,17 @@ def _of_broker(admin: AdminClient) -> Check:
     except EosError as error:
         return unknown(name, error.message, error.hint)
     if not settings.keys() & _OF_BROKERS.keys():
-        return unknown(name, "the broker does not say")
+        return unknown(name, "the broker does not report them")
     limits = ((what, settings.get(setting, "0")) for setting, what in _OF_BROKERS.items())
     found = [f"{what}: {limit}/s" for what, limit in limits if limit.isdecimal() and int(limit)]
-    return _slow(name, found) or ok(name, "it sets none")
+    return _slow(name, found) or ok(name, "none are set")
 
 
 def _slow(name: str, found: list[str]) -> Check | None:
     return warning(name, "; ".join(found), _SLOW) if found else None
 
 
-def _said(rate: Mapping[str, Any]) -> str:
+def _limits(rate: Mapping[str, Any]) -> str:
     units = (("InMsg", "messages/s"), ("InByte", "bytes/s"))
     return ", ".join(
         f"{limit:,} {unit}"

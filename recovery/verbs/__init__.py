@@ -1,1 +1,1 @@
-"""The verbs of ``eos recovery``, a file each. None imports another: what they share lies beside."""
+"""The verbs of ``eos recovery``, one module each."""

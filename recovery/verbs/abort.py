@@ -1,4 +1,4 @@
-"""``eos recovery abort``: end what nobody has decided to commit."""
+"""``eos recovery abort``: abort transactions whose commit was never decided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eos.recovery._change import (
     label,
     open_takeover,
 )
-from eos.recovery._report import Plan, PlanStep
+from eos.recovery._plan import Plan, PlanStep
 from eos.recovery._sink_view import view
 from eos.recovery._target import Target
 from eos.wire.commands import TxnAction
@@ -32,16 +32,16 @@ from eos.wire.commands import TxnAction
 
 def abort(
     target: Target,
-    sink: Annotated[str | None, typer.Argument(help="The sink whose epoch to abort.")] = None,
+    sink: Annotated[str | None, typer.Argument(help="The sink whose epochs to abort.")] = None,
     epoch: Annotated[
-        str | None, typer.Option(help="Only this epoch; every one that is open by default.")
+        str | None, typer.Option(help="Only this epoch; all open epochs by default.")
     ] = None,
-    query: Annotated[str | None, typer.Option(help="Only this query id, or its head.")] = None,
+    query: Annotated[str | None, typer.Option(help="Only this query id, or its beginning.")] = None,
     txn: Annotated[
         str | None,
         typer.Option(
             metavar="(MOST,LEAST)",
-            help="A transaction that no log owns, as `orphans` shows it. Needs --admin-url.",
+            help="A transaction that is in no log, as shown by `orphans`. Needs --admin-url.",
         ),
     ] = None,
     give_up: GiveUp = None,
@@ -49,11 +49,11 @@ def abort(
     yes: Yes = False,
     deadline_s: Deadline = 60.0,
 ) -> Report:
-    """End a transaction that nobody has decided to commit.
+    """Abort transactions whose commit was never decided.
 
-    With SINK: epochs that are OPEN or ABORTING. One that is PREPARED is refused: to commit it is
-    decided, and a decision is never turned round; `resolve` finishes it. With --txn: a
-    transaction that no commit log owns. Shows a plan; --apply does it.
+    With SINK, aborts epochs that are OPEN or ABORTING. A PREPARED epoch is refused: its commit is
+    decided, and decisions are never reversed; use `resolve`. With --txn, aborts a transaction that
+    is in no commit log. Shows a plan; --apply runs it.
 
         eos recovery abort orders --epoch 17 --commit-log /data/eos --apply
 
@@ -63,10 +63,10 @@ def abort(
     outcome can't be proved now; 64 wrong options.
     """
     if (sink is None) == (txn is None):
-        raise ConfigurationError("Name a sink, or a transaction with --txn: one of the two.")
+        raise ConfigurationError("Pass either a sink or --txn.")
     if txn is not None:
         if epoch is not None or query is not None:
-            raise ConfigurationError("--epoch and --query go with a sink, not with --txn.")
+            raise ConfigurationError("--epoch and --query need a sink.")
         return _abort_orphan(target, txn, apply=apply, yes=yes)
     assert sink is not None
     target.sinks(sink)
@@ -83,7 +83,7 @@ def abort(
         keys = {record.key for record in undecided}
         with open_takeover(target, sink, deadline_s, give_up) as takeover:
             for record in takeover.unfinished:
-                # A driver may have prepared it since the plan was made.
+                # A driver may have prepared it after the plan was made.
                 if record.key in keys and record.state is not State.PREPARED:
                     finish_one(takeover, record, progress)
 
@@ -100,15 +100,15 @@ def _step(record: LogRecord) -> PlanStep:
     return PlanStep(
         what=f"{label(record.sink_id, record.query_id, record.epoch)}, {record.state.value}, "
         f"{record.label}: {begin}{ABORT}.",
-        why="Nobody has decided to commit it. The next run of its query writes the epoch again.",
+        why="Its commit was never decided. The next run of its query writes the epoch again.",
     )
 
 
 def _refusal(record: LogRecord) -> str:
     return (
-        f"{label(record.sink_id, record.query_id, record.epoch)} is PREPARED: to commit it is "
-        "decided, readers may have it already. `resolve` finishes it; `decide` shows the evidence "
-        "where nothing can be proved."
+        f"{label(record.sink_id, record.query_id, record.epoch)} is PREPARED: its commit is "
+        "decided, and readers may already have it. `resolve` finishes it; if nothing proves its "
+        "outcome, `decide` shows the evidence."
     )
 
 
@@ -121,24 +121,26 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
     if owner is not None:
         raise ConfigurationError(
             f"Transaction {txn} belongs to sink {owner}.",
-            hint=f"Use `abort {owner}` or `resolve {owner}`: the log decides about it.",
+            hint=f"Use `abort {owner}` or `resolve {owner}`, which follow the log.",
         )
     found = target.admin().transaction(txn)
     if found is None:
-        return Plan(steps=[], warnings=[f"The broker knows no transaction {txn}: it is over."])
+        return Plan(
+            steps=[], warnings=[f"The broker does not know transaction {txn}: it has ended."]
+        )
     age = duration(age_s(found.opened_at))
     touched = ", ".join(found.topics) or "no topic yet"
     plan = Plan(
         steps=[
             PlanStep(
-                what=f"END_TXN(abort) for transaction {txn}: {found.status}, opened {age} ago, "
-                f"{duration(found.ttl_s)} to live in all, writes to {touched}.",
-                why="No commit log below --commit-log owns it.",
+                what=f"send END_TXN(abort) for transaction {txn}: {found.status}, opened {age} "
+                f"ago, time to live {duration(found.ttl_s)}, writes to {touched}.",
+                why="It is in no log below --commit-log.",
             )
         ],
         warnings=[
-            "It may be another application's, or belong to a log elsewhere: whoever writes in it "
-            "loses what was written, and has to write it again."
+            "It may belong to another application or to a log elsewhere: its writer loses all "
+            "messages of the transaction and must write them again."
         ],
     )
 
@@ -147,9 +149,9 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
             try:
                 client.coordinators.end(txn, TxnAction.ABORT, timeout_s=target.timeout_s)
             except (TransactionNotFound, InvalidTransactionStatus):
-                progress.done(f"transaction {txn} had ended before")
+                progress.done(f"transaction {txn} had already ended")
             except EosError as error:
-                progress.went_wrong(f"transaction {txn}", error)
+                progress.failed(f"transaction {txn}", error)
             else:
                 progress.done(f"transaction {txn}: aborted")
 
@@ -157,7 +159,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
 
 
 def _recorded_url(target: Target) -> str | None:
-    """The cluster that the logs name, when they all name one."""
+    """The service URL in the logs, if they all have the same."""
     urls = {
         pulsar_part(last).service_url
         for sink_id in target.sinks()
@@ -167,7 +169,7 @@ def _recorded_url(target: Target) -> str | None:
 
 
 def owner_of(target: Target, txn: TxnId) -> str | None:
-    """The sink whose log names ``txn``, None when none below the root does."""
+    """The sink whose log contains ``txn``; None if no log does."""
     for sink_id in target.sinks():
         if any(pulsar_part(record).txn == txn for record in target.log(sink_id).records()):
             return sink_id

@@ -1,4 +1,4 @@
-"""``eos recovery doctor``: is everything there that exactly-once needs?"""
+"""``eos recovery doctor``: check everything that exactly-once depends on."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from eos.cli.exit_codes import Exit, worst
 from eos.cli.reports import Report, escape
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
-from eos.recovery.checks.check import Check, CheckStatus
-from eos.recovery.checks.cluster import check_cluster
+from eos.recovery.checks.brokers import check_cluster
+from eos.recovery.checks.check_result import Check, CheckStatus
 from eos.recovery.checks.data_topics import check_data_topics
 from eos.recovery.checks.local import check_logs, check_spark
 from eos.recovery.checks.namespace import check_receipt_topics, receipt_topics
@@ -30,13 +30,13 @@ _COLOURS = {
 
 
 class DoctorReport(Report):
-    """Every check with its verdict."""
+    """All checks with their results."""
 
     checks: list[Check]
 
     @property
     def exit(self) -> Exit:
-        """Failed: action. Unknown: unknown. Warnings are for reading."""
+        """Failed checks need action. Warnings do not change the exit code."""
         verdicts = {check.verdict for check in self.checks}
         return worst(
             Exit.NEEDS_ACTION if CheckStatus.FAILED in verdicts else Exit.CLEAN,
@@ -44,7 +44,7 @@ class DoctorReport(Report):
         )
 
     def render(self, console: Console) -> None:
-        """A line for each check; what to do below it."""
+        """A row for each check, with a hint below it."""
         table = Table("check", "", "found")
         for check in self.checks:
             colour = _COLOURS[check.verdict]
@@ -62,20 +62,19 @@ def doctor(
         str | None,
         typer.Option(
             envvar="SPARK_CONF_DIR",
-            help="Folder with spark-defaults.conf; without it Spark's settings are not looked at.",
+            help="Folder with spark-defaults.conf. Without it, Spark's settings are not checked.",
         ),
     ] = None,
 ) -> DoctorReport:
-    """Look at everything that exactly-once depends on: broker, coordinators, log, receipts, Spark;
-    and at what keeps the messages of the sinks' topics.
+    """Check everything that exactly-once depends on: broker, coordinators, logs, receipts, Spark.
 
-    Connects, reads settings and writes one small file below --commit-log, which it removes. More
-    is seen with --admin-url.
+    Also checks whether the messages of the sinks' topics are kept. Connects, reads settings, and
+    writes and removes one small file below --commit-log. With --admin-url, it checks more.
 
         eos recovery doctor --commit-log /data/eos --admin-url http://broker:8080
 
-    Exit codes: 0 all well, warnings included; 1 a check failed; 2 something could not be looked
-    at; 64 wrong options.
+    Exit codes: 0 no check failed (warnings are possible); 1 a check failed; 2 something could not
+    be checked; 64 wrong options.
     """
     admin = target.maybe_admin()
     checks, histories = check_logs(target, sink)

@@ -1,4 +1,4 @@
-"""``eos recovery orphans``: transactions that no log owns, and topics that are held back."""
+"""``eos recovery orphans``: transactions that are in no log, and topics with blocked readers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
-from eos.recovery._blocked_readers import HeldBack, connect_coordinators, held_back
+from eos.recovery._blocked_readers import BlockedTopic, blocked_topic, connect_coordinators
 from eos.recovery._target import Target
 
 
 class Orphan(Facts):
-    """A transaction that is open at the broker and that no log below the root names."""
+    """A transaction that is open at the broker and in no log below the root."""
 
     txn: str
     status: str
@@ -33,19 +33,19 @@ class Orphan(Facts):
 
 
 class OrphansReport(Report):
-    """What the broker holds that no log accounts for."""
+    """Open transactions that are in no log, and blocked topics."""
 
     owned: int
-    """Open transactions that a log names."""
+    """Number of open transactions that are in a log."""
     orphans: list[Orphan]
-    held_back: list[HeldBack]
+    held_back: list[BlockedTopic]
     topics: int
-    """How many exact topics were looked at."""
+    """Number of partitions and topics checked."""
     problems: list[str]
 
     @property
     def exit(self) -> Exit:
-        """Orphans and pins need action; what could not be asked is unknown."""
+        """Orphans and pinned topics need action; unanswered queries are unknown."""
         pinned = any(one.cause == "pinned" for one in self.held_back)
         loading = any(one.cause == "loading" for one in self.held_back)
         return worst(
@@ -54,57 +54,56 @@ class OrphansReport(Report):
         )
 
     def render(self, console: Console) -> None:
-        """Transactions, then topics, each with what to do."""
+        """The transactions, then the topics, each with what to do."""
         console.print(
             f"{self.owned} open transactions are in a log, {len(self.orphans)} are not; "
-            f"{self.topics} topics looked at, {len(self.held_back)} held back."
+            f"{self.topics} topics checked, {len(self.held_back)} with blocked readers."
         )
         if self.orphans:
-            table = Table("transaction", "status", "age", "to live", "writes to")
+            table = Table("transaction", "status", "age", "expires in", "writes to")
             for orphan in self.orphans:
                 topics = ", ".join(orphan.topics) or "nothing yet"
                 left = duration(orphan.ttl_left_s)
                 table.add_row(orphan.txn, orphan.status, duration(orphan.age_s), left, topics)
             console.print(table)
             console.print(
-                "Nobody's, as far as these logs know: another application's, a log elsewhere, or a "
-                "driver that died before it could write OPEN. Each ends by itself when its time is "
-                "over, and holds back the readers of what it writes to until then; "
+                "These belong to another application, to a log elsewhere, or to a driver that died "
+                "before writing OPEN. Each blocks the readers of its topics until it expires; "
                 "`abort --txn` ends one now."
             )
         for one in self.held_back:
             console.print(escape(_sentence(one)))
         for problem in self.problems:
-            console.print(f"[yellow]Not known:[/] {escape(problem)}")
+            console.print(f"[yellow]Unknown:[/] {escape(problem)}")
 
 
-def _sentence(one: HeldBack) -> str:
-    where = f"{one.topic}: readers get to {one.max_read}, entries end at {one.last_entry}"
+def _sentence(one: BlockedTopic) -> str:
+    where = f"{one.topic}: readable up to {one.max_read}, last entry {one.last_entry}"
     match one.cause:
         case "open":
             owner = f" of sink {one.owner}" if one.owner else ""
-            return f"{where}; transaction {one.txn}{owner} is open: normal while it lasts."
+            return f"{where}; transaction {one.txn}{owner} is open; this is normal."
         case "loading":
-            return f"{where}; the topic's transaction buffer is loading: ask again."
-    by = f"transaction {one.txn}, which is over" if one.txn else "a transaction that is over"
-    return f"{where}; pinned by {by}. `heal {one.topic}` frees it."
+            return f"{where}; the topic's transaction buffer is loading. Run the command again."
+    by = f"the ended transaction {one.txn}" if one.txn else "a transaction that has ended"
+    return f"{where}; pinned by {by}. Free it with `heal {one.topic}`."
 
 
 def orphans(
     target: Target,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="A topic to look at besides those in the logs; repeatable."),
+        typer.Option(help="A topic to check in addition to those in the logs; repeatable."),
     ] = None,
 ) -> OrphansReport:
-    """Transactions at the broker that no log owns, and topics whose read position is pinned.
+    """List open transactions that are in no commit log, and topics with blocked readers.
 
-    Needs --admin-url. Looks at every topic that the logs name, receipt topics included, and at
-    those that an open transaction writes to.
+    Needs --admin-url. Checks every topic in the logs, including receipt topics, and every topic
+    that an open transaction writes to.
 
         eos recovery orphans --commit-log /data/eos --admin-url http://broker:8080
 
-    Exit codes: 0 neither; 1 an orphan or a pinned topic; 2 something could not be reached; 64
+    Exit codes: 0 none found; 1 an orphan or a pinned topic; 2 something could not be reached; 64
     wrong options.
     """
     sink_ids, admin = target.sinks(), target.admin()
@@ -127,7 +126,7 @@ def orphans(
     return OrphansReport(
         owned=sum(one.txn in owners for one in open_),
         orphans=[_orphan(one) for one in open_ if one.txn not in owners],
-        held_back=list(_held_back(admin, topics, open_, owners, problems)),
+        held_back=list(_blocked_topics(admin, topics, open_, owners, problems)),
         topics=len(topics),
         problems=problems,
     )
@@ -155,18 +154,18 @@ def _exact(admin: AdminClient, names: Iterable[TopicName]) -> list[TopicName]:
     return [exact for name in names for exact in admin.partitions(name)]
 
 
-def _held_back(
+def _blocked_topics(
     admin: AdminClient,
     topics: Iterable[TopicName],
     open_: list[OpenTransaction],
     owners: Mapping[TxnId, str],
     problems: list[str],
-) -> Iterable[HeldBack]:
+) -> Iterable[BlockedTopic]:
     for topic in topics:
         try:
-            found = held_back(admin, topic, open_, owners)
+            found = blocked_topic(admin, topic, open_, owners)
         except TopicNotFound:
-            continue  # deleted: `verify` says what of it is gone
+            continue  # deleted: `verify` reports what was lost
         except EosError as error:
             problems.append(f"{topic}: {error}")
         else:

@@ -1,4 +1,4 @@
-"""``eos recovery log repair``: mend a commit log where what it said before is beyond doubt."""
+"""``eos recovery log repair``: repair a commit log whose content is beyond doubt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eos.cli.reports import Report
 from eos.commit_log import Mendable, examine, mend
 from eos.errors import CommitLogError, EosError
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
-from eos.recovery._report import Plan, PlanStep
+from eos.recovery._plan import Plan, PlanStep
 from eos.recovery._target import Target
 
 
@@ -20,21 +20,26 @@ def repair(
     apply: Apply = False,
     yes: Yes = False,
 ) -> Report:
-    """Mend a log that Delta can't open, or that holds records twice.
+    """Repair a log that Delta can't open, or that holds duplicate records.
 
-    Mended is what is provably the same afterwards: records that stand in the table twice, equal
-    in every column (two compactions at once, by an older release or by hand), are written once;
-    a checkpoint that is missing or broken is forgotten when every commit is whole; newest commits
-    with nothing in them do nothing then: a power failure leaves them before anybody is told.
-    Anything else is refused with the finding, and nothing is changed: restore the folder from a
-    copy that holds everything up to the last driver's stop. Takes no claim: a driver that is alive
-    goes on.
+    Repairs only damage that leaves the content of the log beyond doubt:
 
-        eos recovery log repair orders --commit-log /data/eos            # what is wrong
-        eos recovery log repair orders --commit-log /data/eos --apply    # mend it
+    - Duplicate records, equal in every column, are written once. Two simultaneous compactions, by
+      an older release or by hand, leave them.
 
-    Exit codes: 0 nothing to mend, or mended; 1 a plan with steps, or refused; 2 it could not be
-    reached, or somebody else compacts it: repeat; 64 wrong options.
+    - A missing or broken checkpoint is removed if every commit is intact.
+
+    - Empty newest commits are replaced by commits that do nothing. A power failure leaves them, and
+      nothing has depended on them.
+
+    Other damage is reported and nothing is changed: restore the folder from a copy made after the
+    last driver stopped. Does not take the claim: a running driver continues.
+
+        eos recovery log repair orders --commit-log /data/eos            # show what is wrong
+        eos recovery log repair orders --commit-log /data/eos --apply    # repair it
+
+    Exit codes: 0 nothing to repair, or repaired; 1 a plan with steps, or refused; 2 the log could
+    not be reached, or another process is compacting it (retry); 64 wrong options.
     """
     target.sinks(sink)
     try:
@@ -43,11 +48,11 @@ def repair(
         return Plan(steps=[], refused=[str(error)])
 
     def do(progress: ChangeProgress) -> None:
-        progress.doing(f"mending the log of {sink}")
+        progress.doing(f"repairing the log of {sink}")
         try:
             mended = mend(target.root, sink, storage_options=target.storage_options)
         except EosError as error:
-            progress.went_wrong(sink, error)
+            progress.failed(sink, error)
             return
         for step in _steps(sink, mended):
             progress.done(step.what)
@@ -61,24 +66,24 @@ def _steps(sink: str, found: Mendable) -> list[PlanStep]:
         steps.append(
             PlanStep(
                 what=f"{sink}: delete _last_checkpoint and {found.lost_checkpoint}.",
-                why="That file is missing or broken, and every commit is there: Delta reads the "
-                "log without it. Then look what else there is to mend.",
+                why="The checkpoint is missing or broken, but every commit is there: Delta reads "
+                "the log without it. Further damage is then looked for.",
             )
         )
     steps.extend(
         PlanStep(
-            what=f"{sink}: make {name}, which is empty, a commit that does nothing.",
-            why="A power failure came before it was on the disk. Whoever appends goes on only "
-            "then, so nobody has acted on it. If something else has emptied it, what was in it is "
-            "gone: restore a copy instead. Then look what else there is to mend.",
+            what=f"{sink}: replace the empty {name} by a commit that does nothing.",
+            why="A power failure leaves an empty commit. A writer continues only once its commit "
+            "is on disk, so nothing depends on this one. If the file was emptied in another way, "
+            "its content is lost: restore a copy instead. Further damage is then looked for.",
         )
         for name in found.unwritten
     )
     if found.doubled:
         steps.append(
             PlanStep(
-                what=f"{sink}: write {found.doubled} records once that stand in the table twice.",
-                why="Each is equal to the other in every column: nothing that was decided changes.",
+                what=f"{sink}: write {found.doubled} duplicate records once.",
+                why="The duplicates are equal in every column: no decision changes.",
             )
         )
     return steps

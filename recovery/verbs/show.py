@@ -1,4 +1,4 @@
-"""``eos recovery show``: the life of an epoch, step by step."""
+"""``eos recovery show``: the history of an epoch, record by record."""
 
 from __future__ import annotations
 
@@ -11,35 +11,42 @@ from eos.cli.exit_codes import Exit
 from eos.cli.reports import Report, escape
 from eos.protocol import UNFINISHED, LogRecord
 from eos.recovery._sink_view import (
-    Owing,
+    UnwrittenEpoch,
     is_decided,
     meaning_of,
-    owing_of,
+    unwritten_epochs,
 )
 from eos.recovery._target import Target
-from eos.recovery._timeline import SAYS, Moment, is_of, life_of, moments_of, moments_table
+from eos.recovery._timeline import (
+    RECORD_MEANINGS,
+    TimelineEntry,
+    epoch_records,
+    is_of_query,
+    timeline_of,
+    timeline_table,
+)
 
 
 class ShowReport(Report):
-    """A sink's newest epochs, or one epoch's whole life."""
+    """A sink's newest records, or all records of one epoch."""
 
     sink_id: str
     epoch: str | None
-    moments: list[Moment]
+    moments: list[TimelineEntry]
     verdict: str
     is_unfinished: bool
-    """An epoch that is shown has a transaction to be ended, or is not written."""
+    """Whether an epoch shown is unfinished or not written."""
 
     @property
     def exit(self) -> Exit:
-        """Unfinished, or attempted and not written: action."""
+        """An unfinished epoch, or one that is not written, needs action."""
         return Exit.NEEDS_ACTION if self.is_unfinished else Exit.CLEAN
 
     def render(self, console: Console) -> None:
         """One line for each record."""
         what = f"epoch {self.epoch}" if self.epoch is not None else "the newest records"
         console.print(f"[bold]{escape(self.sink_id)}[/]: {escape(what)}")
-        console.print(moments_table(self.moments))
+        console.print(timeline_table(self.moments))
         console.print(escape(self.verdict))
 
 
@@ -50,40 +57,48 @@ def show(
         str | None, typer.Option(help="One epoch: Spark's batch id, or a batch job's key.")
     ] = None,
     query: Annotated[
-        str | None, typer.Option(help="Its query id, or the head of it; `batch` for batch jobs.")
+        str | None,
+        typer.Option(help="Its query id, or its beginning; `batch` for batch jobs."),
     ] = None,
-    last: Annotated[int, typer.Option(min=1, help="Without --epoch: how many records.")] = 30,
+    last: Annotated[
+        int, typer.Option(min=1, help="Number of records to show without --epoch.")
+    ] = 30,
 ) -> ShowReport:
-    """The life of an epoch, step by step, with times; without --epoch the newest records.
+    """Show the history of an epoch, record by record, with times and reasons.
+
+    Without --epoch, shows the sink's newest records.
 
         eos recovery show orders --commit-log /data/eos
 
         eos recovery show orders --epoch 17 --commit-log /data/eos
 
-    Exit codes: 0 what is shown is finished; 1 an epoch shown is not, or not written; 2 the log
-    could not be reached; 64 wrong options, or no such epoch.
+    Exit codes: 0 all epochs shown are finished; 1 an epoch shown is unfinished or not written; 2
+    the log could not be reached; 64 wrong options, or the epoch does not exist.
     """
     target.sinks(sink)
     log = target.log(sink)
     records = log.records()
     if epoch is None:
-        chosen = [record for record in records if is_of(record, query)][-last:]
+        chosen = [record for record in records if is_of_query(record, query)][-last:]
     else:
-        chosen = life_of(sink, records, epoch, query)
+        chosen = epoch_records(sink, records, epoch, query)
     newest = {record.key: record for record in chosen if record.key is not None}
     waiting = [record for record in newest.values() if record.state in UNFINISHED]
-    owing = [one for one in owing_of(log.history) if (one.query_id, one.epoch) in newest]
+    owing = [one for one in unwritten_epochs(log.history) if (one.query_id, one.epoch) in newest]
     return ShowReport(
         sink_id=sink,
         epoch=epoch,
-        moments=moments_of(chosen),
+        moments=timeline_of(chosen),
         verdict=_verdict(epoch, chosen, waiting, owing),
         is_unfinished=bool(waiting or owing),
     )
 
 
 def _verdict(
-    epoch: str | None, chosen: list[LogRecord], waiting: list[LogRecord], owing: list[Owing]
+    epoch: str | None,
+    chosen: list[LogRecord],
+    waiting: list[LogRecord],
+    owing: list[UnwrittenEpoch],
 ) -> str:
     if waiting or owing:
         return " ".join(
@@ -100,7 +115,7 @@ def _verdict(
             ]
         )
     if epoch is None:
-        return "Everything shown is finished." if chosen else "The log is empty."
+        return "All epochs shown are finished." if chosen else "The log is empty."
     last = chosen[-1]
     by = f" {last.reason}." if is_decided(last) else ""
-    return f"Epoch {epoch} is done: {SAYS[last.state][1]}.{by}"
+    return f"Epoch {epoch} is finished: {RECORD_MEANINGS[last.state][1]}.{by}"

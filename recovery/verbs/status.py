@@ -1,4 +1,4 @@
-"""``eos recovery status``: every sink and query, and what it means."""
+"""``eos recovery status``: the state of every sink and query."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from eos.recovery._sink_view import (
     Unfinished,
     epoch_label,
     query_label,
-    render_owing,
+    render_unwritten,
 )
 from eos.recovery._survey import Survey, survey
 from eos.recovery._target import Target
-from eos.recovery._watching import Watching
+from eos.recovery._watch import Watch
 
 
 class StatusReport(Survey, Report):
-    """All sinks below a root."""
+    """The state of all sinks below a root."""
 
     grace_s: float
 
     @property
     def exit(self) -> Exit:
-        """Unfinished or not written for longer than the grace, or broken: action. Not reached:
-        unknown."""
+        """Epochs unfinished or not written for longer than the grace, and broken logs, need
+        action; logs that could not be reached are unknown."""
         ages = [
             *(one.written_age_s for sink in self.sinks for one in sink.unfinished),
             *(one.written_age_s for sink in self.sinks for one in sink.owing),
@@ -41,7 +41,7 @@ class StatusReport(Survey, Report):
         return worst(Exit.NEEDS_ACTION if late else Exit.CLEAN, self.seen)
 
     def render(self, console: Console) -> None:
-        """A paragraph for each sink, then what is unfinished, one paragraph each."""
+        """A paragraph for each sink, then one for each epoch that needs attention."""
         console.print(f"Commit logs below {escape(self.commit_log)}")
         for sink in self.sinks:
             console.print(f"\n[bold]{escape(sink.sink_id)}[/]: {escape(sink.meaning)}")
@@ -54,20 +54,20 @@ class StatusReport(Survey, Report):
         for sink in self.sinks:
             for one in sink.unfinished:
                 _render_unfinished(console, sink.sink_id, one)
-            render_owing(console, sink.sink_id, sink.owing)
+            render_unwritten(console, sink.sink_id, sink.owing)
             for decided in sink.decided:
                 console.print(
                     f"[bold]{escape(sink.sink_id)}[/], {epoch_label(decided)}: "
-                    f"{decided.state.value}, as a person decided. {escape(decided.reason)}"
+                    f"{decided.state.value}, decided by a person. {escape(decided.reason)}"
                 )
         for problem in self.problems:
-            console.print(f"[yellow]Not known:[/] {escape(problem)}")
+            console.print(f"[yellow]Unknown:[/] {escape(problem)}")
 
 
 def _rows(sink: SinkView) -> list[tuple[str, str]]:
-    """What each line about the sink is of, and what it says."""
+    """The lines about a sink, each with its label."""
     rows = []
-    # A query that has not finished an epoch yet stands there too, by its unfinished one.
+    # A query without a finished epoch is listed too, with its unfinished one.
     for progress in sink.progress:
         mine = [one for one in sink.unfinished if one.query_id == progress.query_id]
         last = "no epoch finished yet"
@@ -91,7 +91,7 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
 
 
 def _table(report: StatusReport) -> Table:
-    """A line for each query of each sink, for a screen that is looked at for long."""
+    """A table with a row for each query, for ``--watch``."""
     table = Table("sink", "query", "last committed", "unfinished", "not written", "claim")
     for sink in report.sinks:
         claim = f"{sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "-"
@@ -127,7 +127,7 @@ def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
     left = ""
     if one.ttl_left_s is not None:
         is_over = one.ttl_left_s < 0
-        left = ", its time to live is over" if is_over else f", {duration(one.ttl_left_s)} to live"
+        left = ", expired" if is_over else f", expires in {duration(one.ttl_left_s)}"
     at_broker = f"; at the broker: {one.at_broker}" if one.at_broker else ""
     console.print(
         f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/], attempt "
@@ -143,24 +143,26 @@ def status(
         float,
         typer.Option(
             min=0,
-            help="Call an epoch that is under way clean, while its newest record is younger than "
-            "this. For monitors of running queries; 0 calls nothing clean that is not done.",
+            help="Report an unfinished epoch as clean while its newest record is younger than this "
+            "many seconds. For monitoring running queries. With 0, every unfinished epoch needs "
+            "action.",
         ),
     ] = 0.0,
     watch: Annotated[
         bool,
         typer.Option(
-            "--watch", help="Show a table, and again, until Ctrl-C. With --json a line each time."
+            "--watch",
+            help="Show a table and refresh it until Ctrl-C. With --json, one line each time.",
         ),
     ] = False,
     every_s: Annotated[
-        float, typer.Option(min=0.1, max=86_400, help="Seconds between two looks of --watch.")
+        float, typer.Option(min=0.1, max=86_400, help="Seconds between refreshes of --watch.")
     ] = 2.0,
 ) -> StatusReport:
-    """Every sink and query: last committed epoch, what is in doubt or not written, the claim.
+    """Show every sink and query: last committed epoch, epochs in doubt or not written, the claim.
 
-    Reads the commit logs only: whether a topic or table still has what was written, `verify`
-    tells. With --admin-url it also asks the broker about transactions that are not finished.
+    Reads the commit logs only; `verify` checks the topics and tables. With --admin-url, also asks
+    the broker about unfinished transactions.
 
         eos recovery status --commit-log /data/eos
 
@@ -168,15 +170,14 @@ def status(
 
         eos recovery status --watch
 
-    Exit codes: 0 everything is decided and done; 1 something is unfinished, was attempted and not
-    written, or a log is broken; 2 something could not be reached; 64 wrong options. --watch ends
-    with 0, however it stands.
+    Exit codes: 0 all epochs are finished; 1 an epoch is unfinished or not written, or a log is
+    broken; 2 something could not be reached; 64 wrong options. --watch always exits with 0.
     """
 
-    def look() -> StatusReport:
+    def read() -> StatusReport:
         seen = survey(target, sink, shows_progress=not watch)
         return StatusReport(**dict(seen), grace_s=grace_s)
 
     if watch:
-        Watching(look, _table, every_s).run(as_json=target.as_json)
-    return look()
+        Watch(read, _table, every_s).run(as_json=target.as_json)
+    return read()

@@ -1,6 +1,6 @@
-"""``eos recovery subscriptions`` and ``unsubscribe``: what keeps a topic's entries from deletion.
+"""``eos recovery subscriptions`` and ``unsubscribe``: durable subscriptions of a topic.
 
-A stream that reads a topic has a durable subscription, which outlives it.
+A stream that reads a topic has a durable subscription, which remains when its query ends.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from eos.cli.reports import Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
-from eos.recovery._report import Plan, PlanStep
+from eos.recovery._plan import Plan, PlanStep
 from eos.recovery._target import Target
 
-TopicArgument = Annotated[str, typer.Argument(help="A topic, or one ...-partition-n of it.")]
+TopicArgument = Annotated[
+    str, typer.Argument(help="A topic, or one of its partitions (...-partition-n).")
+]
 
 
 class SubscriptionFacts(Facts):
-    """One subscription, over all partitions that have it."""
+    """One subscription, summed over its partitions."""
 
     name: str
     partitions: int
     backlog: int
-    """Messages that it keeps from deletion, about."""
+    """Approximate number of messages that it keeps."""
     consumers: int
     acknowledged_at: datetime | None
 
@@ -45,11 +47,11 @@ class SubscriptionsReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """It only tells what is there."""
+        """Always clean: nothing is judged."""
         return Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """A table, and what to do with one that nobody needs."""
+        """A table, and how to remove an unused subscription."""
         console.print(
             escape(f"{self.topic}: {len(self.subscriptions)} durable subscriptions."),
             highlight=False,
@@ -67,17 +69,17 @@ class SubscriptionsReport(Report):
             table.add_row(escape(one.name), parts, f"{one.backlog:,}", str(one.consumers), when)
         console.print(table)
         console.print(
-            "A stream keeps one entry of each partition when it has read all. Those whose query is "
-            f"gone for good keep all that comes: `unsubscribe {escape(self.topic)} NAME` removes "
-            "one."
+            "A stream that has read everything keeps one entry of each partition. A subscription "
+            "whose query no longer exists keeps every new message. Remove it with "
+            f"`unsubscribe {escape(self.topic)} NAME`."
         )
 
 
 def subscriptions(target: Target, topic: TopicArgument) -> SubscriptionsReport:
-    """What keeps the entries of a topic: its durable subscriptions, and how much each keeps.
+    """List the durable subscriptions of a topic, and how many messages each one keeps.
 
-    Streams of `format("pulsar")` have one each, `eos-source-...` unless they were given a name; it
-    is in the query's checkpoint. Needs --admin-url.
+    Each stream of `format("pulsar")` has one. Its name is in the query's checkpoint:
+    `eos-source-...`, unless a name was given. Needs --admin-url.
 
         eos recovery subscriptions orders --admin-url http://broker:8080
 
@@ -109,18 +111,18 @@ def subscriptions(target: Target, topic: TopicArgument) -> SubscriptionsReport:
 def unsubscribe(
     target: Target,
     topic: TopicArgument,
-    name: Annotated[str, typer.Argument(help="The subscription, as `subscriptions` shows it.")],
+    name: Annotated[str, typer.Argument(help="The subscription, as shown by `subscriptions`.")],
     apply: Apply = False,
     yes: Yes = False,
 ) -> Report:
-    """Remove a durable subscription from all partitions of a topic: its query is gone for good.
+    """Remove a durable subscription from all partitions of a topic.
 
-    What only it kept may be deleted then. One with consumers is left alone: stop the query first.
-    Needs --admin-url.
+    For a query that will not run again: messages kept only by this subscription may then be
+    deleted. Refused while the subscription has consumers; stop the query first. Needs --admin-url.
 
         eos recovery unsubscribe orders eos-source-0a1b2c --admin-url http://broker:8080 --apply
 
-    Exit codes: 0 there is none, or removed; 1 a plan with steps, or one is in use; 2 something
+    Exit codes: 0 removed, or it does not exist; 1 a plan with steps, or it is in use; 2 something
     could not be reached; 64 wrong options.
     """
     admin = target.admin()
@@ -133,11 +135,13 @@ def unsubscribe(
         steps=[
             PlanStep(
                 what=f"{exact}: remove the subscription {name}.",
-                why=f"It keeps {one.backlog:,} messages, which may be deleted then.",
+                why=f"It keeps {one.backlog:,} messages, which may then be deleted.",
             )
             for exact, one in free
         ],
-        refused=[f"{exact}: a consumer uses it. Stop its query first." for exact in used],
+        refused=[
+            f"{exact}: the subscription has a consumer. Stop its query first." for exact in used
+        ],
     )
 
     def do(progress: ChangeProgress) -> None:
@@ -145,9 +149,9 @@ def unsubscribe(
             try:
                 admin.remove_subscription(exact, name)
             except EosError as error:
-                progress.went_wrong(str(exact), error)
+                progress.failed(str(exact), error)
             else:
-                progress.done(f"{exact}: {name} is removed")
+                progress.done(f"{exact}: removed {name}")
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
 
@@ -156,7 +160,7 @@ def _partitions(admin: AdminClient, topic: str) -> list[TopicName]:
     try:
         return admin.partitions(TopicName.parse(topic))
     except TopicNotFound:
-        raise ConfigurationError(f"There is no topic {topic}.") from None
+        raise ConfigurationError(f"Topic {topic} does not exist.") from None
 
 
 def _each(admin: AdminClient, topics: list[TopicName]) -> Iterator[tuple[TopicName, Subscription]]:
@@ -165,8 +169,8 @@ def _each(admin: AdminClient, topics: list[TopicName]) -> Iterator[tuple[TopicNa
         try:
             found = admin.subscription_stats(topic)
         except TopicNotFound:
-            missing += 1  # a partition that nobody has used yet
+            missing += 1  # a partition that was never used
             continue
         yield from ((topic, one) for one in found)
     if missing == len(topics) == 1:
-        raise ConfigurationError(f"There is no topic {topics[0]}.")
+        raise ConfigurationError(f"Topic {topics[0]} does not exist.")

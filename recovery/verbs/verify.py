@@ -1,4 +1,4 @@
-"""``eos recovery verify``: read topics and receipts again, and compare them with the log."""
+"""``eos recovery verify``: compare topics, tables and receipts with the log."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from eos.cli.exit_codes import Exit, worst
 from eos.cli.reports import Report, escape
-from eos.recovery._sink_view import query_label, render_owing
+from eos.recovery._sink_view import query_label, render_unwritten
 from eos.recovery._target import Target
 from eos.recovery.audit.partition import Finding
-from eos.recovery.audit.sink import AuditedSink, SinkAudit
+from eos.recovery.audit.sink_audit import AuditedSink, SinkAudit
 
 
 class VerifyReport(Report):
-    """The audit. ``findings``: what must not be; ``broken``: logs that can't be relied on;
-    ``unknown``: what could not be checked."""
+    """The audit. ``findings`` are errors in the outputs, ``broken`` are unreadable or damaged logs,
+    ``unknown`` are the checks that could not be made."""
 
     sinks: list[AuditedSink]
     findings: list[Finding]
@@ -29,8 +29,8 @@ class VerifyReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Findings, broken logs and epochs that are unfinished or not written need action; what
-        was not checked is unknown."""
+        """Findings, broken logs, and epochs that are unfinished or not written need action; checks
+        that could not be made are unknown."""
         unfinished = any(sink.unfinished or sink.owing for sink in self.sinks)
         return worst(
             Exit.NEEDS_ACTION if self.findings or self.broken or unfinished else Exit.CLEAN,
@@ -38,7 +38,7 @@ class VerifyReport(Report):
         )
 
     def render(self, console: Console) -> None:
-        """The verdict last, where the eye is."""
+        """A paragraph for each sink; the verdict is the last line."""
         for sink in self.sinks:
             console.print(f"[bold]{escape(sink.sink_id)}[/]: {escape('; '.join(_counted(sink)))}")
             for one in sink.unfinished:
@@ -46,10 +46,10 @@ class VerifyReport(Report):
                     f"   [yellow]epoch {escape(one.epoch)} {one.state.value}[/]: "
                     f"{escape(one.meaning)}. `resolve` ends it."
                 )
-            render_owing(console, sink.sink_id, list(sink.owing))
+            render_unwritten(console, sink.sink_id, list(sink.owing))
             for by in sink.decided:
                 console.print(
-                    f"   epoch {escape(by.epoch)} {by.state.value}, as a person decided. "
+                    f"   epoch {escape(by.epoch)} {by.state.value}, decided by a person. "
                     f"{escape(by.reason)}"
                 )
         for finding in self.findings:
@@ -70,37 +70,41 @@ class VerifyReport(Report):
                 console.print(f"Since then, {escape(change)}.")
         verdict = {
             Exit.CLEAN: f"[green]{escape(self._clean())}[/]",
-            Exit.UNKNOWN: "[yellow]Nothing wrong was found, but not everything was checked.[/]",
+            Exit.UNKNOWN: "[yellow]No error was found, but not everything was checked.[/]",
         }
-        console.print(verdict.get(self.exit, "[red]Something needs action.[/]"))
+        console.print(verdict.get(self.exit, "[red]Action is needed: see above.[/]"))
 
     def _clean(self) -> str:
-        """The verdict where nothing is wrong, no larger than what was looked at."""
+        """The verdict without findings; claims no more than was checked."""
         only = sorted({output for sink in self.sinks for output in sink.newest_only})
         if any(sink.trimmed for sink in self.sinks):
-            whole = "Of what the topics still hold, every committed epoch is whole, once."
+            whole = (
+                "Every committed epoch that the topics still hold is complete, without duplicates."
+            )
         elif any(sink.is_changed for sink in self.sinks):
-            whole = "Every committed epoch came there whole, once; some rows were changed since."
+            whole = (
+                "Every committed epoch was written completely, once; some rows were changed later."
+            )
         else:
-            whole = "Every committed epoch is there, whole, once."
+            whole = "Every committed epoch is there, complete, without duplicates."
         said = [
             whole,
-            *(_never_there(sink) for sink in self.sinks),
-            f"Not looked into, but for the newest epoch: {', '.join(only)}." if only else "",
+            *(_not_written_to(sink) for sink in self.sinks),
+            f"Only the newest epoch was checked in: {', '.join(only)}." if only else "",
         ]
         return " ".join(filter(None, said))
 
 
-def _never_there(sink: AuditedSink) -> str:
-    """Of which outputs "every epoch is there" is not said: they came later than some epochs."""
+def _not_written_to(sink: AuditedSink) -> str:
+    """The number of epochs that were not written to an output, because the sink got it later."""
     later = [
-        f"{sink.epochs - one.epochs:,} not to {one.output}"
+        f"{sink.epochs - one.epochs:,} epochs were not written to {one.output}"
         for one in sink.by_output
         if not one.is_earlier and one.epochs < sink.epochs
     ]
     if not later:
         return ""
-    return f"Of {sink.sink_id}, each is where it was written to: {'; '.join(later)}."
+    return f"Sink {sink.sink_id}: {'; '.join(later)}."
 
 
 def _counted(sink: AuditedSink) -> Iterator[str]:
@@ -111,37 +115,41 @@ def _counted(sink: AuditedSink) -> Iterator[str]:
         if one.output in sink.newest_only:
             continue
         which = "" if one.epochs == sink.epochs else f", of {one.epochs:,} epochs"
-        earlier = "its earlier " if one.is_earlier else ""
-        yield f"{one.rows:,} rows are in {earlier}{one.output} as they were committed{which}"
+        earlier = "the earlier output " if one.is_earlier else ""
+        yield f"{one.rows:,} rows unchanged in {earlier}{one.output}{which}"
     if sink.newest_only:
-        yield f"the newest was asked for in {', '.join(sink.newest_only)}"
+        yield f"only the newest epoch was checked in {', '.join(sink.newest_only)}"
     if sink.trimmed:
-        yield f"{sink.trimmed} parts are gone since: trimmed, or lost with their topic"
+        yield f"{sink.trimmed} parts are no longer there: trimmed, or lost with their topic"
     if sink.others:
-        yield f"{sink.others:,} messages of others"
+        yield f"{sink.others:,} messages of other producers"
 
 
 def verify(
     target: Target,
     sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
     last: Annotated[
-        int | None, typer.Option(min=1, help="Only the newest epochs of each sink, this many.")
+        int | None,
+        typer.Option(min=1, help="Check only this many of the newest epochs of each sink."),
     ] = None,
     silence_s: Annotated[
-        float, typer.Option(min=1, help="Give up on a partition that yields nothing for so long.")
+        float,
+        typer.Option(
+            min=1, help="Stop reading a partition after this many seconds without an entry."
+        ),
     ] = 30.0,
 ) -> VerifyReport:
-    """Audit: every committed epoch complete by count and checksum, and nothing of another.
+    """Check that every committed epoch is in the outputs: complete, and without duplicates.
 
-    Reads the topics, all their partitions, and the receipts, as readers get them, and compares
-    them with the log. Each entry carries its transaction: rows of a second run in a committed
-    one are found, and rows of an aborted one. With --admin-url it can tell messages that retention
-    has removed from messages that were lost. Of a Delta table it compares the files, by name, size
-    and statistics; of one that was removed it says by which commit of the table. Changes nothing.
+    Reads the receipts and all partitions of the topics, as a consumer does, and compares counts and
+    checksums with the log. Each entry carries its transaction, so rows of a repeated task and rows
+    of an aborted attempt are found. With --admin-url, messages removed by retention are told apart
+    from lost ones. In Delta tables, compares the files by name, size and statistics; for a removed
+    file, shows which commit of the table removed it. Changes nothing.
 
         eos recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
 
-    Exit codes: 0 everything is there, whole, once; 1 something is wrong, unfinished or not
+    Exit codes: 0 every committed epoch is complete; 1 something is wrong, unfinished or not
     written, or a log is broken; 2 not everything could be checked; 64 wrong options.
     """
     audits: list[AuditedSink] = []
@@ -153,8 +161,8 @@ def verify(
         task = bar.add_task("reading")
         for sink_id in target.sinks(sink):
             audit = SinkAudit(target, sink_id, last, silence_s)
-            for doing in audit.run():
-                bar.update(task, description=doing)
+            for step in audit.run():
+                bar.update(task, description=step)
             audits.append(audit.facts)
             findings += audit.findings
             broken += audit.broken

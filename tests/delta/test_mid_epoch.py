@@ -156,7 +156,9 @@ def test_what_happens_to_the_table_meanwhile_loses_and_doubles_nothing(
     lost = what in ("restore", "overwrite")
     whole = what in ("a new column", "vacuum", "optimize")
     assert ended.code == (1 if lost else 0), ended.out
-    assert ("Every committed epoch is there, whole, once." in ended.out) is whole, ended.out
+    assert (
+        "Every committed epoch is there, complete, without duplicates." in ended.out
+    ) is whole, ended.out
     for operation in ("DELETE", "UPDATE", "MERGE", "OPTIMIZE", "RESTORE"):
         if what.startswith(operation.lower()):
             assert operation in ended.out

@@ -1,4 +1,4 @@
-"""The command line as a user has it, in this process; and sinks that a driver has left behind."""
+"""The command line, run in this process, and drivers that die at a given step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.plain_driver import PlainDriver
 
 @pytest.fixture
 def recovery(monkeypatch, capsys) -> Callable[..., Ended]:
-    """``recovery("status", "--json")``; nothing of the environment gets in."""
+    """``recovery("status", "--json")``; without the environment's options."""
     return command_line("eos recovery", main, monkeypatch, capsys)
 
 
@@ -51,12 +51,12 @@ def make_driver(pulsar_standalone, client: PulsarClient, root, name):
 
 
 class Died(BaseException):
-    """The driver's death: nothing catches it, nothing is done in passing."""
+    """The driver's crash: not caught by any handler."""
 
 
 @pytest.fixture
 def dies_behind(monkeypatch) -> Callable[..., None]:
-    """``dies_behind(driver, Step.PREPARE, "7")``: epoch 7 ends there, and so does the driver."""
+    """``dies_behind(driver, Step.PREPARE, "7")``: the driver dies after that step of epoch 7."""
 
     def run(driver: PlainDriver, step: Step, epoch: str, **options: Any) -> None:
         def die() -> None:

@@ -1,4 +1,4 @@
-"""Answers of the admin API that are none: every one ends in an error of ours, in all verbs."""
+"""Malformed answers of the admin API: each one raises an eos error, in all verbs."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def check_namespace(admin: AdminClient) -> None:
     check_retention("t/n", policies, broker)
 
 
-def test_policies_as_pulsar_gives_them_are_judged(server):
+def test_policies_from_pulsar_are_checked(server):
     server.give(200, json.dumps(POLICIES).encode())
     check_namespace(AdminClient(server.url(), Auth(), timeout_s=10))
 
 
-def test_other_policies_are_an_error_of_ours_or_judged(server):
+def test_malformed_policies_raise_an_eos_error_or_are_checked(server):
     admin = AdminClient(server.url(), Auth(), timeout_s=10)
 
     @settings(max_examples=60, deadline=None, database=None)
@@ -57,7 +57,7 @@ def test_other_policies_are_an_error_of_ours_or_judged(server):
 
 @pytest.mark.parametrize("body", [b"[1]", b'{"x": 1}', b"[" * 100_000, b'"\\u001b[2J"', b"<html>"])
 @pytest.mark.parametrize("verb", ["doctor", "orphans", "heal"])
-def test_a_verb_that_gets_nonsense_ends_as_unknown_and_without_a_traceback(
+def test_malformed_answer_is_unknown_without_a_traceback(
     server, recovery, root, make_driver, pulsar_standalone, verb, body
 ):
     make_driver().run("0")
@@ -71,7 +71,7 @@ def test_a_verb_that_gets_nonsense_ends_as_unknown_and_without_a_traceback(
     assert "\x1b[2J" not in ended.raw + ended.err
 
 
-def test_a_token_does_not_go_in_the_clear_where_a_log_says_that_brokers_speak_tls(
+def test_token_is_not_sent_in_plaintext_if_the_log_names_tls_brokers(
     recovery, root, make_driver, monkeypatch, server
 ):
     driver = make_driver()

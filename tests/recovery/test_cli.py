@@ -1,4 +1,4 @@
-"""The command line as such: help, usage, exit codes, JSON, secrets, and no Spark."""
+"""The command line: help, usage, exit codes, JSON, secrets; it needs no Spark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_help_of_every_verb_shows_its_exit_codes_and_the_shared_options(reco
 
 
 @pytest.mark.parametrize("option", ["--token", "--basic-password", "--oauth2-client-secret"])
-def test_a_secret_is_no_option_and_whoever_tries_does_not_see_it_again(recovery, option):
+def test_secret_options_are_refused_and_not_shown(recovery, option):
     ended = recovery("status", f"{option}=hunter2")
     assert ended.code == 64
     assert option in ended.err
@@ -54,7 +54,7 @@ PASSWORD = "EOS_BASIC_PASSWORD"
 
 
 @pytest.mark.parametrize("url", ["pulsar://h:1?token=hunter2", "http://h", "pulsar://h:x"])
-def test_a_service_url_that_is_none_is_refused_by_each_verb(recovery, tmp_path, url):
+def test_each_verb_refuses_an_invalid_service_url(recovery, tmp_path, url):
     for verb in (("status",), ("doctor",), ("show", "sink")):
         ended = recovery(*verb, "--commit-log", tmp_path, "--service-url", url)
         assert ended.code == 64
@@ -62,7 +62,7 @@ def test_a_service_url_that_is_none_is_refused_by_each_verb(recovery, tmp_path, 
         assert "hunter2" not in ended.out + ended.err
 
 
-def test_half_a_login_is_named(recovery, tmp_path, monkeypatch):
+def test_incomplete_credentials_are_reported(recovery, tmp_path, monkeypatch):
     for options, variable, needs in (
         (("--basic-user", "a", "--token-file", "b"), PASSWORD, "not token_file and basic_user"),
         ((), PASSWORD, "EOS_BASIC_PASSWORD is set without a user"),
@@ -90,9 +90,9 @@ def test_every_verb_is_in_the_help_and_in_the_manual(recovery):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_without_a_commit_log_every_verb_says_how_to_name_one(recovery, verb):
+def test_missing_commit_log_option_is_explained(recovery, verb):
     ended = recovery(*verb.split(), *VERBS[verb], "--service-url", "pulsar://127.0.0.1:1")
-    if verb == "doctor":  # looks at what it can
+    if verb == "doctor":  # checks what it can
         assert ended.code == 2
         assert "Pass --commit-log" in ended.out
         return
@@ -113,20 +113,20 @@ def test_wrong_options_exit_with_64_and_not_with_unknown(recovery, args):
     assert ended.err
 
 
-def test_an_unknown_sink_is_refused_with_the_names_of_those_that_are_there(recovery, root):
+def test_unknown_sink_lists_the_existing_ones(recovery, root):
     for sink in ("orders", "ticks"):
         (root / sink / "_delta_log").mkdir(parents=True)
         (root / sink / "_delta_log" / "00000000000000000000.json").touch()
     ended = recovery("status", "oders", "--commit-log", root)
     assert (ended.code, ended.out) == (64, "")
-    assert "There is no sink 'oders'" in ended.err
+    assert "Sink 'oders' does not exist" in ended.err
     assert "orders, ticks" in ended.err
 
 
 def test_an_empty_root_is_refused(recovery, tmp_path):
     ended = recovery("status", "--commit-log", tmp_path)
     assert ended.code == 64
-    assert "There is no commit log below" in ended.err
+    assert "No commit log found below" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,9 +148,7 @@ def test_a_broken_log_needs_action_and_does_not_hide_the_others(recovery, make_d
     assert "00000000000000000000.json" in lost["error"]
 
 
-def test_secrets_are_in_no_output_and_in_no_error(
-    recovery, make_driver, root, tmp_path, monkeypatch
-):
+def test_output_and_errors_contain_no_secrets(recovery, make_driver, root, tmp_path, monkeypatch):
     make_driver().run("0")
     options = tmp_path / "options.json"
     options.write_text(json.dumps({"AWS_SECRET_ACCESS_KEY": "hunter2hunter2"}))
@@ -193,14 +191,14 @@ main()
         timeout=60,
     )
     assert done.returncode == 64
-    assert "There is no commit log below" in " ".join(done.stderr.split())
+    assert "No commit log found below" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
 @pytest.mark.parametrize(
     ("root", "hint"), [("eos-log", "Write the absolute path"), ("dbfs:/x", "Write /dbfs/x")]
 )
-def test_a_log_that_is_given_by_half_is_refused_with_what_to_write(
+def test_incomplete_commit_log_url_is_refused_with_a_hint(
     recovery, monkeypatch, tmp_path, by, root, hint
 ):
     monkeypatch.chdir(tmp_path)
@@ -212,7 +210,7 @@ def test_a_log_that_is_given_by_half_is_refused_with_what_to_write(
     assert hint in ended.err
 
 
-def test_the_home_folder_is_meant_by_its_sign_here_too(recovery, monkeypatch, tmp_path):
+def test_tilde_is_the_home_folder(recovery, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("EOS_COMMIT_LOG", "~/eos")
     CommitLog.open(tmp_path / "eos", "orders").append(claim())

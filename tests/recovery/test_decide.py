@@ -1,4 +1,4 @@
-"""``decide``: all evidence first, and nothing that the evidence contradicts."""
+"""``decide``: shows all evidence, and refuses what it contradicts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BECAUSE = "compared it with the source"
 
 @pytest.fixture(scope="module")
 def pulsar_standalone() -> Iterator[PulsarStandalone]:
-    """A broker of this module's own: the admin API of one answers 500 about its slow transactions
-    as long as one is open that has written to a topic which was deleted (measured)."""
+    """A separate broker: while a transaction is open that has written to a deleted topic, the admin
+    API answers 500 to queries about slow transactions (measured)."""
     with PulsarStandalone() as running:
         yield running
 
@@ -42,7 +42,7 @@ def run(recovery, root, name, pulsar_standalone):
 
 @pytest.fixture
 def lose_receipts(pulsar_standalone):
-    """Deletes a driver's receipt topic, as an operator may."""
+    """Deletes a driver's receipt topic, as an operator can."""
 
     def lose(driver) -> None:
         receipts = pulsar_part(driver.records()[-1]).receipt_topic.removeprefix("persistent://")
@@ -53,7 +53,7 @@ def lose_receipts(pulsar_standalone):
 
 @pytest.fixture
 def in_doubt(make_driver, dies_behind, lose_receipts, client):
-    """A driver that left epoch 0 PREPARED and expired, and nothing that proves it."""
+    """A driver that left epoch 0 PREPARED and expired, without proof of the outcome."""
 
     def make(*, expired: bool = True):
         driver = make_driver(ttl_ms=5_000 if expired else 60_000)
@@ -69,20 +69,20 @@ def in_doubt(make_driver, dies_behind, lose_receipts, client):
 APPLY = ("--apply", "--yes", "--json")
 
 
-def test_without_apply_the_evidence_is_shown_and_nothing_is_changed(in_doubt, run):
+def test_plan_shows_the_evidence_and_changes_nothing(in_doubt, run):
     driver = in_doubt()
     before = driver.records()
     shown = run("0", "aborted")
     assert shown.code == 1
     for text in (
-        "every row is stored: decided to commit",
-        "is not there",
+        "commit decided: every row is stored",
+        "does not exist",
         "mark absent",
         "0 of its 10 messages are readable",
-        "it knows no such transaction",
-        "its time to live: over for",
+        "not known to the coordinator",
+        "expired",
         "append ABORTED (DECIDED: Ada: compared it with the source)",
-        "its rows are there twice",
+        "its rows are duplicated",
         "takes the claim",
     ):
         assert text in shown.out
@@ -96,7 +96,7 @@ def test_without_apply_the_evidence_is_shown_and_nothing_is_changed(in_doubt, ru
 @pytest.mark.parametrize(
     ("verdict", "status"), [("aborted", "written"), ("committed", "skipped")], ids=lambda x: x
 )
-def test_what_nothing_proves_a_person_decides_and_the_query_goes_on(
+def test_query_continues_after_a_decision(
     in_doubt, run, recovery, root, name, make_driver, verdict, status
 ):
     driver = in_doubt()
@@ -115,17 +115,17 @@ def test_what_nothing_proves_a_person_decides_and_the_query_goes_on(
     assert seen == (rows_of("0") if status == "written" else [])
 
 
-def test_a_transaction_that_may_still_be_open_is_not_decided_about(in_doubt, run):
+def test_decision_is_refused_while_the_transaction_may_be_open(in_doubt, run):
     driver = in_doubt(expired=False)
     before = driver.records()
     for verdict in ("aborted", "committed"):
         ended = run("0", verdict, *APPLY)
         assert ended.code == 1
-        assert "until then the transaction may be open" in " ".join(ended.json["refused"])
+        assert "Its transaction may be open for another" in " ".join(ended.json["refused"])
     assert driver.records() == before
 
 
-def test_what_readers_have_is_not_called_aborted_and_what_can_be_proved_is_left_to_resolve(
+def test_decision_against_readable_rows_is_refused(
     make_driver, dies_behind, lose_receipts, run, client
 ):
     driver = make_driver(ttl_ms=5_000)
@@ -136,7 +136,7 @@ def test_what_readers_have_is_not_called_aborted_and_what_can_be_proved_is_left_
     refused = " ".join(run("0", "aborted", *APPLY).json["refused"])
     assert "10 messages of its transaction are readable" in refused
     refused = " ".join(run("0", "committed", *APPLY).json["refused"])
-    assert "`resolve` proves by them" in refused
+    assert "`resolve` proves the outcome by them" in refused
     assert driver.records() == before
 
 
@@ -149,7 +149,7 @@ def test_what_readers_have_is_not_called_aborted_and_what_can_be_proved_is_left_
     ],
     ids=["readable", "absent", "mark"],
 )
-def test_what_the_receipt_topic_proves_is_refused(
+def test_decision_is_refused_if_the_receipt_topic_proves_the_outcome(
     make_driver, dies_behind, run, client, step, verdict, text
 ):
     driver = make_driver(ttl_ms=5_000)
@@ -166,12 +166,12 @@ def test_the_coordinator_is_asked_about_the_transaction(make_driver, dies_behind
     dies_behind(make_driver(), Step.PREPARE, "0")
     facts = run("0", "aborted", "--json").json
     assert facts["evidence"]["at_coordinator"] == "open"
-    assert "open still" in " ".join(facts["refused"])
+    assert "still open" in " ".join(facts["refused"])
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE])
 @pytest.mark.parametrize("verdict", ["committed", "aborted", "abandoned"])
-def test_what_was_never_prepared_is_left_to_resolve(make_driver, dies_behind, run, step, verdict):
+def test_unprepared_epoch_is_left_to_resolve(make_driver, dies_behind, run, step, verdict):
     driver = make_driver()
     dies_behind(driver, step, "0")
     ended = run("0", verdict, *APPLY)
@@ -179,7 +179,7 @@ def test_what_was_never_prepared_is_left_to_resolve(make_driver, dies_behind, ru
     assert "`resolve` ends it as ABORTED" in ended.json["refused"][0]
 
 
-def test_a_terminated_topic_does_not_keep_a_readable_receipt_in_doubt_for_ever(
+def test_readable_receipt_of_a_terminated_topic_can_be_decided(
     make_driver, dies_behind, run, name, pulsar_standalone, recovery, root, client
 ):
     driver = make_driver(ttl_ms=5_000)
@@ -191,34 +191,32 @@ def test_a_terminated_topic_does_not_keep_a_readable_receipt_in_doubt_for_ever(
     ended = run("0", "committed", "--json")
     assert ended.json["evidence"]["witness"] == "receipt readable"
     while "left" in " ".join(run("0", "committed", "--json").json["refused"]):
-        pass  # each look takes its time
+        pass  # each check takes its time
     assert run("0", "committed", *APPLY).code == 0
     assert driver.states("0")[-1] == "COMMITTED"
 
 
-def test_an_epoch_that_is_not_written_can_be_given_up(
-    make_driver, dies_behind, run, recovery, root, name
-):
+def test_unwritten_epoch_can_be_abandoned(make_driver, dies_behind, run, recovery, root, name):
     driver = make_driver()
     driver.run("0")
     dies_behind(driver, Step.WRITE, "1")
     assert recovery("resolve", name, "--commit-log", root, "--apply", "--yes").code == 0
     assert recovery("status", "--commit-log", root).code == 1
     refused = run("1", "aborted", *APPLY).json["refused"]
-    assert "nothing of it is in doubt" in refused[0]
+    assert "it is not in doubt" in refused[0]
     assert run("1", "abandoned", *APPLY).code == 0
     assert driver.states("1")[-1] == "ABANDONED"
     status = recovery("status", "--commit-log", root)
     assert status.code == 0
-    assert "ABANDONED, as a person decided" in status.out
+    assert "ABANDONED, decided by a person" in status.out
     shown = recovery("show", name, "--epoch", "1", "--commit-log", root)
-    assert (shown.code, "gave its rows up" in shown.out) == (0, True)
+    assert (shown.code, "abandoned by a person" in shown.out) == (0, True)
     assert make_driver().run("2").status == "written"
-    assert "given up already" in run("1", "abandoned", *APPLY).json["refused"][0]
+    assert "already ABANDONED" in run("1", "abandoned", *APPLY).json["refused"][0]
     assert "that is final" in run("2", "abandoned", *APPLY).json["refused"][0]
 
 
-def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
+def test_evidence_is_checked_again_after_the_claim(in_doubt, run, monkeypatch):
     from eos.recovery import decide as module
 
     driver = in_doubt()
@@ -228,7 +226,7 @@ def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
     def look(*args, **kwargs):
         looked.append(None)
         evidence = gather(*args, **kwargs)
-        if len(looked) > 2:  # the plan's and the first of --apply are behind us
+        if len(looked) > 2:  # after the plan's check and the first one of --apply
             parts = [p.model_copy(update={"readable": 10}) for p in evidence.partitions]
             return evidence.model_copy(update={"partitions": parts})
         return evidence
@@ -240,7 +238,7 @@ def test_what_changes_under_the_claim_is_seen_again(in_doubt, run, monkeypatch):
     assert driver.states("0") == ["OPEN", "PREPARED"]
 
 
-def test_an_answer_that_is_missing_is_unknown(in_doubt, run, monkeypatch):
+def test_missing_answer_is_unknown(in_doubt, run, monkeypatch):
     from eos.pulsar.end_queries import MarkAnswer
     from eos.pulsar.witness import Witness
 
@@ -248,10 +246,10 @@ def test_an_answer_that_is_missing_is_unknown(in_doubt, run, monkeypatch):
     monkeypatch.setattr(Witness, "find_mark", lambda *_, **__: MarkAnswer.UNKNOWN)
     ended = run("0", "aborted", *APPLY)
     assert ended.code == 2
-    assert "gives no answer now" in ended.json["refused"][0]
+    assert "does not answer" in ended.json["refused"][0]
 
 
-def test_the_function_decides_as_the_verb_does(in_doubt, name, root, pulsar_standalone, client):
+def test_function_decides_like_the_verb(in_doubt, name, root, pulsar_standalone, client):
     driver = in_doubt()
     where = {"commit_log": root, "admin_url": pulsar_standalone.admin_url, "deadline_s": 5}
     with pytest.raises(Refused, match="PREPARED"):
@@ -266,7 +264,7 @@ def test_the_function_decides_as_the_verb_does(in_doubt, name, root, pulsar_stan
     assert driver.records()[-1] == last
 
 
-def test_the_epoch_of_another_query_needs_its_name(make_driver, run):
+def test_epoch_of_several_queries_needs_a_query_option(make_driver, run):
     driver = make_driver()
     driver.run("0")
     driver.run("0", query_id=BATCH)

@@ -1,4 +1,4 @@
-"""What speaks against a decision: every rule, on evidence made by hand."""
+"""Objections to a decision: every rule, on constructed evidence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def part(readable: int | None, *, is_whole: bool = False) -> PartitionEvidence:
 
 
 def evidence(**changes) -> Evidence:
-    """Nothing proves anything."""
+    """Evidence that proves nothing."""
     facts = {
         "sink_id": "orders",
         "moments": [],
@@ -43,9 +43,9 @@ def evidence(**changes) -> Evidence:
 
 
 @pytest.mark.parametrize("verdict", [COMMITTED, ABORTED])
-def test_where_nothing_proves_anything_nothing_speaks_against_it(verdict):
+def test_without_evidence_there_is_no_objection(verdict):
     assert objections(PREPARED, verdict, evidence()) == []
-    stranger = evidence(at_coordinator=AtCoordinator.STRANGER)
+    stranger = evidence(at_coordinator=AtCoordinator.OTHER_TRANSACTION)
     assert objections(PREPARED, verdict, stranger) == []
     not_asked = evidence(at_coordinator=AtCoordinator.NOT_ASKED)
     assert objections(PREPARED, verdict, not_asked) == []
@@ -58,13 +58,21 @@ FOUND = {"mark": MarkAnswer.FOUND}
     ("changes", "committed", "aborted"),
     [
         ({"ttl_left_s": 5.0}, "time to live", "time to live"),
-        ({"at_coordinator": AtCoordinator.OPEN}, "open still", "open still"),
-        ({"at_coordinator": AtCoordinator.COMMITTING}, None, "about to commit"),
-        ({"at_coordinator": AtCoordinator.ABORTING}, "about to abort", None),
+        ({"at_coordinator": AtCoordinator.OPEN}, "still open", "still open"),
+        ({"at_coordinator": AtCoordinator.COMMITTING}, None, "is committing"),
+        ({"at_coordinator": AtCoordinator.ABORTING}, "is aborting", None),
         ({"partitions": [part(1), part(0)]}, None, "1 messages of its transaction are readable"),
-        ({"partitions": [part(3, is_whole=True)]}, "`resolve` proves by them", "are readable"),
-        (FOUND, "`resolve` ends it", "`resolve` ends it"),
-        ({**FOUND, "witness": WitnessAnswer.PROVED_ABSENT}, "proved absent", "`resolve` ends it"),
+        (
+            {"partitions": [part(3, is_whole=True)]},
+            "`resolve` proves the outcome by them",
+            "are readable",
+        ),
+        (FOUND, "`resolve` ends the epoch", "`resolve` ends the epoch"),
+        (
+            {**FOUND, "witness": WitnessAnswer.PROVED_ABSENT},
+            "proved absent",
+            "`resolve` ends the epoch",
+        ),
         ({**FOUND, "witness": WitnessAnswer.READABLE}, None, "receipt is readable"),
         (
             {
@@ -72,12 +80,12 @@ FOUND = {"mark": MarkAnswer.FOUND}
                 "witness": WitnessAnswer.READABLE,
                 "partitions": [part(3, is_whole=True)],
             },
-            "`resolve` ends it",
+            "`resolve` ends the epoch",
             "receipt is readable",
         ),
     ],
 )
-def test_what_the_evidence_contradicts_or_proves_is_refused(changes, committed, aborted):
+def test_contradicted_and_provable_decisions_are_refused(changes, committed, aborted):
     for verdict, text in ((COMMITTED, committed), (ABORTED, aborted)):
         found = objections(PREPARED, verdict, evidence(**changes))
         assert bool(found) == (text is not None)
@@ -94,13 +102,13 @@ def test_what_the_evidence_contradicts_or_proves_is_refused(changes, committed, 
     ],
 )
 @pytest.mark.parametrize("verdict", [COMMITTED, ABORTED])
-def test_an_answer_that_is_missing_is_no_evidence(changes, verdict):
+def test_missing_answers_are_unknown(changes, verdict):
     (one,) = objections(PREPARED, verdict, evidence(**changes))
     assert one.is_unknown
 
 
 @pytest.mark.parametrize("verdict", [COMMITTED, ABORTED])
-def test_an_output_that_gives_no_answer_is_waited_for_unless_it_is_given_up(verdict):
+def test_silent_output_is_an_objection_unless_given_up(verdict):
     silent = OutputEvidence(
         kind="delta",
         output="/t",
@@ -129,5 +137,5 @@ def test_an_output_that_gives_no_answer_is_waited_for_unless_it_is_given_up(verd
     ],
     ids=lambda value: value.state if isinstance(value, LogRecord) else "",
 )
-def test_each_state_has_its_verdicts(record, allowed):
+def test_allowed_verdicts_of_each_state(record, allowed):
     assert [v for v in Verdict if not objections(record, v, evidence())] == allowed

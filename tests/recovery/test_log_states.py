@@ -1,4 +1,4 @@
-"""What is left of a commit log, in every state: no damage looks like a wrong name, or clean."""
+"""Damaged commit logs: no damage is mistaken for a wrong name, or for a clean log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def root(whole) -> Iterator[Path]:
-    """A copy of its own; readable by everybody, other than what is below tmp_path."""
+    """A copy of the logs, readable by all users (unlike tmp_path)."""
     root = Path(tempfile.mkdtemp(prefix="eos-log-states-"))
     shutil.copytree(whole, root, dirs_exist_ok=True)
     for path in (root, *root.rglob("*")):
@@ -44,7 +44,7 @@ def root(whole) -> Iterator[Path]:
 
 @contextmanager
 def not_root() -> Iterator[None]:
-    """As a user whom modes concern; whoever is none already stays."""
+    """Run as a user to whom file modes apply: not as root."""
     me = os.geteuid()
     if me == 0:
         os.seteuid(_NOBODY)
@@ -96,7 +96,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("verb", ["status", "verify", "resolve"])
 @pytest.mark.parametrize("state", DAMAGED)
-def test_damage_is_named_with_the_way_out_and_needs_action(recovery, root, state, verb):
+def test_damage_is_reported_with_a_remedy_and_needs_action(recovery, root, state, verb):
     damage, says = DAMAGED[state]
     damage(root / "ticks")
     ended = recovery(verb, "ticks", "--commit-log", str(root))
@@ -108,7 +108,7 @@ def test_damage_is_named_with_the_way_out_and_needs_action(recovery, root, state
 
 
 @pytest.mark.parametrize("state", [name for name in DAMAGED if name != "a file"])
-def test_damage_of_one_does_not_hide_the_others(recovery, root, state):
+def test_damaged_log_does_not_hide_the_others(recovery, root, state):
     DAMAGED[state][0](root / "ticks")
     report = recovery("status", "--json", "--commit-log", str(root))
     assert (report.code, len(report.json["sinks"])) == (1, 1)
@@ -118,13 +118,11 @@ def test_damage_of_one_does_not_hide_the_others(recovery, root, state):
 
 
 @pytest.mark.parametrize("what", ["", "ticks", "ticks/_delta_log", "ticks/*.parquet"])
-def test_what_this_user_may_not_read_is_unknown_with_the_user_who_may(
-    recovery, root, whole, tmp_path, what
-):
+def test_unreadable_log_is_unknown_and_names_its_owner(recovery, root, whole, tmp_path, what):
     verbs = (["status"], ["status", "ticks"], ["verify", "ticks"])
     shutil.copytree(whole, tmp_path / "broken")
     remove(tmp_path / "broken" / "ticks", "_delta_log")
-    for args in verbs:  # all is imported then: this user may not read the Python's folders either
+    for args in verbs:  # import everything first: this user can't read Python's folders either
         recovery(*args, "--commit-log", str(tmp_path / "broken"))
     for path in root.glob(what) if what else [root]:
         path.chmod(0)
@@ -138,11 +136,11 @@ def test_what_this_user_may_not_read_is_unknown_with_the_user_who_may(
             CommitLog.open(root, "ticks")
 
 
-def test_a_wrong_name_is_a_wrong_option_with_names_like_it(recovery, root):
+def test_misspelt_sink_exits_with_64_and_similar_names(recovery, root):
     ended = recovery("status", "tick", "--commit-log", str(root))
     assert ended.code == 64
-    assert "There is no sink 'tick'" in said(ended)
-    assert "Did you mean 'ticks'? Sinks there: orders, ticks." in said(ended)
+    assert "Sink 'tick' does not exist" in said(ended)
+    assert "Did you mean 'ticks'? Existing sinks: orders, ticks." in said(ended)
     (root / "notes").mkdir()
     (root / "notes" / "todo.txt").touch()
     assert recovery("status", "notes", "--commit-log", str(root)).code == 64

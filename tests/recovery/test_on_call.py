@@ -1,7 +1,7 @@
-"""On call: a disk that is full or read-only when the decision, or its end, is to be written down.
+"""A disk that is full or read-only when a decision, or its end, must be logged.
 
-Each is a file system of its own, so nothing but the log meets it. In each state ``status``,
-``verify`` and ``doctor`` say what is the matter, and one command ends it.
+Each log is on a separate file system, so only the log is affected. In each state, ``status``,
+``verify`` and ``doctor`` report the problem, and one command repairs it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TROUBLES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], str]] 
     "full": (fill, empty, "No space left"),
     "read-only": (read_only, writable, "Read-only file system"),
 }
-# The step before the append that fails; what the log ends with then; what resolve makes of it.
+# The step before the append that fails; the log's last record then; the result of resolve.
 MOMENTS = {
     "PREPARED": (Step.RECEIPT, "OPEN", "ABORTED"),
     "COMMITTED": (Step.END, "PREPARED", "COMMITTED"),
@@ -68,7 +68,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_disk_that_takes_nothing_is_named_and_one_command_ends_it(
+def test_full_or_readonly_disk_is_reported_and_one_command_repairs_it(
     recovery, make_driver, root, name, pulsar_standalone, trouble, moment
 ):
     begin, end, says = TROUBLES[trouble]
@@ -89,7 +89,7 @@ def test_a_disk_that_takes_nothing_is_named_and_one_command_ends_it(
     found = [check["found"] for check in doctor.json["checks"] if check["verdict"] != "ok"]
     assert doctor.code == 1
     assert any(says in one for one in found), found
-    assert f"epochs are not written to their end: 1 {left}" in found
+    assert f"unfinished or not written epochs: 1 {left}" in found
     ended = recovery("resolve", name, *where, "--apply", "--yes")
     assert ended.code != 0
     assert says in f"{ended.out} {ended.err}"

@@ -1,4 +1,4 @@
-"""Recovery without Spark: what a dead driver left is finished by a plain function call."""
+"""Recovery without Spark: a function call finishes the epochs of a dead driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stop() -> None:
 
 
 def test_a_prepared_epoch_is_committed_and_a_second_call_changes_nothing(driver, pulsar_standalone):
-    # A death, not an exception: nothing is done in passing.
+    # A crash, not an exception: no handler runs.
     driver.committer._abort = lambda *_: None
     with failpoints.armed(Step.PREPARE, stop), pytest.raises(KeyboardInterrupt):
         driver.run("0")
@@ -40,7 +40,7 @@ def test_a_prepared_epoch_is_committed_and_a_second_call_changes_nothing(driver,
     assert [s.value for s in drain(driver.service_url, driver.topic)] == rows_of("0")
 
 
-def test_a_driver_that_is_still_alive_is_fenced(driver, pulsar_standalone):
+def test_running_driver_is_fenced(driver, pulsar_standalone):
     def overtake() -> None:
         resolve(
             driver.sink_id,
@@ -53,7 +53,7 @@ def test_a_driver_that_is_still_alive_is_fenced(driver, pulsar_standalone):
     assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
 
 
-def test_an_unknown_sink_is_refused_and_no_log_is_made(tmp_path, pulsar_standalone):
+def test_unknown_sink_is_refused_and_no_log_is_created(tmp_path, pulsar_standalone):
     with pytest.raises(ConfigurationError, match="no commit log"):
         resolve("unknown", commit_log=tmp_path, service_url=pulsar_standalone.service_url)
     assert list(tmp_path.iterdir()) == []

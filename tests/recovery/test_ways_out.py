@@ -1,5 +1,5 @@
-"""Every state that a dead driver can leave, with its receipt topic there, deleted, or on another
-cluster: each has a command that shows a way out, and behind it the query goes on."""
+"""Every state that a dead driver can leave, with its receipt topic kept, deleted, or on another
+cluster: one command repairs each, and then the query continues."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def leave(driver: PlainDriver, dies_behind, state: str) -> None:
 
 @pytest.mark.parametrize("place", ["there", "deleted", "other"])
 @pytest.mark.parametrize("state", WAYS)
-def test_each_state_has_a_way_out(
+def test_each_state_has_a_remedy(
     recovery,
     make_driver,
     dies_behind,
@@ -97,7 +97,7 @@ def test_each_state_has_a_way_out(
     assert recovery("status", *where).code == 0
 
 
-def test_an_empty_broker_at_the_old_address_is_never_clean(
+def test_empty_broker_at_the_old_address_is_never_clean(
     recovery, make_driver, root, name, elsewhere
 ):
     make_driver().run("0")
@@ -113,14 +113,14 @@ def test_an_empty_broker_at_the_old_address_is_never_clean(
     with PulsarClient(elsewhere.service_url) as there:
         there.entry_producer(f"persistent://public/default/{name}", create=True).close()
     assert recovery("doctor", name, *where, "--admin-url", elsewhere.admin_url).code == 1
-    # Made anew, and empty: what is wrong can't be told from what was trimmed, but it is not clean.
+    # Recreated and empty: it can't be distinguished from a trimmed topic, but it is not clean.
     assert recovery("verify", name, *where, "--admin-url", elsewhere.admin_url).code in (1, 2)
     assert recovery("verify", name, *where).code in (1, 2)
     with pytest.raises(NewCluster, match="on_new_cluster"):
         make_driver(service_url=elsewhere.service_url).run("1")
 
 
-def test_the_manual_says_what_to_type_in_each_state():
+def test_manual_has_a_command_for_each_state():
     table = MANUAL.read_text().split("## What you see, what to type")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     for state in WAYS:

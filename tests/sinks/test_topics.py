@@ -230,4 +230,4 @@ def test_a_topic_with_rows_that_is_gone_is_made_anew_with_a_warning(
     make_sink().write(df, epoch="b")
     (said,) = [text for text in caplog.messages if "is recreated" in text]
     assert f"{name}, to which sink {name} has written, no longer exists" in said
-    assert "1 parts are gone since" in recovery("verify", name, *where).out
+    assert "1 parts are no longer there" in recovery("verify", name, *where).out

@@ -1,4 +1,4 @@
-"""The counting of ``verify``, on entries made by hand."""
+"""The counting of ``verify``, on constructed entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.protocol.epochs import EMPTY, FAILED, changed, claim, opened, step
 
 TOPIC = "persistent://public/default/t"
 OURS = TxnId(3, 7)
-"""What ``opened`` gives."""
+"""As returned by ``opened``."""
 
 
 def entry(
@@ -59,7 +59,7 @@ def record(producer: str = "p1", state: State = State.COMMITTED, *, least: int =
 
 
 def audited(entries, committed=None, others=(), oldest=5):
-    """The audit of ``committed``; ``others``: the log's other attempts, begun before."""
+    """The audit of ``committed``; ``others`` are earlier attempts in the log."""
     committed = committed or record()
     mark = MessageId(17, 4)
     log = [changed(one, mark_id=mark._replace(entry=n)) for n, one in enumerate(others)]
@@ -72,13 +72,13 @@ def audited(entries, committed=None, others=(), oldest=5):
     return audit, audit.close(oldest)
 
 
-def test_what_was_sent_is_clean():
+def test_complete_entries_are_clean():
     audit, trimmed = audited(ENTRIES)
     assert (audit.findings, audit.strays, trimmed) == ([], [], [])
     assert (audit.records, audit.bytes, audit.others, audit.seen) == (3, 8, 0, {0})
 
 
-def test_the_order_of_entries_does_not_matter_but_their_grouping_does():
+def test_order_of_entries_does_not_matter_but_grouping_does():
     assert audited([entry((5, 1), DEF), entry((5, 3), A, BC)])[0].findings == []
     regrouped = [entry((5, 1), A), entry((5, 2), BC), entry((5, 3), DEF)]
     assert "another checksum" in audited(regrouped)[0].findings[0].what
@@ -112,23 +112,25 @@ def test_any_difference_is_found(entries, what):
     ],
     ids=["before", "behind", "another producer", "another before", "another behind"],
 )
-def test_a_message_of_the_transaction_that_no_task_counted_is_a_stray(stray):
+def test_uncounted_message_of_the_transaction_is_a_stray(stray):
     audit, _ = audited([*ENTRIES, stray])
     assert audit.findings == []
     (found,) = audit.strays
     assert found.finding().message_id == str(stray.id)
-    assert "1 messages of its transaction (3,7) that no task has counted" in found.finding().what
+    assert (
+        "1 messages of its transaction (3,7) were not counted by any task" in found.finding().what
+    )
 
 
 @pytest.mark.parametrize("reading", ["from", "of the ledger"])
-def test_reading_begins_where_a_second_run_may_have_written(reading):
+def test_reading_starts_where_a_repeated_task_may_have_written(reading):
     before = record("p0", least=6, first_id=MessageId(4, 8), last_id=MessageId(4, 9))
     others = [before] if reading == "from" else []
     expected = MessageId(4, 9) if others else MessageId(5, 0)
     assert audited([], others=others)[0].start == expected
 
 
-def test_a_message_of_an_aborted_attempt_is_named():
+def test_message_of_an_aborted_attempt_is_a_finding():
     dead = record("dead", State.ABORTED, least=6)
     audit, _ = audited(
         [*ENTRIES, entry((5, 2), BC, producer="dead", txn=pulsar_part(dead).txn)], others=[dead]
@@ -150,7 +152,7 @@ def test_an_aborted_attempt_is_known_by_its_transaction_alone():
         )
 
 
-def test_what_is_open_or_in_doubt_is_neither_a_stray_nor_another_s():
+def test_messages_of_open_attempts_are_ignored():
     waiting = opened(claim(), least=6)
     audit, _ = audited(
         [*ENTRIES, entry((5, 2), BC, txn=pulsar_part(waiting).txn)], others=[waiting]
@@ -159,7 +161,7 @@ def test_what_is_open_or_in_doubt_is_neither_a_stray_nor_another_s():
 
 
 @pytest.mark.parametrize("txn", [None, TxnId(3, 99)])
-def test_messages_of_others_are_counted_and_are_no_finding(txn):
+def test_messages_of_other_producers_are_counted_without_a_finding(txn):
     theirs = [
         entry((5, 2), BC, BC, producer="q", txn=txn),
         entry((6, 0), BC, producer="q", txn=txn),
@@ -168,7 +170,7 @@ def test_messages_of_others_are_counted_and_are_no_finding(txn):
     assert (audit.findings, audit.strays, audit.others) == ([], [], 2)
 
 
-def test_numbers_that_begin_again_are_another_cluster_s():
+def test_reused_ids_belong_to_another_cluster():
     old, new = record("p0", least=6), record("p1", least=7)
     again = record("p2", least=6, first_id=MessageId(7, 0), last_id=MessageId(7, 1))
     places = [MessageId(17, n) for n in range(3)]
@@ -181,7 +183,7 @@ def test_numbers_that_begin_again_are_another_cluster_s():
     assert [Attempts(marks_again).generation(one) for one in marks_again] == [0, 1]
 
 
-def test_what_retention_took_away_is_trimmed_and_not_wrong():
+def test_messages_removed_by_retention_are_trimmed():
     whole, trimmed = audited([], oldest=6)
     assert (whole.findings, len(trimmed)) == ([], 1)
     lost, trimmed = audited([], oldest=5)

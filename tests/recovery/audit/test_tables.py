@@ -1,4 +1,4 @@
-"""``verify`` of a Delta table: whole only where the table still has what the log committed."""
+"""``verify`` of a Delta table: complete only if the table still has the committed rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from eos.committer import Committer
 from eos.protocol import BATCH
 from tests.testing.outputs import TableOutput
 
-WHOLE = "Every committed epoch is there, whole, once."
-CHANGED = "Every committed epoch came there whole, once; some rows were changed since."
+WHOLE = "Every committed epoch is there, complete, without duplicates."
+CHANGED = "Every committed epoch was written completely, once; some rows were changed later."
 EPOCHS = ["a", "b", "c"]
 
 
@@ -116,7 +116,7 @@ def clean_up_history(output: TableOutput) -> None:
 
 
 def remove_by_hand(output: TableOutput) -> None:
-    """A commit that does not say what it is."""
+    """A commit without an operation."""
     log = Path(output.uri, "_delta_log")
     newest = sorted(log.glob("*.json"))[-1]
     path = json.loads(next(line for line in newest.read_text().splitlines() if '"add"' in line))
@@ -127,17 +127,17 @@ def remove_by_hand(output: TableOutput) -> None:
 @pytest.mark.parametrize(
     ("steps", "code", "verdict", "says"),
     [
-        ([], 0, WHOLE, ["6 rows are in delta"]),
+        ([], 0, WHOLE, ["6 rows unchanged in delta"]),
         ([append], 0, WHOLE, []),
         ([vacuum], 0, WHOLE, []),
         ([clean_up_history], 0, WHOLE, []),
-        ([optimize], 0, WHOLE, ["of 3 epochs (a the first), files were rewritten by OPTIMIZE"]),
+        ([optimize], 0, WHOLE, ["3 epochs (from a): files were rewritten by OPTIMIZE"]),
         ([optimize, vacuum], 0, WHOLE, ["OPTIMIZE (version 4)"]),
         ([append, optimize, append, optimize, vacuum], 0, WHOLE, ["OPTIMIZE (version 5)"]),
         ([optimize, restore(3)], 0, WHOLE, []),
         ([optimize, restore(3), restore(4)], 0, WHOLE, ["OPTIMIZE (version 4)"]),
-        ([delete], 0, CHANGED, ["of epoch a, rows were changed or deleted by DELETE (version 4)"]),
-        ([delete_all], 0, CHANGED, ["of 3 epochs (a the first), rows were changed or deleted by"]),
+        ([delete], 0, CHANGED, ["epoch a: rows were changed or deleted by DELETE (version 4)"]),
+        ([delete_all], 0, CHANGED, ["3 epochs (from a): rows were changed or deleted by"]),
         ([update], 0, CHANGED, ["by UPDATE (version 4)"]),
         ([merge], 0, CHANGED, ["by MERGE (version 4)"]),
         ([optimize, delete], 0, CHANGED, ["DELETE (version 5)"]),
@@ -149,7 +149,7 @@ def remove_by_hand(output: TableOutput) -> None:
             None,
             ["epoch c of batch", "not in the table any more: removed by RESTORE (ver"],
         ),
-        ([restore(1)], 1, None, ["removed by RESTORE", "the same of 1 more epochs"]),
+        ([restore(1)], 1, None, ["removed by RESTORE", "the same for 1 more epochs"]),
         ([restore(2), restore(3)], 0, WHOLE, []),
         ([restore(2), optimize], 1, None, ["RESTORE (version 4)"]),
         ([optimize, restore(2)], 1, None, ["RESTORE (version 5)"]),
@@ -157,7 +157,7 @@ def remove_by_hand(output: TableOutput) -> None:
             [overwrite],
             1,
             None,
-            ["WRITE in mode Overwrite (version 4)", "the same of 2 more epochs"],
+            ["WRITE in mode Overwrite (version 4)", "the same for 2 more epochs"],
         ),
         ([optimize, overwrite, vacuum], 1, None, ["WRITE in mode Overwrite (version 5)"]),
         ([delete, overwrite], 1, None, ["WRITE in mode Overwrite (version 5)"]),
@@ -173,9 +173,7 @@ def remove_by_hand(output: TableOutput) -> None:
         else ""
     ),
 )
-def test_what_later_commits_did_is_told_and_only_what_is_there_is_called_whole(
-    output, write, verify, steps, code, verdict, says
-):
+def test_later_commits_of_the_table_are_reported(output, write, verify, steps, code, verdict, says):
     write(*EPOCHS)
     for step in steps:
         step(output)
@@ -198,16 +196,16 @@ def run_epoch(tmp_path, epoch: str, *outputs: TableOutput) -> None:
     committer.close()
 
 
-def test_rows_are_counted_where_they_went_to(verify, tmp_path):
+def test_rows_are_counted_for_each_output(verify, tmp_path):
     one, other = TableOutput(tmp_path / "one"), TableOutput(tmp_path / "other")
     for epoch in ("a", "b"):
         run_epoch(tmp_path, epoch, one)
     run_epoch(tmp_path, "c", other)
     ended = verify()
     text = " ".join(ended.out.split())
-    assert f"1 rows are in delta {other.uri} as they were committed, of 1 epochs;" in text
-    assert f"2 rows are in its earlier delta {one.uri} as they were committed, of 2" in text
-    assert f"{WHOLE} Of contract, each is where it was written to: 2 not to delta" in text
+    assert f"1 rows unchanged in delta {other.uri}, of 1 epochs;" in text
+    assert f"2 rows unchanged in the earlier output delta {one.uri}, of 2" in text
+    assert f"{WHOLE} Sink contract: 2 epochs were not written to delta" in text
     assert ended.code == 0
     (sink,) = verify("--json").json["sinks"]
     assert (sink["epochs"], sink["rows"], sink["outputs"]) == (3, 3, [f"delta {other.uri}"])
@@ -215,24 +213,24 @@ def test_rows_are_counted_where_they_went_to(verify, tmp_path):
     assert found == [(1, 1, False), (2, 2, True)]
     Path(tmp_path, "one").rename(tmp_path / "away")
     ended = verify()
-    assert (ended.code, "1 rows are in delta" in " ".join(ended.out.split())) == (2, True)
+    assert (ended.code, "1 rows unchanged in delta" in " ".join(ended.out.split())) == (2, True)
 
 
-def test_an_output_that_came_later_is_not_said_to_have_earlier_epochs(verify, tmp_path):
+def test_later_output_does_not_have_earlier_epochs(verify, tmp_path):
     one, later = TableOutput(tmp_path / "one"), TableOutput(tmp_path / "later")
     run_epoch(tmp_path, "a", one)
     run_epoch(tmp_path, "b", one)
     assert WHOLE in (text := " ".join(verify().out.split()))
-    assert "each is where" not in text
+    assert "were not written to" not in text
     run_epoch(tmp_path, "c", one, later)
     text = " ".join(verify().out.split())
-    assert "3 rows are in delta" in text
-    assert f"1 rows are in delta {later.uri} as they were committed, of 1 epochs" in text
-    assert f"each is where it was written to: 2 not to delta {later.uri}." in text
-    assert "each is where" not in verify("--last", 1).out
+    assert "3 rows unchanged in delta" in text
+    assert f"1 rows unchanged in delta {later.uri}, of 1 epochs" in text
+    assert f"2 epochs were not written to delta {later.uri}." in text
+    assert "were not written to" not in verify("--last", 1).out
 
 
-def test_the_doctor_finds_what_does_not_belong_together(recovery, output, write, tmp_path):
+def test_doctor_finds_a_mismatched_table(recovery, output, write, tmp_path):
     doctor = lambda: recovery("doctor", "--json", "--commit-log", tmp_path / "log")  # noqa: E731
     table, log = Path(output.uri), tmp_path / "log"
     write("a")
@@ -250,7 +248,7 @@ def test_the_doctor_finds_what_does_not_belong_together(recovery, output, write,
     assert doctor().code == 0
 
 
-def test_the_newest_epochs_alone_are_clean_after_a_restore_that_was_meant(output, write, verify):
+def test_newest_epochs_are_clean_after_an_intended_restore(output, write, verify):
     write(*EPOCHS)
     handle(output).restore(1)
     write("d", "e")
@@ -258,7 +256,7 @@ def test_the_newest_epochs_alone_are_clean_after_a_restore_that_was_meant(output
     assert verify("--last", 2).code == 0
 
 
-def test_a_table_that_is_gone_or_another_one_is_unknown(output, write, verify):
+def test_missing_or_other_table_is_unknown(output, write, verify):
     write(*EPOCHS)
     away = Path(output.uri).rename(f"{output.uri}-away")
     assert verify().code == 2
@@ -270,9 +268,7 @@ def test_a_table_that_is_gone_or_another_one_is_unknown(output, write, verify):
     assert verify().code == 0
 
 
-def test_files_of_an_aborted_attempt_that_somebody_has_added_are_found(
-    output, write, verify, tmp_path
-):
+def test_added_files_of_an_aborted_attempt_are_found(output, write, verify, tmp_path):
     write("a")
     committer = Committer(CommitLog.open(tmp_path / "log", "contract"), [output.participant()])
     kept = {}
@@ -297,4 +293,4 @@ def test_files_of_an_aborted_attempt_that_somebody_has_added_are_found(
     again = {"add": {**add, "path": name, "size": len(kept[name])}}
     (log_folder / f"{int(newest.stem) + 1:020}.json").write_text(json.dumps(again))
     ended = verify()
-    assert (ended.code, "which is aborted, can be read" in ended.out) == (1, True), ended.out
+    assert (ended.code, "is aborted, but readable" in ended.out) == (1, True), ended.out

@@ -1,4 +1,4 @@
-"""``doctor``: each check, on a real broker where it can be had, on answers of one otherwise."""
+"""``doctor``: each check, on a real broker if possible, otherwise on recorded answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eos.client import PulsarClient
 from eos.errors import RequestTimeout, TransactionPoisoned, Unauthorized
 from eos.ids import TopicName
 from eos.pulsar.part import pulsar_part
-from eos.recovery.checks.check import CheckStatus
+from eos.recovery.checks.check_result import CheckStatus
 from eos.recovery.checks.data_topics import judge
 from eos.recovery.checks.local import check_spark
 from eos.recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
@@ -23,7 +23,7 @@ def verdicts(report) -> dict[str, str]:
     return {check["name"]: check["verdict"] for check in report["checks"]}
 
 
-def test_a_healthy_set_up_is_clean_and_missing_authentication_is_said(
+def test_healthy_setup_is_clean_with_a_warning_about_authentication(
     recovery, make_driver, root, pulsar_standalone, client, name
 ):
     make_driver().run("0")
@@ -38,7 +38,7 @@ def test_a_healthy_set_up_is_clean_and_missing_authentication_is_said(
         assert name in found
     assert ended.code == 0
     shown = recovery("doctor", *where).out
-    assert "anyone who reaches it may end any transaction" in shown
+    assert "anyone who can reach it can end any transaction" in shown
     assert "low-water mark" in shown
 
 
@@ -49,9 +49,7 @@ def test_without_an_admin_url_much_is_unknown(recovery, make_driver, root):
     assert verdicts(ended.json)["admin API"] == "unknown"
 
 
-def test_a_broker_that_is_down_is_unknown_and_the_logs_are_looked_at_all_the_same(
-    recovery, make_driver, root
-):
+def test_unreachable_broker_is_unknown_and_logs_are_still_checked(recovery, make_driver, root):
     make_driver().run("0")
     ended = recovery(
         "doctor", "--commit-log", root, "--service-url", "pulsar://127.0.0.1:1",
@@ -61,7 +59,7 @@ def test_a_broker_that_is_down_is_unknown_and_the_logs_are_looked_at_all_the_sam
     assert (ended.code, found["broker"], found["commit logs"]) == (2, "unknown", "ok")
 
 
-def test_rates_that_make_epochs_time_out_are_named_by_the_error_and_the_doctor(
+def test_rates_that_cause_timeouts_are_in_the_error_and_the_report(
     recovery, make_driver, root, pulsar_standalone, name
 ):
     url, namespace = pulsar_standalone.admin_url, f"public/{name}"
@@ -95,7 +93,7 @@ def test_rates_that_make_epochs_time_out_are_named_by_the_error_and_the_doctor(
             txn.check()
 
 
-def test_who_may_not_see_the_brokers_settings_is_not_told_that_all_is_well(monkeypatch):
+def test_unreadable_broker_settings_are_unknown(monkeypatch):
     def refuse(*_):
         raise Unauthorized("The admin API answered 403.")
 
@@ -161,7 +159,7 @@ def test_a_receipt_topic_without_its_subscription_is_found(
     assert "no subscription" in check["found"]
 
 
-def test_a_quota_on_age_is_a_warning_with_the_command_that_mends_it(
+def test_age_quota_is_a_warning_with_the_command_to_remove_it(
     recovery, make_driver, root, pulsar_standalone
 ):
     driver = make_driver()
@@ -188,7 +186,7 @@ def test_a_quota_on_age_is_a_warning_with_the_command_that_mends_it(
     wait_until(lambda: command in recovery("doctor", *where).raw)  # a topic's policies take a while
 
 
-def test_a_receipt_topic_that_is_gone_fails_with_the_command_that_makes_it(
+def test_missing_receipt_topic_fails_with_the_command_to_create_it(
     recovery, make_driver, root, pulsar_standalone
 ):
     driver = make_driver()
@@ -203,10 +201,10 @@ def test_a_receipt_topic_that_is_gone_fails_with_the_command_that_makes_it(
         ended = recovery("doctor", "--commit-log", root, "--admin-url", url, "--json")
         (check,) = [c for c in ended.json["checks"] if c["name"].startswith("receipts")]
         assert (ended.code, check["verdict"]) == (1, "failed")
-        assert "the log holds transactions with it: this is another cluster" in check["found"]
+        assert "the log has transactions with it: this is another cluster" in check["found"]
         return check["found"] + check["hint"]
 
-    assert "made at the next claim" in found()
+    assert "The next claim creates it" in found()
     try:
         admin.call(url, "POST", place, {"allowAutoTopicCreation": False})
         assert "allowAutoTopicCreation=false" in found()
@@ -230,7 +228,7 @@ def test_a_receipt_topic_that_is_gone_fails_with_the_command_that_makes_it(
     ],
 )
 @pytest.mark.parametrize("policy", ["producer_exception", "producer_request_hold"])
-def test_a_quota_on_age_refuses_receipts_of_an_idle_sink(policies, settings, mends, policy):
+def test_age_quota_refuses_receipts_of_an_idle_sink(policies, settings, mends, policy):
     quotas = {kind: {"policy": policy, **quota} for kind, quota in policies.items()}
     settings = {"backlogQuotaDefaultRetentionPolicy": policy, **settings}
     (check,) = check_policies("t/n", {"backlog_quota_map": quotas}, settings)
@@ -297,7 +295,7 @@ def test_policies_that_remove_receipts_fail(case):
 
 
 @pytest.mark.parametrize("case", HARMLESS)
-def test_policies_that_leave_receipts_alone_are_ok(case):
+def test_policies_that_keep_receipts_are_ok(case):
     (check,) = check_policies("t/n", *HARMLESS[case])
     assert check.verdict is CheckStatus.OK
 
@@ -309,11 +307,11 @@ def test_policies_that_leave_receipts_alone_are_ok(case):
         ((60, -1), "0", "are kept for 60 min"),
         ((60, 512), "0", "are kept for 60 min and up to 512 MB"),
         ((0, 512), "-1", "may be removed"),
-        ((-1, -1), "0", "are kept for ever"),
-        (None, "-1", "are kept for ever"),
+        ((-1, -1), "0", "are kept forever"),
+        (None, "-1", "are kept forever"),
     ],
 )
-def test_the_retention_of_receipts_is_told(own, default, says):
+def test_retention_of_receipts_is_reported(own, default, says):
     settings = {
         "defaultRetentionTimeInMinutes": default,
         "defaultRetentionSizeInMB": default,
@@ -357,25 +355,23 @@ TOPIC = TopicName.parse("orders")
 @pytest.mark.parametrize(
     ("subscriptions", "retention", "ttl_s", "verdict", "says"),
     [
-        ([], (0, 0), 0, "warning", "no subscription and no retention keep its messages"),
-        ([], (0, -1), 0, "warning", "no subscription and no retention"),
-        ([], (60, 0), 0, "warning", "no subscription and no retention"),
-        (["a"], (0, 0), 0, "ok", "until a acknowledged them"),
-        (["a", "b"], (0, 0), 7200, "warning", "expire after 2 h (time to live), whether subscr"),
-        ([], (-1, -1), 7200, "ok", "kept for ever (retention)"),
+        ([], (0, 0), 0, "warning", "its messages are not kept by a subscription or retention"),
+        ([], (0, -1), 0, "warning", "not kept by a subscription or retention"),
+        ([], (60, 0), 0, "warning", "not kept by a subscription or retention"),
+        (["a"], (0, 0), 0, "ok", "until a acknowledges them"),
+        (["a", "b"], (0, 0), 7200, "warning", "expire after 2 h (time to live), even if subscr"),
+        ([], (-1, -1), 7200, "ok", "kept forever (retention)"),
         ([], (10080, -1), 0, "ok", "kept for 7 d (retention)"),
         (["a"], (60, 512), 0, "ok", "kept for 60 min and up to 512 MB (retention)"),
     ],
 )
-def test_what_keeps_the_messages_of_a_topic_is_judged(
-    subscriptions, retention, ttl_s, verdict, says
-):
+def test_message_retention_of_a_topic_is_checked(subscriptions, retention, ttl_s, verdict, says):
     check = judge("topic orders", TOPIC, subscriptions, Retention(*retention), ttl_s)
     assert (check.verdict, says in check.found) == (verdict, True), check
     assert ("set-retention public/default" in check.hint) is (verdict == "warning")
 
 
-def test_a_data_topic_that_nothing_keeps_is_a_warning_until_something_does(
+def test_data_topic_without_retention_or_subscription_is_a_warning(
     recovery, make_driver, root, pulsar_standalone, client, name
 ):
     url, topic = pulsar_standalone.admin_url, f"persistent://public/default/{name}"
@@ -392,7 +388,7 @@ def test_a_data_topic_that_nothing_keeps_is_a_warning_until_something_does(
     client.subscribe_durably(topic, "reports")
     assert found() == (
         "ok",
-        "messages are kept until reports acknowledged them; no retention after that",
+        "messages are kept until reports acknowledges them; there is no retention",
     )
     path = f"/v2/persistent/public/default/{name}"
     admin.call(url, "POST", f"{path}/messageTTL?messageTTL=3600")
@@ -400,4 +396,4 @@ def test_a_data_topic_that_nothing_keeps_is_a_warning_until_something_does(
     assert "expire after 60 min" in found()[1]
     policy = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     admin.call(url, "POST", f"{path}/retention", policy)
-    wait_until(lambda: found() == ("ok", "its messages are kept for ever (retention)"))
+    wait_until(lambda: found() == ("ok", "its messages are kept forever (retention)"))

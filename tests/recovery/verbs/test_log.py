@@ -23,7 +23,7 @@ def test_export_writes_every_record_with_every_column_in_order(
     assert [row["state"] for row in rows] == ["CLAIMED", *driver.states("0")]
 
 
-def test_export_overwrites_nothing_and_knows_its_formats(
+def test_export_refuses_existing_files_and_unknown_formats(
     recovery, make_driver, root, name, tmp_path
 ):
     make_driver().run("0")
@@ -36,9 +36,7 @@ def test_export_overwrites_nothing_and_knows_its_formats(
     assert ".parquet" in ended.err
 
 
-def test_compact_shows_a_plan_then_makes_one_file_of_many_and_loses_nothing(
-    recovery, make_driver, root, name
-):
+def test_compact_shows_a_plan_then_joins_files_without_loss(recovery, make_driver, root, name):
     driver = make_driver()
     for epoch in range(3):
         driver.run(str(epoch))
@@ -48,5 +46,5 @@ def test_compact_shows_a_plan_then_makes_one_file_of_many_and_loses_nothing(
     assert ended.code == 0
     assert f"{len(before)} rows" in ended.out
     assert driver.records() == before
-    driver.run("3")  # a driver that is alive goes on
+    driver.run("3")  # a running driver continues
     assert driver.states("3")[-1] == "COMMITTED"

@@ -35,7 +35,7 @@ def in_doubt(root) -> CommitLog:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """By name and values of labels, in the order of their names."""
+    """By name and label values, in the order of label names."""
     return {
         (sample.name, *(sample.labels[label] for label in sorted(sample.labels))): sample.value
         for family in text_string_to_metric_families(text)
@@ -63,7 +63,7 @@ def test_it_is_prometheus_text_with_help_and_type(recovery, root, in_doubt):
     assert not any(name == "eos_broker_transactions" for name, *_ in found), "nobody was asked"
 
 
-def test_what_is_owed_and_what_can_not_be_read_is_counted(recovery, root):
+def test_unwritten_epochs_and_unreadable_logs_are_counted(recovery, root):
     run = claim()
     log = CommitLog.open(root, "orders")
     log.append(run)
@@ -80,7 +80,7 @@ def test_what_is_owed_and_what_can_not_be_read_is_counted(recovery, root):
     assert ("eos_last_commit_timestamp_seconds", "orders") not in found
 
 
-def test_a_file_is_written_whole_even_by_many_at_once(recovery, root, in_doubt, tmp_path):
+def test_file_is_replaced_atomically_by_concurrent_runs(recovery, root, in_doubt, tmp_path):
     out = tmp_path / "textfile" / "eos.prom"
     out.parent.mkdir()
     ended = recovery("metrics", "--commit-log", root, "--out", out)
@@ -119,22 +119,18 @@ def test_a_file_is_written_whole_even_by_many_at_once(recovery, root, in_doubt, 
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_a_file_that_can_not_be_written_is_refused_and_the_old_one_stays(
-    recovery, root, in_doubt, tmp_path
-):
+def test_unwritable_file_is_refused_and_the_old_one_stays(recovery, root, in_doubt, tmp_path):
     ended = recovery("metrics", "--commit-log", root, "--out", tmp_path / "nowhere" / "eos.prom")
     assert ended.code == 64
     assert "No such file or directory" in ended.err
 
 
-def test_what_is_no_regular_file_is_left_alone_and_a_link_is_followed(
-    recovery, root, in_doubt, tmp_path
-):
+def test_devices_are_refused_and_links_are_followed(recovery, root, in_doubt, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     ended = recovery("metrics", "--commit-log", root, "--out", pipe)
     assert ended.code == 64
-    assert "no regular file" in " ".join(ended.err.split())
+    assert "not a regular file" in " ".join(ended.err.split())
     assert pipe.is_fifo()
     target, link = tmp_path / "target.prom", tmp_path / "link.prom"
     link.symlink_to(target)
@@ -164,7 +160,7 @@ def hostile(name: str, root: Path) -> object:
     return view(log.history, log.records()).model_copy(update={"sink_id": name})
 
 
-def test_without_the_library_it_says_what_to_install_and_the_other_verbs_work(root, in_doubt):
+def test_missing_prometheus_client_is_explained_and_other_verbs_work(root, in_doubt):
     block = "import sys; sys.modules['prometheus_client'] = None; sys.argv = sys.argv[1:]; "
     run = "from eos.recovery.cli import main; main()"
     ends = {}
@@ -183,7 +179,7 @@ def test_without_the_library_it_says_what_to_install_and_the_other_verbs_work(ro
     assert "in doubt" in ends["status"].stdout
 
 
-def test_the_broker_is_asked_when_its_admin_api_is_given(
+def test_broker_is_asked_with_an_admin_url(
     recovery, root, make_driver, dies_behind, pulsar_standalone
 ):
     from eos.steps import Step

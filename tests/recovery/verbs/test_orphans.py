@@ -1,4 +1,4 @@
-"""``orphans`` and ``heal``: what the broker holds that no log accounts for."""
+"""``orphans`` and ``heal``: transactions in no log, and pinned topics."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def where(root, pulsar_standalone):
     return ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
 
 
-def test_a_transaction_of_no_log_is_an_orphan_and_one_of_a_log_is_not(
-    recovery, make_driver, dies_behind, where, client
-):
+def test_only_transactions_in_no_log_are_orphans(recovery, make_driver, dies_behind, where, client):
     driver = make_driver()
     dies_behind(driver, Step.WRITE, "0")
     owned = str(pulsar_part(driver.records()[-1]).txn)
@@ -50,8 +48,8 @@ def test_an_admin_url_is_needed(recovery, make_driver, root):
 
 @pytest.fixture
 def pinned(root, name):
-    """A partition that a dead transaction of sink ``name`` pins, on a broker of its own: another
-    test's open transaction would rightly delay the cure."""
+    """A partition pinned by a dead transaction of sink ``name``, on a separate broker: another
+    test's open transaction would delay healing."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(PulsarStandalone())
         client = stack.enter_context(PulsarClient(broker.service_url))
@@ -83,7 +81,7 @@ def test_a_pinned_partition_is_found_with_its_transaction_and_healed(recovery, p
     broker, driver, fresh, txn = pinned
     client = PulsarClient(broker.service_url)
     where = ("--admin-url", broker.admin_url, "--service-url", broker.service_url)
-    # Somebody else's open transaction: the cure has to wait for it.
+    # Another application's open transaction: healing must wait for it.
     older = client.transaction(timeout_s=600)
     ended = recovery("orphans", "--commit-log", root, "--topic", driver.topic, *where, "--json")
     assert ended.code == 1
@@ -95,7 +93,7 @@ def test_a_pinned_partition_is_found_with_its_transaction_and_healed(recovery, p
     assert f"Transaction {older.id} is open" in plan.out
     older.abort()
     ended = recovery("heal", driver.topic, *where, "--apply", "--yes", "--json")
-    assert (ended.code, ended.json["done"]) == (0, [f"{fresh}: readers go on"])
+    assert (ended.code, ended.json["done"]) == (0, [f"{fresh}: its readers continue"])
     driver.run("1", count=2)
     assert b"1/1" in [seen.value for seen in drain(broker.service_url, driver.topic)]
     ended = recovery("heal", driver.topic, *where, "--json")
@@ -104,7 +102,7 @@ def test_a_pinned_partition_is_found_with_its_transaction_and_healed(recovery, p
 
 
 @pytest.mark.broker
-def test_a_pin_that_can_not_be_healed_yet_is_unknown(recovery, pinned):
+def test_partition_that_stays_pinned_is_unknown(recovery, pinned):
     broker, driver, fresh, _ = pinned
     where = ("--admin-url", broker.admin_url, "--service-url", broker.service_url)
     ended = recovery("heal", fresh, *where, "--apply", "--yes", "--wait-s", 60, "--json")
@@ -112,7 +110,7 @@ def test_a_pin_that_can_not_be_healed_yet_is_unknown(recovery, pinned):
     assert driver.topic in ended.json["done"][0]
 
 
-def test_healing_a_topic_that_is_not_there_or_not_pinned(recovery, make_driver, where):
+def test_healing_a_missing_or_unpinned_topic(recovery, make_driver, where):
     driver = make_driver()
     driver.run("0")
     at = ("--service-url", driver.service_url, *where[2:])
@@ -120,4 +118,4 @@ def test_healing_a_topic_that_is_not_there_or_not_pinned(recovery, make_driver, 
     assert (ended.code, ended.out) == (0, "Nothing to do.")
     ended = recovery("heal", "persistent://public/default/none-such", *at)
     assert ended.code == 64
-    assert "There is no topic" in ended.err
+    assert "does not exist" in ended.err

@@ -1,4 +1,4 @@
-"""``log repair``: mends what is provably the same, and refuses the rest with the finding."""
+"""``log repair``: repairs provable damage, and refuses the rest with the finding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.logs import compact_twice, small_log
 
 @pytest.fixture
 def log(root):
-    """Of sink "orders", seven records."""
+    """The log of sink "orders", with seven records."""
     return small_log(root)
 
 
@@ -30,7 +30,7 @@ def state_of(root):
 
 
 def lose_checkpoint(root, *, ahead=0):
-    """As a power failure leaves it: the pointer was written, the checkpoint was not."""
+    """As after a power failure: the pointer was written, the checkpoint was not."""
     folder = root / "orders" / "_delta_log"
     table = DeltaTable(root / "orders")
     table.create_checkpoint()
@@ -58,19 +58,19 @@ def rows_in(root):
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_a_whole_log_needs_nothing(recovery, root, log, flags):
+def test_intact_log_needs_no_repair(recovery, root, log, flags):
     before = state_of(root)
     ended = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", *flags)
     assert ended.code == 0
     assert state_of(root) == before
 
 
-def test_what_two_compactions_have_doubled_is_written_once(recovery, root, log):
+def test_duplicate_records_of_two_compactions_are_written_once(recovery, root, log):
     compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
     records, before = log.records(), state_of(root)
     planned = recovery("log", "repair", "orders", "--commit-log", root)
     assert planned.code == 1
-    assert "write 7 records once" in planned.out
+    assert "write 7 duplicate records once" in planned.out
     assert state_of(root) == before
 
     done = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
@@ -78,10 +78,12 @@ def test_what_two_compactions_have_doubled_is_written_once(recovery, root, log):
     assert rows_in(root) == 8
     assert log.records() == records
     assert recovery("log", "repair", "orders", "--commit-log", root).code == 0
-    log.append(opened(log.history.last_claim, "key", query_id="batch"))  # the driver is alive
+    log.append(
+        opened(log.history.last_claim, "key", query_id="batch")
+    )  # the driver is still running
 
 
-def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, log):
+def test_pointer_to_a_missing_checkpoint_is_deleted(recovery, root, log):
     records = log.records()
     lose_checkpoint(root)
     with pytest.raises(CommitLogError, match="eos recovery log repair orders"):
@@ -97,7 +99,7 @@ def test_a_pointer_to_a_checkpoint_that_is_not_there_is_deleted(recovery, root, 
 
 
 @pytest.mark.parametrize("content", [b"", bytes(900), b"PAR1"], ids=["empty", "zeroes", "cut"])
-def test_a_checkpoint_that_can_not_be_read_is_done_without(recovery, root, log, content):
+def test_unreadable_checkpoint_is_deleted(recovery, root, log, content):
     records = log.records()
     cut_checkpoint(root, content)
     with pytest.raises(CommitLogError, match="eos recovery log repair orders"):
@@ -110,9 +112,7 @@ def test_a_checkpoint_that_can_not_be_read_is_done_without(recovery, root, log, 
 @pytest.mark.parametrize(
     "commit", [lambda root, log: log.append(opened(log.history.last_claim, "2")), compacted]
 )
-def test_a_newest_commit_that_never_reached_the_disk_is_taken_away(
-    recovery, root, log, commit, content
-):
+def test_empty_newest_commit_is_replaced(recovery, root, log, commit, content):
     records = log.records()
     commit(root, log)
     newest = max((root / "orders" / "_delta_log").glob("*.json"))
@@ -135,7 +135,7 @@ def test_a_newest_commit_that_never_reached_the_disk_is_taken_away(
 
 
 @pytest.mark.parametrize("lose", [lose_checkpoint, cut_checkpoint])
-def test_a_lost_checkpoint_and_an_empty_commit_are_mended_together(recovery, root, log, lose):
+def test_lost_checkpoint_and_empty_commit_are_repaired_together(recovery, root, log, lose):
     records = log.records()
     lose(root)
     (root / "orders" / "_delta_log" / f"{8:020}.json").write_bytes(b"")
@@ -144,7 +144,7 @@ def test_a_lost_checkpoint_and_an_empty_commit_are_mended_together(recovery, roo
     assert CommitLog.open(root, "orders").records() == records
 
 
-def test_several_empty_commits_are_mended_at_once(recovery, root, log):
+def test_several_empty_commits_are_repaired_at_once(recovery, root, log):
     records = log.records()
     for _ in range(3):
         DeltaTable(root / "orders").alter.set_table_properties({"delta.checkpointInterval": "7"})
@@ -158,8 +158,8 @@ def test_several_empty_commits_are_mended_at_once(recovery, root, log):
     assert DeltaTable(root / "orders").version() == 10
 
 
-def test_the_second_of_two_repairs_touches_nothing_that_came_meanwhile(root, log, monkeypatch):
-    """It was stopped for long between its look and its first change."""
+def test_second_of_two_repairs_keeps_newer_changes(root, log, monkeypatch):
+    """The second one pauses between examining the log and changing it."""
     commit = root / "orders" / "_delta_log" / f"{8:020}.json"
     cut_checkpoint(root)
     commit.write_bytes(b"")
@@ -184,7 +184,7 @@ def test_the_second_of_two_repairs_touches_nothing_that_came_meanwhile(root, log
     assert (root / "orders" / "_delta_log" / f"{7:020}.checkpoint.parquet").exists()
 
 
-def test_a_log_of_which_nothing_reached_the_disk_is_made_anew(recovery, root, log):
+def test_log_without_any_commit_on_disk_is_recreated(recovery, root, log):
     CommitLog.open(root, "other")
     (root / "other" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
     with pytest.raises(CommitLogError, match="eos recovery log repair other"):
@@ -193,7 +193,7 @@ def test_a_log_of_which_nothing_reached_the_disk_is_made_anew(recovery, root, lo
     assert CommitLog.open(root, "other").append(claim(sink_id="other")).seq == 1
 
 
-def test_both_at_once_are_mended_by_one_command(recovery, root, log):
+def test_duplicates_and_lost_checkpoint_are_repaired_by_one_command(recovery, root, log):
     compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
     records = log.records()
     lose_checkpoint(root)
@@ -223,13 +223,13 @@ def lost_commit(root, log):
 
 
 def older_copy(root, log):
-    """The pointer is newer than every commit: more than a checkpoint is gone."""
+    """The pointer is newer than every commit: more than a checkpoint is lost."""
     lose_checkpoint(root, ahead=3)
 
 
 @pytest.mark.parametrize("damage", [different_row, lost_row, lost_commit, older_copy])
 @pytest.mark.parametrize("apply", [(), ("--apply", "--yes")], ids=["plan", "apply"])
-def test_what_can_not_be_proved_is_refused_and_left_alone(recovery, root, log, damage, apply):
+def test_unprovable_damage_is_refused_and_left_alone(recovery, root, log, damage, apply):
     damage(root, log)
     before = state_of(root)
     ended = recovery("log", "repair", "orders", "--commit-log", root, *apply, "--json")
@@ -240,13 +240,11 @@ def test_what_can_not_be_proved_is_refused_and_left_alone(recovery, root, log, d
     assert state_of(root) == before
 
 
-def test_a_sink_that_is_not_there_is_a_wrong_option(recovery, root, log):
+def test_missing_sink_exits_with_64(recovery, root, log):
     assert recovery("log", "repair", "other", "--commit-log", root).code == 64
 
 
-def test_somebody_who_keeps_house_at_the_same_moment_makes_it_unknown(
-    recovery, root, log, monkeypatch
-):
+def test_simultaneous_compaction_is_unknown(recovery, root, log, monkeypatch):
     compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
     monkeypatch.setattr(compaction_module, "_DOUBTFUL_S", 0.0)
     ended = recovery("log", "repair", "orders", "--commit-log", root, "--apply", "--yes", "--json")
@@ -254,9 +252,7 @@ def test_somebody_who_keeps_house_at_the_same_moment_makes_it_unknown(
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_compact_goes_on_with_the_others_and_says_which_one_failed(
-    recovery, root, log, monkeypatch, flags
-):
+def test_compact_continues_with_other_logs_after_a_failure(recovery, root, log, monkeypatch, flags):
     for name in ("a", "b", "c"):
         CommitLog.open(root, name).append(claim(sink_id=name))
     keep = compaction_module._rewrite

@@ -1,4 +1,4 @@
-"""``resolve`` and ``abort``: a plan first, then step by step; never against a decision."""
+"""``resolve`` and ``abort``: a plan, then step by step; a decision is never reversed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def values(driver) -> list[bytes]:
     return [seen.value for seen in drain(driver.service_url, driver.topic)]
 
 
-def test_the_plan_changes_nothing_and_says_who_would_be_fenced(
-    recovery, make_driver, dies_behind, root
-):
+def test_plan_changes_nothing_and_warns_about_fencing(recovery, make_driver, dies_behind, root):
     driver = make_driver()
     dies_behind(driver, Step.PREPARE, "0")
     before = driver.records()
@@ -35,7 +33,7 @@ def test_the_plan_changes_nothing_and_says_who_would_be_fenced(
 @pytest.mark.parametrize(
     ("step", "state"), [(Step.PREPARE, "COMMITTED"), (Step.WRITE, "ABORTED")], ids=lambda x: str(x)
 )
-def test_apply_does_what_the_log_decided_and_a_second_time_nothing(
+def test_apply_follows_the_log_and_is_idempotent(
     recovery, make_driver, dies_behind, root, name, step, state
 ):
     driver = make_driver()
@@ -52,9 +50,7 @@ def test_apply_does_what_the_log_decided_and_a_second_time_nothing(
     assert driver.records() == before
 
 
-def test_apply_asks_and_without_anybody_to_answer_does_nothing(
-    recovery, make_driver, dies_behind, root
-):
+def test_apply_needs_a_terminal_to_confirm(recovery, make_driver, dies_behind, root):
     driver = make_driver()
     dies_behind(driver, Step.PREPARE, "0")
     before = driver.records()
@@ -84,7 +80,7 @@ def test_apply_takes_yes_or_no_from_a_terminal(
     assert (driver.records() == before) == (code == 1)
 
 
-def test_what_can_not_be_proved_stays_in_doubt_and_is_unknown(
+def test_unprovable_outcome_stays_in_doubt_and_is_unknown(
     recovery, make_driver, dies_behind, root, pulsar_standalone
 ):
     from tests.support import admin
@@ -104,21 +100,19 @@ def test_what_can_not_be_proved_stays_in_doubt_and_is_unknown(
 @pytest.mark.parametrize(
     "step", [Step.OPEN, Step.WRITE, Step.CHECK, Step.RECEIPT, Step.PREPARE, Step.END]
 )
-def test_a_live_driver_that_is_overtaken_is_fenced_at_its_next_append(
-    recovery, make_driver, root, step
-):
+def test_running_driver_is_fenced_at_its_next_append(recovery, make_driver, root, step):
     driver = make_driver()
     codes = []
 
     def overtake() -> None:
-        if not codes:  # the tool comes by the same step
+        if not codes:  # the tool runs the same step
             codes.append(0)
             codes[0] = recovery("resolve", "--commit-log", root, "--apply", "--yes").code
 
     with failpoints.armed(step, overtake), pytest.raises(Fenced):
         driver.run("0")
     assert codes == [0]
-    if step in (Step.PREPARE, Step.END):  # decided before the tool came
+    if step in (Step.PREPARE, Step.END):  # decided before the tool ran
         assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
         assert values(driver) == rows_of("0")
     else:
@@ -132,15 +126,13 @@ def test_a_prepared_epoch_is_never_aborted(recovery, make_driver, dies_behind, r
     before = driver.records()
     ended = recovery("abort", name, "--commit-log", root, "--apply", "--yes")
     assert ended.code == 1
-    assert "to commit it is decided" in ended.out
+    assert "its commit is decided" in ended.out
     assert driver.records() == before
 
 
-def test_an_open_epoch_is_aborted_and_a_prepared_one_beside_it_left_alone(
-    recovery, make_driver, dies_behind, root, name
-):
+def test_only_open_epochs_are_aborted(recovery, make_driver, dies_behind, root, name):
     driver = make_driver()
-    driver.committer._claim.finish_all = lambda: None  # no driver begins an epoch while one is open
+    driver.committer._claim.finish_all = lambda: None  # a driver begins no epoch while one is open
     dies_behind(driver, Step.WRITE, "b", query_id=BATCH)
     dies_behind(driver, Step.PREPARE, "0")
     ended = recovery("abort", name, "--epoch", "b", "--commit-log", root, "--apply", "--yes")
@@ -149,7 +141,7 @@ def test_an_open_epoch_is_aborted_and_a_prepared_one_beside_it_left_alone(
     assert driver.states("0") == ["OPEN", "PREPARED"]
 
 
-def test_an_orphan_is_aborted_by_number_only_if_no_log_owns_it(
+def test_only_transactions_in_no_log_are_aborted_by_id(
     recovery, make_driver, dies_behind, root, pulsar_standalone, client
 ):
     driver = make_driver()
@@ -165,11 +157,11 @@ def test_an_orphan_is_aborted_by_number_only_if_no_log_owns_it(
     assert ended.code == 0
     assert ended.json["done"] == [f"transaction {orphan.id}: aborted"]
     ended = recovery("abort", "--txn", orphan.id, *where)
-    assert (ended.code, "it is over" in ended.out) == (0, True)
+    assert (ended.code, "it has ended" in ended.out) == (0, True)
 
 
 @pytest.mark.parametrize(
     "args", [(), ("s", "--txn", "(0,1)"), ("--txn", "x"), ("--txn", "(0,1)", "--epoch", "1")]
 )
-def test_abort_takes_a_sink_or_a_transaction(recovery, root, args):
+def test_abort_needs_either_a_sink_or_a_transaction(recovery, root, args):
     assert recovery("abort", *args, "--commit-log", root).code == 64

@@ -1,11 +1,11 @@
-"""``show``: the life of an epoch."""
+"""``show``: the history of an epoch."""
 
 from __future__ import annotations
 
 from eos.steps import Step
 
 
-def test_the_life_of_an_epoch_is_shown_record_by_record(
+def test_history_of_an_epoch_is_shown_record_by_record(
     recovery, make_driver, dies_behind, root, name
 ):
     first = make_driver()
@@ -19,15 +19,15 @@ def test_the_life_of_an_epoch_is_shown_record_by_record(
     assert ended.json["moments"][2]["reason"].startswith("RECOVERY: left OPEN")
     assert ended.json["moments"][-1]["records"] == 10
     shown = recovery("show", name, "--epoch", "0", "--commit-log", root).out
-    assert "decided to commit" in shown
-    assert "Epoch 0 is done: committed" in shown
+    assert "commit decided" in shown
+    assert "Epoch 0 is finished: committed" in shown
 
 
 def test_an_unfinished_epoch_needs_action(recovery, make_driver, dies_behind, root, name):
     dies_behind(make_driver(), Step.PREPARE, "0")
     ended = recovery("show", name, "--epoch", "0", "--commit-log", root)
     assert ended.code == 1
-    assert "In doubt: decided to commit" in ended.out
+    assert "In doubt: commit decided" in ended.out
 
 
 def test_without_an_epoch_the_newest_records_are_shown(recovery, make_driver, root, name):
@@ -39,7 +39,7 @@ def test_without_an_epoch_the_newest_records_are_shown(recovery, make_driver, ro
     assert ended.json["moments"][1]["seq"] == len(driver.records())
 
 
-def test_an_epoch_that_several_queries_have_asks_which(recovery, make_driver, root, name):
+def test_epoch_of_several_queries_needs_a_query_id(recovery, make_driver, root, name):
     driver = make_driver()
     driver.run("7")
     driver.run("7", query_id="batch")
@@ -50,8 +50,8 @@ def test_an_epoch_that_several_queries_have_asks_which(recovery, make_driver, ro
     assert {moment["query_id"] for moment in ended.json["moments"]} == {"batch"}
 
 
-def test_an_epoch_that_is_not_there_is_refused(recovery, make_driver, root, name):
+def test_missing_epoch_is_refused(recovery, make_driver, root, name):
     make_driver().run("0")
     ended = recovery("show", name, "--epoch", "8", "--commit-log", root)
     assert ended.code == 64
-    assert "holds no epoch 8" in ended.err
+    assert "Epoch 8 is not in the log" in ended.err

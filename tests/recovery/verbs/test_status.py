@@ -1,4 +1,4 @@
-"""``status``: where every query stands, and what it means."""
+"""``status``: the state of every query, and its meaning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_sink_with_nothing_unfinished_is_clean(recovery, make_driver, root, na
         driver.run(str(epoch))
     ended = recovery("status", "--commit-log", root)
     assert ended.code == 0
-    assert "Everything is decided and done, as the log has it" in ended.out
+    assert "All epochs are finished, according to the log" in ended.out
     facts = recovery("status", name, "--commit-log", root, "--json").json
     (sink,) = facts["sinks"]
     assert sink["unfinished"] == []
@@ -32,7 +32,7 @@ def test_a_sink_with_nothing_unfinished_is_clean(recovery, make_driver, root, na
     assert facts["exit_code"] == 0
 
 
-def test_a_prepared_epoch_is_called_in_doubt_and_needs_action(
+def test_prepared_epoch_is_in_doubt_and_needs_action(
     recovery, make_driver, dies_behind, root, pulsar_standalone
 ):
     driver = make_driver()
@@ -50,13 +50,13 @@ def test_a_prepared_epoch_is_called_in_doubt_and_needs_action(
     assert one["ttl_left_s"] <= 60
 
 
-def test_the_grace_calls_an_epoch_that_is_under_way_clean(recovery, make_driver, dies_behind, root):
+def test_recent_epoch_is_clean_within_the_grace(recovery, make_driver, dies_behind, root):
     dies_behind(make_driver(), Step.OPEN, "0")
     assert recovery("status", "--commit-log", root).code == 1
     assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0
 
 
-def test_a_transaction_that_the_broker_has_forgotten_is_called_gone(
+def test_transaction_forgotten_by_the_broker_is_gone(
     recovery, make_driver, dies_behind, root, pulsar_standalone, client
 ):
     driver = make_driver()
@@ -78,13 +78,13 @@ def test_an_admin_api_that_does_not_answer_makes_it_unknown_but_shows_the_log(
     assert "127.0.0.1:1" in ended.json["problems"][0]
 
 
-def test_names_that_look_like_markup_are_shown_as_they_are(recovery, make_driver, root):
+def test_names_that_look_like_markup_are_shown_literally(recovery, make_driver, root):
     make_driver().run("[red]17[/]", query_id="batch")
     assert "[red]17[/]" in recovery("status", "--commit-log", root).out
 
 
 @pytest.mark.parametrize("width", [80, 60])
-def test_it_reads_in_a_narrow_terminal(
+def test_report_fits_a_narrow_terminal(
     recovery, make_driver, dies_behind, root, name, width, monkeypatch
 ):
     driver = make_driver()
@@ -94,7 +94,7 @@ def test_it_reads_in_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     ended = recovery("status", "--commit-log", root)
     assert max(map(len, ended.raw.splitlines())) <= width
-    assert f"{name}: A commit is in doubt: a running driver settles it within" in ended.out
+    assert f"{name}: A commit is in doubt: a running driver ends it" in ended.out
     assert re.search(
         rf"query {QUERY[:8]} +last committed 0, \S+ \w+ ago; unfinished: 1 PREP", ended.out
     )
@@ -103,12 +103,10 @@ def test_it_reads_in_a_narrow_terminal(
     assert re.search(r"claim +run [0-9a-f]{8}, ", ended.out)
     shown = recovery("show", name, "--commit-log", root)
     assert max(map(len, shown.raw.splitlines())) <= width
-    assert "every row is stored: decided to commit;" in shown.out
+    assert "commit decided: every row is stored;" in shown.out
 
 
-def test_a_topic_that_was_changed_is_shown_with_the_ones_before(
-    recovery, make_driver, root, name, client
-):
+def test_changed_topic_is_shown_with_earlier_ones(recovery, make_driver, root, name, client):
     old, new = (f"persistent://public/default/{name}{end}" for end in ("", "-new"))
     client.entry_producer(new, create=True).close()
     make_driver().run("0")
@@ -143,10 +141,10 @@ def test_an_epoch_that_failed_is_not_written_and_needs_action(recovery, make_dri
     assert ended.code == 1
     assert "last committed 0" in ended.out
     assert "not written: 1" in ended.out
-    assert "no later epoch may be written before it" in ended.out
+    assert "later epochs are refused until it is written" in ended.out
     give_up = f"eos recovery decide {name} --query {QUERY} --epoch 1 --as abandoned --because TEXT"
     assert give_up in ended.out
-    assert "Everything is decided and done" not in ended.out
+    assert "All epochs are finished" not in ended.out
     assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0
     shown = recovery("show", name, "--epoch", "1", "--commit-log", root)
     assert (shown.code, give_up in shown.out) == (1, True)
@@ -162,10 +160,10 @@ def test_an_epoch_that_failed_is_not_written_and_needs_action(recovery, make_dri
     [
         ("failed", QUERY, "Its rows are missing: epoch 2 was written without them"),
         ("aborted", QUERY, "Its rows are missing: epoch 2 was written without them"),
-        ("aborted", BATCH, "Not written: nothing of this key is readable"),
+        ("aborted", BATCH, "Not written: none of its rows is readable"),
     ],
 )
-def test_what_was_passed_by_or_never_ran_again_is_not_clean(recovery, root, left, query_id, text):
+def test_skipped_or_unwritten_epochs_are_not_clean(recovery, root, left, query_id, text):
     run = claim()
     epoch = {
         "failed": [failed_epoch(run, "1", query_id=query_id)],
@@ -183,13 +181,13 @@ def test_what_was_passed_by_or_never_ran_again_is_not_clean(recovery, root, left
     assert recovery("show", "orders", "--epoch", "2", "--commit-log", root).code == 0
 
 
-def test_what_a_person_gave_up_is_shown_and_is_no_problem(recovery, root):
+def test_abandoned_epoch_is_shown_and_clean(recovery, root):
     run = claim()
     log_of(root, run, *abandoned_epoch(run, "1"), *committed_epoch(run, "2"))
     ended = recovery("status", "--commit-log", root)
     assert ended.code == 0
-    assert "ABANDONED, as a person decided. DECIDED: Ada: test data" in ended.out
+    assert "ABANDONED, decided by a person. DECIDED: Ada: test data" in ended.out
     shown = recovery("show", "orders", "--epoch", "1", "--commit-log", root)
     assert shown.code == 0
-    assert "a person gave its rows up" in shown.out
+    assert "abandoned by a person" in shown.out
     assert "DECIDED: Ada: test data" in shown.out

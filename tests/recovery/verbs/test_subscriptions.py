@@ -1,4 +1,4 @@
-"""What keeps a topic's entries, and how it is removed."""
+"""Durable subscriptions of a topic, and their removal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def topic(pulsar_standalone, client, name):
     busy.close()
 
 
-def test_each_is_shown_with_what_it_keeps(recovery, admin, topic):
+def test_subscriptions_are_shown_with_their_backlog(recovery, admin, topic):
     shown = recovery("subscriptions", topic, *admin, "--json")
     assert shown.code == 0
     found = {one["name"]: one for one in shown.json["subscriptions"]}
@@ -43,12 +43,12 @@ def test_each_is_shown_with_what_it_keeps(recovery, admin, topic):
     assert f"unsubscribe {topic} NAME" in told.out
 
 
-def test_one_that_nobody_needs_is_removed_from_all_partitions(
+def test_unused_subscription_is_removed_from_all_partitions(
     recovery, admin, topic, pulsar_standalone
 ):
     plan = recovery("unsubscribe", topic, "gone", *admin)
     assert plan.code == 1
-    assert "It keeps 2 messages, which may be deleted then." in plan.out
+    assert "It keeps 2 messages, which may then be deleted." in plan.out
     assert len(subscriptions(pulsar_standalone, topic)) == 3
     done = recovery("unsubscribe", topic, "gone", *admin, "--apply", "--yes")
     assert done.code == 0, done.out
@@ -56,18 +56,18 @@ def test_one_that_nobody_needs_is_removed_from_all_partitions(
     assert recovery("unsubscribe", topic, "gone", *admin).code == 0
 
 
-def test_one_that_is_in_use_is_left_alone(recovery, admin, topic, pulsar_standalone):
+def test_subscription_in_use_is_refused(recovery, admin, topic, pulsar_standalone):
     refused = recovery("unsubscribe", topic, "busy", *admin, "--apply", "--yes")
-    assert "a consumer uses it. Stop its query first." in refused.out
+    assert "the subscription has a consumer. Stop its query first." in refused.out
     assert refused.code == 1
     assert "busy" in subscriptions(pulsar_standalone, topic)
 
 
-def test_a_topic_that_is_not_there_is_wrong(recovery, admin, name):
+def test_missing_topic_exits_with_64(recovery, admin, name):
     for verb in (("subscriptions", name), ("unsubscribe", name, "s")):
         ended = recovery(*verb, *admin)
         assert ended.code == 64
-        assert f"There is no topic {name}" in ended.err
+        assert f"Topic {name} does not exist" in ended.err
 
 
 def subscriptions(broker, topic):

@@ -1,4 +1,4 @@
-"""``verify`` on a real broker: clean, and each thing that may be wrong, made to be so."""
+"""``verify`` on a real broker: clean outputs, and each kind of damage."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eos.delta.participant import DeltaParticipant
 from eos.errors import CommitLogError
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
-from eos.recovery.audit import sink as audit_module
-from eos.recovery.audit.sink import SinkAudit
+from eos.recovery.audit import sink_audit as audit_module
+from eos.recovery.audit.sink_audit import SinkAudit
 from eos.standalone import PulsarStandalone
 from eos.steps import Step
 from tests.support import admin
@@ -29,7 +29,7 @@ def where(root, pulsar_standalone):
     return ("--commit-log", root, "--silence-s", 5)
 
 
-def test_everything_there_whole_once_is_clean(recovery, make_driver, where, name):
+def test_complete_epochs_without_duplicates_are_clean(recovery, make_driver, where, name):
     driver = make_driver()
     for epoch in range(3):
         driver.run(str(epoch), count=epoch + 1)
@@ -38,7 +38,10 @@ def test_everything_there_whole_once_is_clean(recovery, make_driver, where, name
     (sink,) = ended.json["sinks"]
     figures = [sink[n] for n in ("epochs", "records", "partitions", "receipts", "others")]
     assert figures == [3, 6, 1, 3, 0]
-    assert "Every committed epoch is there, whole, once." in recovery("verify", *where).out
+    assert (
+        "Every committed epoch is there, complete, without duplicates."
+        in recovery("verify", *where).out
+    )
     assert recovery("verify", name, *where, "--last", 1, "--json").json["sinks"][0]["records"] == 3
 
 
@@ -53,7 +56,7 @@ def test_every_partition_of_a_partitioned_topic_is_read(
     assert (sink["partitions"], sink["records"]) == (3, 10)
 
 
-def test_rows_of_others_in_between_are_no_finding(recovery, make_driver, where, client):
+def test_rows_of_other_producers_are_not_a_finding(recovery, make_driver, where, client):
     driver = make_driver()
     driver.run("0")
     producer = client.entry_producer(driver.topic)
@@ -74,9 +77,9 @@ def test_an_unfinished_epoch_needs_action(recovery, make_driver, dies_behind, wh
 
 
 def test_a_late_send_that_hides_a_committed_epoch_is_found(recovery, where, root, name):
-    """The late-send hazard, run on purpose: what was committed is gone for readers.
+    """The late-send hazard: readers no longer see a committed epoch.
 
-    On a broker of its own: another test's open transaction would put the hiding off.
+    On a separate broker: another test's open transaction would delay it.
     """
     with PulsarStandalone() as broker, PulsarClient(broker.service_url) as client:
         topic = f"persistent://public/default/{name}"
@@ -86,7 +89,7 @@ def test_a_late_send_that_hides_a_committed_epoch_is_found(recovery, where, root
         txn = pulsar_part(driver.records()[-1]).txn
         assert recovery("verify", *where).code == 0
         zombie = client.join(txn)
-        zombie._registered.add(topic)  # a task of long ago, which had registered it
+        zombie._registered.add(topic)  # a task of an earlier epoch that had registered the topic
         client.entry_producer(topic).send(b"late", txn=zombie).result(timeout=10)
         driver.run("1")
         driver.run("2")
@@ -99,19 +102,19 @@ def test_a_late_send_that_hides_a_committed_epoch_is_found(recovery, where, root
     assert finding["message_id"]
 
 
-def test_a_topic_that_was_deleted_is_found_and_not_made_anew(
+def test_deleted_topic_is_found_and_not_recreated(
     recovery, make_driver, where, name, pulsar_standalone
 ):
     make_driver().run("0")
     admin.delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
     ended = recovery("verify", *where, "--json")
     assert ended.code == 1
-    assert "the topic is gone, and 10 messages with it" in ended.json["findings"][0]["what"]
+    assert "the topic no longer exists; 10 messages are lost" in ended.json["findings"][0]["what"]
     topics = admin.call(pulsar_standalone.admin_url, "GET", "/v2/persistent/public/default")
     assert f"persistent://public/default/{name}" not in topics
 
 
-def test_a_topic_is_read_also_when_the_sink_writes_to_a_table_now(
+def test_earlier_topic_of_a_sink_is_still_read(
     recovery, make_driver, where, root, name, pulsar_standalone, tmp_path
 ):
     driver = make_driver()
@@ -127,13 +130,13 @@ def test_a_topic_is_read_also_when_the_sink_writes_to_a_table_now(
     admin.delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
     ended = recovery("verify", *where, "--json")
     assert ended.code == 1
-    assert "the topic is gone, and 10 messages with it" in ended.json["findings"][0]["what"]
+    assert "the topic no longer exists; 10 messages are lost" in ended.json["findings"][0]["what"]
 
 
-def test_a_topic_that_was_made_anew_is_told_from_one_that_was_trimmed(
+def test_recreated_topic_is_distinguished_from_a_trimmed_one(
     recovery, make_driver, where, name, pulsar_standalone, client, monkeypatch
 ):
-    monkeypatch.setattr(audit_module, "CLOCKS", timedelta(0))  # of one machine
+    monkeypatch.setattr(audit_module, "CLOCKS", timedelta(0))  # broker and driver share a clock
     driver = make_driver()
     driver.run("0")
     admin.delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
@@ -143,17 +146,17 @@ def test_a_topic_that_was_made_anew_is_told_from_one_that_was_trimmed(
     ended = recovery("verify", *where, "--admin-url", pulsar_standalone.admin_url, "--json")
     (finding,) = ended.json["findings"]
     assert (ended.code, finding["epoch"]) == (1, "0")
-    assert "the topic was deleted, and made anew at 20" in finding["what"]
-    assert "10 messages of 1 epochs are gone" in finding["what"]
+    assert "the topic was deleted, and recreated at 20" in finding["what"]
+    assert "10 messages of 1 epochs are lost" in finding["what"]
 
 
-def test_what_retention_took_away_is_told_from_what_is_lost(
+def test_messages_removed_by_retention_are_distinguished_from_lost_ones(
     recovery, make_driver, where, name, pulsar_standalone
 ):
     driver = make_driver()
     driver.run("0")
     url, path = pulsar_standalone.admin_url, f"/v2/persistent/public/default/{name}"
-    admin.call(url, "PUT", f"{path}/unload")  # closes the ledger, so that it may be trimmed
+    admin.call(url, "PUT", f"{path}/unload")  # closes the ledger, so that it can be trimmed
     driver.run("1")
     admin.call(url, "POST", f"{path}/trim")
     assert recovery("verify", *where).code == 2
@@ -162,7 +165,7 @@ def test_what_retention_took_away_is_told_from_what_is_lost(
     assert ended.json["sinks"][0]["trimmed"] == 1
 
 
-def test_readers_that_are_held_back_make_it_unknown(recovery, make_driver, where, client):
+def test_blocked_readers_are_unknown(recovery, make_driver, where, client):
     driver = make_driver()
     driver.run("0")
     blocking = client.transaction(timeout_s=120)
@@ -173,7 +176,7 @@ def test_readers_that_are_held_back_make_it_unknown(recovery, make_driver, where
     finally:
         blocking.abort()
     assert ended.code == 2
-    assert "readers do not get to" in ended.json["unknown"][0]
+    assert "reading stopped before" in ended.json["unknown"][0]
 
 
 def test_a_broker_that_can_not_be_reached_is_unknown(recovery, make_driver, where):
@@ -186,7 +189,7 @@ def test_a_broker_that_can_not_be_reached_is_unknown(recovery, make_driver, wher
 
 
 def send_in(client: PulsarClient, txn_id, topic: str, rows: list[bytes]) -> None:
-    """Send rows in a transaction of somebody else's, as another producer."""
+    """Send rows in another application's transaction, as another producer."""
     producer = client.entry_producer(topic)
     txn = client.join(txn_id)
     txn.register([topic])
@@ -198,7 +201,7 @@ def send_in(client: PulsarClient, txn_id, topic: str, rows: list[bytes]) -> None
 def test_rows_of_a_second_run_in_a_committed_transaction_are_found(
     recovery, make_driver, where, client, pulsar_standalone
 ):
-    """What a task's second run leaves when nobody notices it: each row twice, one run counted."""
+    """An unnoticed second run of a task: each row twice, one run counted."""
     driver = make_driver()
     driver.during_write = lambda txn: send_in(client, txn, driver.topic, rows_of("0"))
     driver.run("0")
@@ -211,11 +214,11 @@ def test_rows_of_a_second_run_in_a_committed_transaction_are_found(
         (finding,) = ended.json["findings"]
         assert finding["epoch"] == "0"
         assert "10 messages of its transaction" in finding["what"]
-        assert "that no task has counted" in finding["what"]
+        assert "were not counted by any task" in finding["what"]
     assert "Every committed epoch is there" not in recovery("verify", *where).out
 
 
-def test_rows_in_a_partition_that_no_record_names_are_found(
+def test_rows_in_a_partition_without_records_are_found(
     recovery, make_driver, where, name, client, pulsar_standalone
 ):
     topic = f"persistent://public/default/{name}-p"
@@ -237,7 +240,7 @@ def test_readable_rows_of_an_attempt_that_the_log_calls_aborted_are_found(
     driver = make_driver()
     driver.run("0")
     dies_behind(driver, Step.WRITE, "1")
-    client.join(pulsar_part(driver.records()[-1]).txn).commit()  # by its number, as anybody can
+    client.join(pulsar_part(driver.records()[-1]).txn).commit()  # by its id, as any client can
     driver.close()
     make_driver().run("1")
     ended = recovery("verify", *where, "--json")
@@ -247,7 +250,7 @@ def test_readable_rows_of_an_attempt_that_the_log_calls_aborted_are_found(
     assert "10 messages of attempt 1, which is aborted, are readable" in finding["what"]
 
 
-def test_an_epoch_that_is_not_written_needs_action_and_one_given_up_is_shown(
+def test_unwritten_epoch_needs_action_and_abandoned_one_is_shown(
     recovery, make_driver, dies_behind, where, root, name
 ):
     driver = make_driver()
@@ -256,7 +259,7 @@ def test_an_epoch_that_is_not_written_needs_action_and_one_given_up_is_shown(
     assert recovery("resolve", name, "--commit-log", root, "--apply", "--yes").code == 0
     ended = recovery("verify", *where)
     assert ended.code == 1
-    assert "no later epoch may be written before it" in ended.out
+    assert "later epochs are refused until it is written" in ended.out
     assert recovery("verify", *where, "--json").json["findings"] == []
     give_up = ("--epoch", "1", "--as", "abandoned", "--because", "test data")
     given_up = recovery("decide", name, *give_up, "--commit-log", root, "--apply", "--yes")
@@ -266,7 +269,7 @@ def test_an_epoch_that_is_not_written_needs_action_and_one_given_up_is_shown(
     assert "epoch 1 ABANDONED, as a person decided" in ended.out
 
 
-def test_a_forged_receipt_is_no_receipt(recovery, make_driver, where, client):
+def test_forged_receipt_is_ignored(recovery, make_driver, where, client):
     driver = make_driver()
     driver.run("0")
     record = driver.records()[-1]
@@ -301,10 +304,10 @@ def test_a_log_that_was_replaced_by_an_older_copy_is_found(
     assert "restore the newest one" in finding["what"]
     with pytest.raises(CommitLogError, match="rolled back"):
         make_driver().run("1")
-    assert recovery("status", *where[:2]).code == 0  # no FAILED: nothing of it could be relied on
+    assert recovery("status", *where[:2]).code == 0  # not FAILED: the log itself can't show it
 
 
-def test_a_driver_that_goes_on_while_its_receipts_are_read_is_no_older_copy(
+def test_running_driver_is_not_mistaken_for_an_older_copy(
     recovery, make_driver, where, monkeypatch
 ):
     driver = make_driver()

@@ -1,4 +1,4 @@
-"""``status --watch``: a table that is drawn again and again, and a quiet end."""
+"""``status --watch``: a refreshed table, and a clean end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ended_by_ctrl_c(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
 
 
 def read_until(fd: int, text: str, count: int = 1) -> str:
-    """What comes from ``fd``, until ``text`` was in it that often."""
+    """Read ``fd`` until ``text`` has come that often."""
     seen, deadline = "", time.monotonic() + 60
     while seen.count(text) < count:
         assert time.monotonic() < deadline, seen
@@ -48,14 +48,14 @@ def read_until(fd: int, text: str, count: int = 1) -> str:
     return seen
 
 
-def test_on_a_terminal_a_table_lives_until_ctrl_c_and_shows_what_changes(root):
+def test_terminal_shows_a_live_table_until_ctrl_c(root):
     run = claim()
     log = log_of(root, run, *committed_epoch(run, "0"))
     master, slave = pty.openpty()
     process = started(root, stdout=slave)
     os.close(slave)
     try:
-        first = read_until(master, "Ctrl-C ends it")
+        first = read_until(master, "stop with Ctrl-C")
         for column in ("sink", "last committed", "unfinished", "not written", "claim"):
             assert column in first
         log.append(opened(run, "1", least=8))
@@ -67,7 +67,7 @@ def test_on_a_terminal_a_table_lives_until_ctrl_c_and_shows_what_changes(root):
     assert (code, err) == (0, b"")
 
 
-def test_with_json_each_look_is_a_line(root):
+def test_json_prints_a_line_for_each_refresh(root):
     run = claim()
     log_of(root, run, failed_epoch(run, "0"))
     process = started(root, "--json", stdout=subprocess.PIPE)
@@ -82,7 +82,7 @@ def test_with_json_each_look_is_a_line(root):
     assert lines[0]["exit_code"] == 1
 
 
-def test_a_log_that_goes_away_is_told_and_does_not_end_the_watch(root):
+def test_removed_log_is_reported_and_does_not_end_the_watch(root):
     small_log(root)
     process = started(root, "--json", stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -92,7 +92,7 @@ def test_a_log_that_goes_away_is_told_and_does_not_end_the_watch(root):
         line = json.loads(process.stdout.readline())
         while "error" not in line:
             line = json.loads(process.stdout.readline())
-        assert "There is no commit log below" in line["error"]
+        assert "No commit log found below" in line["error"]
         root.with_name("away").rename(root)
         while "sinks" not in line:
             line = json.loads(process.stdout.readline())
@@ -101,7 +101,7 @@ def test_a_log_that_goes_away_is_told_and_does_not_end_the_watch(root):
         process.kill()
 
 
-def test_whoever_stops_reading_ends_it_without_a_traceback(root):
+def test_closed_pipe_ends_it_without_a_traceback(root):
     small_log(root)
     process = started(root, "--json", stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -112,12 +112,12 @@ def test_whoever_stops_reading_ends_it_without_a_traceback(root):
     assert process.wait(30) == 0
 
 
-def test_a_pipe_gets_the_table_each_time(root):
+def test_pipe_gets_the_table_at_each_refresh(root):
     small_log(root)
     process = started(root, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
-        seen = read_until(process.stdout.fileno(), "Ctrl-C ends it", 3)
+        seen = read_until(process.stdout.fileno(), "stop with Ctrl-C", 3)
         assert ended_by_ctrl_c(process) == (0, b"")
     finally:
         process.kill()
@@ -126,14 +126,14 @@ def test_a_pipe_gets_the_table_each_time(root):
 
 
 @pytest.mark.parametrize("every_s", ["0", "-1", "x"])
-def test_a_watch_that_never_rests_is_refused(recovery, root, every_s):
+def test_zero_interval_is_refused(recovery, root, every_s):
     small_log(root)
     ended = recovery("status", "--watch", "--every-s", every_s, "--commit-log", root)
     assert ended.code == 64
 
 
-def test_a_sink_that_is_not_there_is_refused_at_once(recovery, root):
+def test_missing_sink_is_refused_at_once(recovery, root):
     small_log(root)
     ended = recovery("status", "oders", "--watch", "--commit-log", root)
     assert ended.code == 64
-    assert "There is no sink 'oders'" in ended.err
+    assert "Sink 'oders' does not exist" in ended.err

@@ -1,4 +1,4 @@
-"""Every verb on a log that holds epochs without a transaction: failed ones, and given up ones."""
+"""Every verb on a log with epochs without a transaction: failed and abandoned ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATES = ["CLAIMED", "FAILED", "ABANDONED", "OPEN", "ABORTING", "ABORTED", "ABAN
 
 @pytest.fixture
 def where(root, pulsar_standalone):
-    """Epoch 1 failed and was given up, so was key a, which had been aborted; epoch 2 failed."""
+    """Epoch 1 failed and key a was aborted, and both were abandoned; epoch 2 failed."""
     run = claim()
     aborted = aborted_epoch(run, "a", query_id=BATCH)
     given_up = step(aborted[-1], State.ABANDONED, run, GIVEN_UP)
@@ -45,14 +45,14 @@ def where(root, pulsar_standalone):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_every_verb_reads_them(recovery, where, verb, code):
+def test_every_verb_reads_epochs_without_a_transaction(recovery, where, verb, code):
     shown = recovery(*verb, *where)
     assert shown.code == code
     assert "None" not in shown.out + shown.err
     assert recovery(*verb, *where, "--json").json["exit_code"] == code
 
 
-def test_orphans_and_doctor_read_them(recovery, where):
+def test_orphans_and_doctor_read_epochs_without_a_transaction(recovery, where):
     ended = recovery("orphans", *where, "--json")
     assert ended.json["problems"] == []
     checks = recovery("doctor", *where, "--json").json["checks"]
@@ -60,7 +60,7 @@ def test_orphans_and_doctor_read_them(recovery, where):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
-def test_export_writes_them_with_their_reasons(recovery, where, tmp_path, suffix):
+def test_export_writes_epochs_without_a_transaction(recovery, where, tmp_path, suffix):
     path = tmp_path / f"out{suffix}"
     assert recovery("log", "export", "orders", path, *where).code == 0
     rows = exported_rows(path)
@@ -70,7 +70,7 @@ def test_export_writes_them_with_their_reasons(recovery, where, tmp_path, suffix
     assert rows[2]["reason"] == "DECIDED: Ada: test data"
 
 
-def test_compact_keeps_what_is_owed(recovery, where, root):
+def test_compact_keeps_unwritten_epochs(recovery, where, root):
     assert recovery("log", "compact", *where, "--apply", "--yes").code == 0
     (one,) = recovery("status", *where, "--json").json["sinks"][0]["owing"]
     assert (one["epoch"], one["state"]) == ("2", "FAILED")

@@ -1,4 +1,4 @@
-"""What a verb would change, and what it changed."""
+"""Reports of the verbs that change something: the plan, and the outcome of ``--apply``."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from eos.cli.reports import Facts, Report, escape
 
 
 class PlanStep(Facts):
-    """One thing that ``--apply`` would do."""
+    """One step of ``--apply``."""
 
     what: str
     why: str
 
 
 class Plan(Report):
-    """What a verb would change. Nothing was changed yet."""
+    """The steps that ``--apply`` would run. Nothing has been changed yet."""
 
     steps: list[PlanStep]
     warnings: list[str] = Field(default_factory=list)
     refused: list[str] = Field(default_factory=list)
-    """What was asked for and will not be done, with the reason."""
+    """Requests that will not be carried out, each with the reason."""
 
     @property
     def exit(self) -> Exit:
-        """Something to do, or refused: action; nothing: clean."""
+        """Steps or refusals need action; without any, the exit is clean."""
         return Exit.NEEDS_ACTION if self.steps or self.refused else Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """The steps by number, then what to know before."""
+        """The numbered steps, then refusals and warnings."""
         if not self.steps and not self.refused:
             console.print("[green]Nothing to do.[/]")
         for number, step in enumerate(self.steps, 1):
@@ -39,11 +39,11 @@ class Plan(Report):
         for text in self.refused:
             console.print(f"[red]Refused:[/] {escape(text)}")
         for text in self.warnings:
-            console.print(f"[yellow]Know before:[/] {escape(text)}")
+            console.print(f"[yellow]Warning:[/] {escape(text)}")
 
 
 class Outcome(Report):
-    """What ``--apply`` did."""
+    """The results of ``--apply``."""
 
     done: list[str]
     failed: list[str]
@@ -51,13 +51,13 @@ class Outcome(Report):
 
     @property
     def exit(self) -> Exit:
-        """Failed steps need action; what can't be proved now is unknown."""
+        """Failed steps need action; an outcome that can't be proved now is unknown."""
         if self.failed:
             return Exit.NEEDS_ACTION
         return Exit.UNKNOWN if self.unknown else Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """What was done, and what was not."""
+        """One line for each result."""
         for text in self.done:
             console.print(f"[green]Done:[/] {escape(text)}")
         for text in self.failed:
@@ -65,4 +65,4 @@ class Outcome(Report):
         for text in self.unknown:
             console.print(f"[yellow]Unknown:[/] {escape(text)}")
         if not (self.done or self.failed or self.unknown):
-            console.print("[green]Nothing had to be done.[/]")
+            console.print("[green]Nothing to do.[/]")

@@ -1,4 +1,4 @@
-"""A report that is shown again and again, until somebody has seen enough."""
+"""A report that is refreshed periodically until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from eos.errors import EosError, printable
 R = TypeVar("R", bound=Report)
 
 
-class Watching(Generic[R]):
-    """Looks every ``every_s`` seconds, and shows what it sees as ``table``."""
+class Watch(Generic[R]):
+    """Calls ``read`` every ``every_s`` seconds and shows the report as ``table``."""
 
     def __init__(
-        self, look: Callable[[], R], table: Callable[[R], RenderableType], every_s: float
+        self, read: Callable[[], R], table: Callable[[R], RenderableType], every_s: float
     ) -> None:
-        self._look = look
+        self._read = read
         self._table = table
         self._every_s = every_s
 
     def run(self, *, as_json: bool) -> NoReturn:
-        """Look, and look again, until Ctrl-C, or until nobody reads any more.
+        """Show reports until Ctrl-C, or until the output pipe is closed.
 
         Raises:
-            EosError: the first look failed.
-            VerbExit: in the end; with exit code 0.
+            EosError: the first report failed.
+            VerbExit: at the end, always; with exit code 0.
         """
         with contextlib.suppress(KeyboardInterrupt):
             try:
-                first = self._look()
+                first = self._read()
                 self._print_lines(first) if as_json else self._show(first)
             except BrokenPipeError:
-                # What is left in the buffer would be complained of when the process ends.
+                # Python would report the unwritten buffer at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise VerbExit(int(Exit.CLEAN))
 
@@ -53,7 +53,7 @@ class Watching(Generic[R]):
         while True:
             time.sleep(self._every_s)
             try:
-                line = self._look().model_dump_json()
+                line = self._read().model_dump_json()
             except EosError as error:
                 line = json.dumps({"error": str(error)})
             print(line, flush=True)
@@ -73,10 +73,12 @@ class Watching(Generic[R]):
     def _next(self) -> RenderableType:
         time.sleep(self._every_s)
         try:
-            return self._framed(self._table(self._look()))
+            return self._framed(self._table(self._read()))
         except EosError as error:
             return self._framed(Text(printable(str(error)), style="red"))
 
     def _framed(self, shown: RenderableType) -> RenderableType:
-        note = f"{now():%Y-%m-%d %H:%M:%S} UTC, every {self._every_s:g} s; Ctrl-C ends it"
+        note = (
+            f"{now():%Y-%m-%d %H:%M:%S} UTC, refreshed every {self._every_s:g} s; stop with Ctrl-C"
+        )
         return Group(shown, Text(note, style="dim"))

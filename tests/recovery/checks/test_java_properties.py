@@ -1,4 +1,4 @@
-"""Properties files, beside Java's own reader of them."""
+"""Properties files, compared with Java's own parser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.recovery.checks._properties import parse_properties
+from eos.recovery.checks._java_properties import parse_properties
 
 JAVA = """
 import java.io.*; import java.nio.charset.StandardCharsets; import java.util.*;
@@ -39,7 +39,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def test_every_text_is_read_as_java_reads_it(tmp_path: Path):
+def test_properties_are_parsed_like_java(tmp_path: Path):
     java = shutil.which("java")
     if java is None:
         pytest.skip("no Java here")
@@ -65,7 +65,7 @@ def test_every_text_is_read_as_java_reads_it(tmp_path: Path):
 
 
 def shown(text: str) -> str:
-    """What ``Read`` prints of it."""
+    """What ``Read`` prints for it."""
     try:
         found = parse_properties(text)
     except ValueError:

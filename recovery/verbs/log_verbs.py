@@ -1,4 +1,4 @@
-"""``eos recovery log``: keep a commit log small, or take a copy of it elsewhere; see ``repair``."""
+"""``eos recovery log``: compact or export a commit log; see also ``repair``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
-from eos.recovery._report import Plan, PlanStep
+from eos.recovery._plan import Plan, PlanStep
 from eos.recovery._target import Target
 
 log_app = typer.Typer(
     no_args_is_help=True,
-    help="Keep a commit log small, copy it, or mend it: compact, export, repair.",
+    help="Compact, export or repair a commit log.",
 )
 
 
@@ -35,30 +35,32 @@ def compact(
         int | None,
         typer.Option(
             min=1,
-            help="Keep so many finished epochs in full; what nothing depends on beyond is dropped.",
+            help="Number of finished epochs to keep; older ones that nothing depends on are "
+            "dropped.",
         ),
     ] = None,
     apply: Apply = False,
     yes: Yes = False,
 ) -> Report:
-    """Compact the logs now: what a driver does by itself every hundred records.
+    """Compact the logs now. A driver does this automatically every hundred records.
 
-    Drops finished epochs beyond the newest, joins small files, writes a checkpoint. Every batch
-    key, the last committed epoch of each query and everything unfinished stay. Takes no claim:
-    a driver that is alive goes on meanwhile.
+    Drops old finished epochs, joins small files and writes a checkpoint. Keeps every batch key, the
+    last committed epoch of each query and all unfinished epochs. Does not take the claim: a running
+    driver is not disturbed.
 
         eos recovery log compact --commit-log /data/eos --apply
 
-    Goes on with the other logs when one can't be compacted now. Exit codes: 0 done, or nothing to
-    do; 1 a plan with steps, or a log is broken; 2 a log could not be reached, or somebody else
-    compacts it: repeat; 64 wrong options.
+    If one log can't be compacted, continues with the others.
+
+    Exit codes: 0 done, or nothing to do; 1 a plan with steps, or a log is broken; 2 a log could not
+    be reached, or another process is compacting it (retry); 64 wrong options.
     """
     names = target.sinks(sink)
     plan = Plan(
         steps=[
             PlanStep(
-                what=f"{name}: drop old finished epochs, join files, write a checkpoint.",
-                why="An append and a restart stay as cheap as on the first day.",
+                what=f"{name}: drop old finished epochs, join small files, write a checkpoint.",
+                why="Keeps appends and restarts fast.",
             )
             for name in names
         ]
@@ -69,11 +71,11 @@ def compact(
             progress.doing(f"compacting the log of {name}")
             try:
                 done = target.writable_log(name).compact(keep_epochs=keep_epochs)
-            except EosError as error:  # the others have nothing to do with it
-                progress.went_wrong(name, error)
+            except EosError as error:  # the other logs can still be compacted
+                progress.failed(name, error)
                 continue
             progress.done(
-                f"{name}: {done.rows_before} rows in {done.files_before} files became "
+                f"{name}: {done.rows_before} rows in {done.files_before} files compacted to "
                 f"{done.rows_after} in {done.files_after}"
             )
 
@@ -81,7 +83,7 @@ def compact(
 
 
 class ExportReport(Report):
-    """What was written where."""
+    """The file that was written."""
 
     sink_id: str
     path: str
@@ -89,12 +91,14 @@ class ExportReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Written: clean."""
+        """Always clean: errors are raised."""
         return Exit.CLEAN
 
     def render(self, console: Console) -> None:
         """One line."""
-        console.print(f"{self.records} records of {escape(self.sink_id)} in {escape(self.path)}")
+        console.print(
+            f"{self.records} records of {escape(self.sink_id)} written to {escape(self.path)}"
+        )
 
 
 def _write_parquet(records: list[LogRecord], path: Path) -> None:
@@ -127,22 +131,25 @@ _WRITERS: Final[dict[str, Callable[[list[LogRecord], Path], None]]] = {
 def export(
     target: Target,
     sink: Annotated[str, typer.Argument(help="The sink.")],
-    to: Annotated[Path, typer.Argument(help="A new file: .parquet, .jsonl or .csv.")],
+    to: Annotated[Path, typer.Argument(help="New file, ending in .parquet, .jsonl or .csv.")],
 ) -> ExportReport:
-    """Copy a sink's records to a file, all columns, in order: for an incident's file, or SQL.
+    """Copy all records of a sink to a file, with all columns, in order.
 
         eos recovery log export orders orders.parquet --commit-log /data/eos
 
-    Exit codes: 0 written; 1 the log is broken; 2 it could not be reached; 64 wrong options, or
-    the file exists.
+    Exit codes: 0 written; 1 the log is broken; 2 it could not be reached; 64 wrong options, or the
+    file already exists.
     """
     writer = _WRITERS.get(to.suffix)
     if writer is None:
         raise ConfigurationError(
-            f"{to}: which format is {to.suffix or 'that'}?", hint=f"Use {', '.join(_WRITERS)}."
+            f"{to} must end in {', '.join(list(_WRITERS)[:-1])} or {list(_WRITERS)[-1]}.",
+            hint="The ending selects the format.",
         )
     if to.exists():
-        raise ConfigurationError(f"{to} exists.", hint="Name a new file; nothing is overwritten.")
+        raise ConfigurationError(
+            f"{to} already exists.", hint="Choose a new file; nothing is overwritten."
+        )
     target.sinks(sink)
     records = target.log(sink).records()
     try:

@@ -1,4 +1,4 @@
-"""``eos recovery resolve``: finish what the log decided: commit, abort, or prove by the witness."""
+"""``eos recovery resolve``: finish unfinished epochs as their logs decided."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from eos.recovery._change import (
     label,
     open_takeover,
 )
-from eos.recovery._report import Plan, PlanStep
+from eos.recovery._plan import Plan, PlanStep
 from eos.recovery._sink_view import SinkView, Unfinished, view
 from eos.recovery._target import Target
 
-_WILL: Final = {
+_ACTIONS: Final = {
     State.OPEN: (
         f"append ABORTING, {ABORT}",
-        "The log holds no decision to commit, so none can have been carried out. The epoch is "
-        "written by the next run of its query.",
+        "The log holds no decision to commit, so it can't have been committed. The next run of its "
+        "query writes the epoch again.",
     ),
-    State.ABORTING: (ABORT, "The log has decided to abort; this finishes it."),
+    State.ABORTING: (ABORT, "The log holds the decision to abort; this completes it."),
     State.PREPARED: (
-        "find the mark, END_TXN(commit); if the broker has forgotten the transaction, ask the "
-        "witness; if the mark is gone, read the epoch's own messages; append COMMITTED, or ABORTED "
-        "if it is proved expired",
-        "The log has decided to commit; this finishes it, or proves what became of it. Where "
+        "find the mark, send END_TXN(commit); if the broker has forgotten the transaction, ask the "
+        "witness; if the mark is missing, read the epoch's own messages; append COMMITTED, or "
+        "ABORTED if it is proved expired",
+        "The log holds the decision to commit; this completes it, or proves its outcome. If "
         "nothing proves it, it stays in doubt: `decide` shows the evidence.",
     ),
 }
 
 
 def plan_of(views: list[SinkView]) -> Plan:
-    """What resolving these sinks would do."""
+    """The plan for resolving these sinks."""
     waiting = [sink for sink in views if sink.unfinished]
     return Plan(
         steps=[_step(sink, one) for sink in waiting for one in sink.unfinished],
@@ -53,7 +53,7 @@ def plan_of(views: list[SinkView]) -> Plan:
 
 
 def _step(sink: SinkView, one: Unfinished) -> PlanStep:
-    what, why = _WILL[one.state]
+    what, why = _ACTIONS[one.state]
     return PlanStep(
         what=f"{label(sink.sink_id, one.query_id, one.epoch)}, {one.state.value}, "
         f"{one.what}: {what}.",
@@ -69,12 +69,12 @@ def resolve_verb(
     yes: Yes = False,
     deadline_s: Deadline = 60.0,
 ) -> Report:
-    """Finish what the log decided: commit, or abort, or prove by the witness what happened.
+    """Finish unfinished epochs: commit, abort, or prove by the witness what happened.
 
-    Shows a plan; --apply does it, step by step. It may be broken off and repeated at any time.
-    What can't be proved now stays in doubt: nothing is guessed; a person may `decide` it. What was
-    never PREPARED always ends, as ABORTED, even without its receipt topic: nothing is ended by its
-    number then, its transaction expires by itself.
+    Shows a plan; --apply runs it step by step. It can be interrupted and repeated at any time.
+    An outcome that can't be proved now stays in doubt; nothing is guessed. If it can never be
+    proved, use `decide`. Epochs that were never PREPARED always end as ABORTED; without their
+    receipt topic, no END_TXN is sent and the transaction expires.
 
         eos recovery resolve orders --commit-log /data/eos
 

@@ -1,4 +1,4 @@
-"""What the doctor asks the cluster: transactions, coordinators, authentication, clock."""
+"""Checks of the cluster: transactions, coordinators, authentication, clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
-from eos.recovery.checks.check import Check, failed, of_error, ok, unknown, warning
+from eos.recovery.checks.check_result import Check, failed, of_error, ok, unknown, warning
 
 MAX_SKEW_S = 5.0
 OLD_TRANSACTION_S = 3600.0
@@ -17,10 +17,10 @@ OLD_TRANSACTION_S = 3600.0
 def check_cluster(
     target: Target, admin: AdminClient | None, newest: list[LogRecord]
 ) -> list[Check]:
-    """Broker and coordinators through the client; the rest through the admin API."""
+    """Check broker and coordinators through the client, the rest through the admin API."""
     checks = _check_client(target, newest)
     if admin is None:
-        hint = "Pass --admin-url: coordinators, authentication, clock and policies are seen there."
+        hint = "Pass --admin-url to check coordinators, authentication, clock and policies."
         return [*checks, unknown("admin API", "not asked", hint)]
     try:
         checks.append(ok("admin API", f"{admin.url} answers, Pulsar {admin.version()}"))
@@ -73,12 +73,14 @@ def _of_coordinator(coordinator: CoordinatorState, oldest_s: float) -> Check:
         f"{coordinator.open_transactions} open transactions"
     )
     if coordinator.state != "Ready":
-        return failed(name, found, "Look at the broker's log; it loads when a client connects.")
+        return failed(
+            name, found, "Check the broker's log. A coordinator loads when a client connects."
+        )
     if oldest_s > OLD_TRANSACTION_S:
         return warning(
             name,
             f"{found}, the oldest {duration(oldest_s)} old",
-            "It holds back the low-water mark for everybody; `orphans` shows it.",
+            "It holds back the coordinator's low-water mark. `orphans` shows it.",
         )
     return ok(name, found)
 
@@ -87,14 +89,14 @@ def _check_authentication(admin: AdminClient) -> list[Check]:
     name = "authentication"
     enabled = admin.broker_settings().get("authenticationEnabled")
     if enabled is None:
-        return [unknown(name, "the broker does not say authenticationEnabled")]
+        return [unknown(name, "the broker does not report authenticationEnabled")]
     if enabled == "true":
         return [ok(name, "the broker authenticates its clients")]
     return [
         warning(
             name,
-            "the broker does not authenticate its clients: anyone who reaches it may end any "
-            "transaction by its number",
+            "the broker does not authenticate its clients: anyone who can reach it can end any "
+            "transaction by its id",
             "Set authenticationEnabled=true and give drivers, executors and this tool one role.",
         )
     ]
@@ -105,17 +107,17 @@ def _check_inactive_topics(admin: AdminClient) -> list[Check]:
     settings = admin.broker_settings()
     enabled = settings.get("brokerDeleteInactiveTopicsEnabled")
     if enabled is None:
-        return [unknown(name, "the broker does not say brokerDeleteInactiveTopicsEnabled")]
+        return [unknown(name, "the broker does not report brokerDeleteInactiveTopicsEnabled")]
     if enabled != "true":
-        return [ok(name, "stay, with or without subscriptions")]
+        return [ok(name, "not deleted, with or without subscriptions")]
     after_s = settings.get("brokerDeleteInactiveTopicsFrequencySeconds", "?")
     return [
         warning(
             name,
-            f"the broker deletes a topic that has no subscription, {after_s} s after its last "
-            "producer has gone, with all its messages",
-            "Subscribe before you write, or set brokerDeleteInactiveTopicsEnabled=false (a "
-            "namespace may say otherwise: set-inactive-topic-policies).",
+            f"the broker deletes a topic without subscriptions, with all its messages, {after_s} s "
+            "after its last producer has gone",
+            "Subscribe before writing, or set brokerDeleteInactiveTopicsEnabled=false (or for one "
+            "namespace: set-inactive-topic-policies).",
         )
     ]
 
@@ -131,8 +133,8 @@ def _check_skew(admin: AdminClient) -> list[Check]:
             warning(
                 name,
                 f"the broker's clock is {duration(abs(skew))} {side} this machine's",
-                "Set the clocks (NTP): ages and times to live in reports are wrong by that much. "
-                "Safety does not depend on clocks.",
+                "Synchronize the clocks (NTP): ages and times to live in reports are wrong by that "
+                "much. Safety does not depend on clocks.",
             )
         ]
     return [ok(name, f"the broker's is within {MAX_SKEW_S:.0f} s of this machine's")]

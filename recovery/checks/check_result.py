@@ -1,4 +1,4 @@
-"""One check of the doctor: what it looked at, and what it found."""
+"""The result of one check of the doctor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from eos.errors import EosError
 
 
 class CheckStatus(StrEnum):
-    """How a check ended. A warning is for reading; it changes no exit code. Nor does what was not
-    checked because nobody asked for it."""
+    """The status of a check. WARNING and NOT_CHECKED do not change the exit code."""
 
     OK = "ok"
     WARNING = "warning"
@@ -21,7 +20,7 @@ class CheckStatus(StrEnum):
 
 
 class Check(Facts):
-    """``found`` is a fact, ``hint`` what to do about it."""
+    """``found`` is a fact, ``hint`` the remedy."""
 
     name: str
     verdict: CheckStatus
@@ -30,31 +29,31 @@ class Check(Facts):
 
 
 def ok(name: str, found: str) -> Check:
-    """Nothing to do."""
+    """A check that passed."""
     return Check(name=name, verdict=CheckStatus.OK, found=found)
 
 
 def warning(name: str, found: str, hint: str) -> Check:
-    """It works, with a risk."""
+    """A check that found a risk."""
     return Check(name=name, verdict=CheckStatus.WARNING, found=found, hint=hint)
 
 
 def failed(name: str, found: str, hint: str) -> Check:
-    """It does not work, or loses the guarantee."""
+    """A check that found something broken, or a lost guarantee."""
     return Check(name=name, verdict=CheckStatus.FAILED, found=found, hint=hint)
 
 
 def unknown(name: str, found: str, hint: str = "") -> Check:
-    """It could not be looked at."""
+    """A check that could not be made."""
     return Check(name=name, verdict=CheckStatus.UNKNOWN, found=found, hint=hint)
 
 
 def not_checked(name: str, found: str, hint: str = "") -> Check:
-    """Nobody asked to look at it, or there is nothing to look at."""
+    """A check that was not requested, or has nothing to check."""
     return Check(name=name, verdict=CheckStatus.NOT_CHECKED, found=found, hint=hint)
 
 
 def of_error(name: str, error: EosError) -> Check:
-    """The check that ended with ``error``."""
+    """A check that raised ``error``."""
     verdict = CheckStatus.UNKNOWN if exit_of(error) is Exit.UNKNOWN else CheckStatus.FAILED
     return Check(name=name, verdict=verdict, found=error.message, hint=error.hint)

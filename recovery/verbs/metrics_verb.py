@@ -1,4 +1,4 @@
-"""``eos recovery metrics``: the sinks in Prometheus' text format, for a textfile collector."""
+"""``eos recovery metrics``: sinks in Prometheus' text format, for a textfile collector."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 class MetricsReport(Report):
-    """The text. ``out``: the file that it was written to."""
+    """The metrics as text. ``out`` is the file they were written to."""
 
     text: str
     out: str | None
     seen: Exit
     problems: list[str]
-    """What is missing in it, and why."""
+    """What is missing from the text, and why."""
 
     @property
     def exit(self) -> Exit:
-        """Whether all of it could be found out."""
+        """The exit code for reading the logs."""
         return self.seen
 
     def render(self, console: Console) -> None:
-        """The text as it is, or where it was written."""
+        """The text itself, or the name of the file."""
         if self.out is None:
             console.file.write(self.text)
         else:
             console.print(f"[green]Written:[/] {escape(self.out)}")
-        told = Console(stderr=True)
+        errors = Console(stderr=True)
         for problem in self.problems:
-            told.print(f"[yellow]Not known:[/] {escape(problem)}")
+            errors.print(f"[yellow]Unknown:[/] {escape(problem)}")
 
 
 def metrics(
@@ -54,28 +54,27 @@ def metrics(
     sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write to this file, whole or not at all; standard output by default."),
+        typer.Option(help="Write to this file, replacing it atomically. Default: standard output."),
     ] = None,
 ) -> MetricsReport:
-    """Every sink in Prometheus' text format, for a node exporter's textfile collector.
+    """Print every sink in Prometheus' text format, for node exporter's textfile collector.
 
-    Reads the commit logs only: it needs no driver. With --admin-url it also asks the broker about
-    transactions that are not finished. It needs the package prometheus-client.
+    Reads the commit logs only; no driver needs to run. With --admin-url, also asks the broker about
+    unfinished transactions. Needs the package prometheus-client.
 
         eos recovery metrics --commit-log /data/eos --out /var/lib/node_exporter/eos.prom
 
-    Exit codes: 0 everything is in it; 1 a log is broken; 2 something could not be reached; 64 wrong
-    options.
+    Exit codes: 0 complete; 1 a log is broken; 2 something could not be reached; 64 wrong options.
     """
     found = survey(target, sink)
     registry = _registry(found)
     from prometheus_client import generate_latest, write_to_textfile
 
     if out is not None:
-        out = out.resolve()  # what a link leads to is replaced, not the link
+        out = out.resolve()  # replace the file that a link points to, not the link
         if out.exists() and not out.is_file():
-            # By a rename: root would put a file in the place of a device.
-            raise ConfigurationError(f"--out {out} is there, and is no regular file.")
+            # The file is replaced by a rename; run as root, that would replace a device.
+            raise ConfigurationError(f"--out {out} exists and is not a regular file.")
         try:
             write_to_textfile(str(out), registry)
         except OSError as error:
@@ -123,7 +122,7 @@ def _families(found: Survey) -> Iterator[Metric]:
     )
     at_broker = GaugeMetricFamily(
         "eos_broker_transactions",
-        "Unfinished transactions by the broker's word for them; gone: it has forgotten them.",
+        "Unfinished transactions by their status at the broker; gone: it has forgotten them.",
         labels=["sink", "status"],
     )
     for lost in found.broken:

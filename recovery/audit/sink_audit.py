@@ -1,4 +1,4 @@
-"""The audit of one sink: every partition and the receipts, read as the broker delivers them."""
+"""Audits one sink: reads every partition and the receipts, and compares them with the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
 from eos.pulsar.part import EMPTY_PART, PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import receipt_mark_uuid
-from eos.recovery._sink_view import Decided, Owing, Unfinished, view
+from eos.recovery._sink_view import Decided, Unfinished, UnwrittenEpoch, view
 from eos.recovery._target import Target
 from eos.recovery.audit._attempts import Attempts
 from eos.recovery.audit._outputs import AuditedOutput, audit_outputs
@@ -26,12 +26,12 @@ from eos.recovery.audit.partition import Finding, PartitionAudit, Stray, by_topi
 _NOWHERE: EntryPlace = (-1, -1)
 
 CLOCKS = timedelta(minutes=1)
-"""How far a driver's clock may be behind the broker's: an epoch that seems older than its topic by
-less than that may be younger."""
+"""Tolerated difference between the clocks of driver and broker, when the ages of an epoch and its
+topic are compared."""
 
 
 class AuditedSink(Facts):
-    """What was checked of one sink."""
+    """The figures of one sink's audit."""
 
     sink_id: str
     epochs: int = 0
@@ -40,35 +40,35 @@ class AuditedSink(Facts):
     partitions: int = 0
     receipts: int = 0
     trimmed: int = 0
-    """Parts of epochs whose messages retention has taken away since: not checked."""
+    """Parts of epochs whose messages were removed by retention; not checked."""
     others: int = 0
-    """Messages of other producers in between."""
+    """Messages of other producers between the epochs."""
     outputs: tuple[str, ...] = ()
-    """Those that are no topics, and that the sink writes to now."""
+    """The current outputs that are not topics."""
     by_output: tuple[AuditedOutput, ...] = ()
-    """Of each of them, and of earlier ones, what was found."""
+    """The result for each of them, and for earlier ones."""
     newest_only: tuple[str, ...] = ()
-    """Those of them that could only be asked what became of the newest epoch."""
+    """Those that could only be asked about the newest epoch."""
     rows: int = 0
-    """Rows that are in any of them as they were committed."""
+    """Rows that are unchanged in any of them."""
     changes: tuple[str, ...] = ()
-    """What others have done since with rows of committed epochs: OPTIMIZE, DELETE and the like."""
+    """Later changes of committed rows by others: OPTIMIZE, DELETE and the like."""
     is_changed: bool = False
-    """Whether some of that changes rows, as OPTIMIZE does not."""
+    """Whether some of the changes affect rows (OPTIMIZE does not)."""
     unfinished: tuple[Unfinished, ...] = ()
-    owing: tuple[Owing, ...] = ()
+    owing: tuple[UnwrittenEpoch, ...] = ()
     decided: tuple[Decided, ...] = ()
 
 
 class SinkAudit:
-    """Reads a sink's topics and compares them with its log.
+    """Reads a sink's outputs and compares them with its log.
 
-    ``findings`` is what must not be, ``unknown`` what could not be checked, ``broken`` why the log
-    can't be relied on, ``facts`` the rest; all grow while ``run`` is iterated over.
+    While ``run`` is iterated over, it fills ``findings`` (errors), ``unknown`` (checks that could
+    not be made), ``broken`` (a damaged log) and ``facts`` (figures).
 
     Args:
-        last: only so many of the newest epochs; all when None.
-        silence_s: how long a partition may yield nothing before it is given up.
+        last: number of newest epochs to check; all if None.
+        silence_s: stop reading a partition after this time without an entry.
     """
 
     def __init__(self, target: Target, sink_id: str, last: int | None, silence_s: float) -> None:
@@ -83,7 +83,7 @@ class SinkAudit:
         self._seen: set[int] = set()
 
     def run(self) -> Iterator[str]:
-        """Check everything; yields what it is at."""
+        """Check everything, and yield the name of each step."""
         sink_id = self.facts.sink_id
         try:
             log = self._target.log(sink_id)
@@ -103,7 +103,7 @@ class SinkAudit:
         self._check_outputs()
         committed = {record.key for record in records if record.state is State.COMMITTED}
         self._count(epochs=min(len(committed), self._last or len(committed)))
-        # Not of the newest record alone: a sink may have gone from a topic to a table.
+        # Not only of the newest record: the sink may have been changed from a topic to a table.
         parts = (pulsar_part(record) for record in reversed(records))
         named = next((part for part in parts if part.receipt_topic), EMPTY_PART)
         if not named.receipt_topic:
@@ -111,7 +111,7 @@ class SinkAudit:
         attempts = Attempts(records)
         try:
             with self._target.client(named.service_url) as client:
-                client.coordinators.count()  # one complaint, not one for each partition
+                client.coordinators.count()  # one error instead of one for each partition
                 yield from self._check_topics(client, attempts)
                 yield f"{sink_id}: receipts"
                 with self._unknown_on_error(named.receipt_topic):
@@ -119,7 +119,7 @@ class SinkAudit:
                     self._check_not_rolled_back(client, log.history, named)
         except EosError as error:
             self.unknown.append(f"the topics of sink {sink_id}: {error}")
-        # A number alone may be another cluster's: what the log counts has to be there as well.
+        # The id alone may be another cluster's: entries that the log counts must be there as well.
         self.findings += [
             stray.finding()
             for stray in self._strays
@@ -128,7 +128,7 @@ class SinkAudit:
 
     def _check_outputs(self) -> None:
         try:
-            looked = audit_outputs(
+            result = audit_outputs(
                 self._read_log,
                 self._target.access,
                 timeout_s=self._target.timeout_s,
@@ -137,14 +137,14 @@ class SinkAudit:
         except EosError as error:
             self.unknown.append(f"the outputs of sink {self.facts.sink_id}: {error}")
             return
-        self.findings += looked.findings
-        self.unknown += looked.unknown
+        self.findings += result.findings
+        self.unknown += result.unknown
         self._count(
-            newest_only=tuple(looked.newest_only),
-            changes=tuple(looked.changes),
-            rows=sum(one.rows for one in looked.counts),
-            by_output=tuple(looked.counts),
-            is_changed=looked.is_changed,
+            newest_only=tuple(result.newest_only),
+            changes=tuple(result.changes),
+            rows=sum(one.rows for one in result.counts),
+            by_output=tuple(result.counts),
+            is_changed=result.is_changed,
         )
 
     def _read_log(self) -> tuple[History, list[LogRecord]]:
@@ -163,21 +163,21 @@ class SinkAudit:
             with self._unknown_on_error(topic):
                 mine = chosen.get(topic, [])
                 audit = PartitionAudit(topic, mine, others.get(topic, []), attempts)
-                # A reader would create a topic that was deleted.
+                # A reader would recreate a deleted topic.
                 if client.exists(topic):
                     self._check_topic(client, audit)
                 else:
                     self.findings += audit.all_gone()
 
     def _partitions(self, named: Iterable[str], client: PulsarClient) -> list[str]:
-        """Every exact topic that the log names, and the other partitions of the same topics:
-        a second run may have written where the one that counts had no rows."""
+        """All partitions of the topics in the log: a repeated task may have written to partitions
+        that the committed one did not use."""
         found = set(named)
         for base in {TopicName.parse(name).base for name in found}:
             try:
                 count = client.partition_count(str(base))
             except EosError:
-                continue  # those that are named are asked for, and complained of, one by one
+                continue  # the named partitions are read, and report their own errors
             found |= {str(name) for name in base.partitions(count)}
         return sorted(found)
 
@@ -189,19 +189,19 @@ class SinkAudit:
         oldest = self._oldest_ledger(audit.topic)
         if missed is not None and not (oldest is not None and missed[0] < oldest):
             self.unknown.append(
-                f"{audit.topic}: readers do not get to {missed[0]}:{missed[1]}, nothing came "
-                f"for {self._silence_s:g} s; `orphans` tells whether it is pinned."
+                f"{audit.topic}: reading stopped before {missed[0]}:{missed[1]}, after "
+                f"{self._silence_s:g} s without an entry; `orphans` shows whether it is pinned."
             )
             return
         trimmed = audit.close(oldest)
-        if trimmed and (anew := self._lost_with_its_topic(audit.topic, trimmed)) is not None:
-            self.findings.append(anew)
+        if trimmed and (lost := self._lost_with_its_topic(audit.topic, trimmed)) is not None:
+            self.findings.append(lost)
         elif trimmed and (oldest is None or len(trimmed) == audit.parts):
-            # A topic that was deleted and made again looks like one whose retention took it all.
-            hint = "; --admin-url can tell more" if oldest is None else ""
+            # A recreated topic looks like one whose messages were all removed by retention.
+            hint = "; add --admin-url to find out" if oldest is None else ""
             self.unknown.append(
-                f"{audit.topic}: nothing is there any more of {len(trimmed)} epochs: trimmed, or "
-                f"lost with a topic that was deleted and made again{hint}."
+                f"{audit.topic}: no message is left of {len(trimmed)} epochs: trimmed, or lost "
+                f"with a topic that was deleted and recreated{hint}."
             )
         self.findings += audit.findings
         facts = self.facts
@@ -214,7 +214,7 @@ class SinkAudit:
         )
 
     def _read_to_end(self, reader: EntryReader, audit: PartitionAudit) -> EntryPlace | None:
-        """Read what the log names, and all that is readable now; the place that is not got to."""
+        """Read to the end of the log's entries and of the topic; return the end if not reached."""
         last = reader.last_id(self._target.timeout_s)
         end = max(audit.end, _NOWHERE if last is None else last.place)
         at = _NOWHERE if audit.start is None else audit.start.place
@@ -227,12 +227,12 @@ class SinkAudit:
         return None if end == _NOWHERE or at > end else end
 
     def _entries(self, reader: EntryReader) -> Iterator[Entry]:
-        # Each entry buys the next one a whole silence.
+        # The timeout starts again with each entry.
         while entry := next(reader.read(time.monotonic() + self._silence_s), None):
             yield entry
 
     def _lost_with_its_topic(self, topic: str, trimmed: list[LogRecord]) -> Finding | None:
-        """Of epochs that are older than the topic nothing was trimmed: an earlier one had them."""
+        """A finding if trimmed epochs are older than the topic: it was deleted and recreated."""
         admin = self._target.maybe_admin()
         if admin is None:
             return None
@@ -249,13 +249,13 @@ class SinkAudit:
             if part.topic == topic
         )
         what = (
-            f"the topic was deleted, and made anew at {made_at:%Y-%m-%dT%H:%M:%SZ}: {messages:,} "
-            f"messages of {len(older):,} epochs are gone with the earlier one"
+            f"the topic was deleted, and recreated at {made_at:%Y-%m-%dT%H:%M:%SZ}: {messages:,} "
+            f"messages of {len(older):,} epochs are lost"
         )
         return finding_of(older[0], topic, what, None)
 
     def _oldest_ledger(self, topic: str) -> int | None:
-        """The oldest ledger that the topic still has; None: nobody can be asked."""
+        """The oldest ledger of the topic; None without an admin URL."""
         admin = self._target.maybe_admin()
         return admin.read_position(TopicName.parse(topic)).first_ledger if admin else None
 
@@ -273,13 +273,13 @@ class SinkAudit:
         end = max(ends)
         if not client.exists(topic):
             self.unknown.append(
-                f"{topic}: the receipt topic does not exist any more. A driver goes on with "
-                'on_new_cluster="continue" once, if this is the right cluster.'
+                f"{topic}: the receipt topic no longer exists. If this is the right cluster, start "
+                'the driver with on_new_cluster="continue" once.'
             )
             return
         oldest = self._oldest_ledger(topic)
         if oldest is not None and end[0] < oldest:
-            return  # all acknowledged, and trimmed since
+            return  # all acknowledged, and trimmed
         count = 0
         with client.entry_reader(topic) as reader:
             for entry in self._entries(reader):
@@ -291,17 +291,17 @@ class SinkAudit:
                 if entry.id.place >= end:
                     break
             else:
-                self.unknown.append(f"{topic}: its readers do not get to {end[0]}:{end[1]}.")
+                self.unknown.append(f"{topic}: reading stopped before {end[0]}:{end[1]}.")
         self._count(receipts=count)
 
     def _check_not_rolled_back(
         self, client: PulsarClient, history: History, named: PulsarPart
     ) -> None:
-        """A log that was replaced by an older copy looks whole; the receipts know better."""
+        """Detect by newer receipts that the log was replaced by an older copy."""
         newer = self._newer_receipt(client, _last_begun(history, named))
         if newer is None:
             return
-        # A driver that is alive may have gone on: OPEN is in the log before a receipt is sent.
+        # A running driver may have continued: OPEN is in the log before a receipt is sent.
         again = _last_begun(self._target.log(self.facts.sink_id).history, named)
         if again is None or again.mark_id is None:
             return
@@ -313,16 +313,16 @@ class SinkAudit:
                 query_id=None,
                 epoch=None,
                 topic=again.receipt_topic,
-                what=f"transaction {newer.txn} was committed, and the log ends before it: it was "
-                "replaced by an older copy; restore the newest one",
+                what=f"transaction {newer.txn} was committed, but the log ends before it: the log "
+                "was replaced by an older copy; restore the newest one",
                 message_id=str(newer.id),
             )
         )
 
     def _newer_receipt(self, client: PulsarClient, last: PulsarPart | None) -> Entry | None:
-        """The first committed receipt behind the mark of ``last`` that is another transaction's.
+        """The first committed receipt of another transaction after the mark of ``last``.
 
-        Reads what is readable now; sends nothing.
+        Reads up to the current end; sends nothing.
         """
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
@@ -335,16 +335,16 @@ class SinkAudit:
                     return entry
                 if entry.id.place >= end.place:
                     return None
-        self.unknown.append(f"{last.receipt_topic}: its readers do not get to its end.")
+        self.unknown.append(f"{last.receipt_topic}: reading stopped before its end.")
         return None
 
     def _check_receipt(self, record: LogRecord, entry: Entry, topic: str) -> None:
         if record.state is State.PREPARED:
-            return  # in doubt, which is said elsewhere
+            return  # in doubt, reported as unfinished
         if record.state is not State.COMMITTED:
             what = f"a receipt is readable, but the log says {record.state.value}"
         elif _body(entry) != _figures(record):
-            what = "the receipt has other figures than the log"
+            what = "the receipt and the log have different figures"
         else:
             return
         self.findings.append(finding_of(record, topic, what, entry.id))

@@ -1,4 +1,4 @@
-"""Java's properties files, as ``java.util.Properties.load`` reads them.
+"""Parse Java properties files like ``java.util.Properties.load``.
 
 Source: the documentation of that method in the Java API.
 """
@@ -18,10 +18,10 @@ _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Names and values; of a name that comes twice the last one.
+    """Return names and values; the last one wins if a name is repeated.
 
     Raises:
-        ValueError: an escape ``\\uXXXX`` without its four digits, which Java refuses.
+        ValueError: an escape ``\\uXXXX`` does not have four digits; Java refuses it too.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -32,16 +32,16 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks; one that ends in an odd number of backslashes goes on."""
+    """Yield lines without comments and blank lines; an odd number of backslashes continues one."""
     begun = ""
-    goes_on = False
+    is_continued = False
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(_BLANK)
-        if not goes_on and (not line or line[0] in "#!"):
+        if not is_continued and (not line or line[0] in "#!"):
             continue
-        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        begun += line[:-1] if goes_on else line
-        if not goes_on:
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        begun += line[:-1] if is_continued else line
+        if not is_continued:
             yield begun
             begun = ""
     if begun:
