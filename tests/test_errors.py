@@ -1,4 +1,4 @@
-"""What every error does with text that a peer wrote."""
+"""Errors replace control characters in text from a peer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202egnp.exe\r\x00"
 
 
 @pytest.mark.parametrize("code", [*BROKER_ERRORS, 0, 99])
-def test_a_brokers_text_reaches_no_terminal_as_a_command(code):
+def test_control_characters_of_a_brokers_text_are_replaced(code):
     error = broker_error(code, f"before{ESCAPES}after", doing="Asking")
     for shown in (str(error), repr(error), str(pickle.loads(pickle.dumps(error)))):
         assert "before" in shown
         assert not set(ESCAPES) & set(shown) - set(printable(ESCAPES))
 
 
-def test_a_code_without_a_text_is_named():
+def test_a_code_without_text_shows_the_class_name():
     error = broker_error(11, " ", doing="Asking")
     assert error.message == "Asking: the broker answered with code 11 (TopicNotFound)."
 

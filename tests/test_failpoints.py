@@ -1,4 +1,4 @@
-"""SIGKILL behind each of the ten steps, in a real process; then a restart: log and topic agree."""
+"""SIGKILL after each of the ten steps, in a real process; after a restart log and topic agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.processes import driver
 EPOCHS = 3
 
 
-def test_off_nothing_happens_and_armed_only_the_step_named(monkeypatch):
+def test_only_armed_failpoints_act(monkeypatch):
     failpoints.reached(Step.OPEN)
     reached = []
     with failpoints.armed(Step.OPEN, lambda: reached.append("open")):
@@ -37,13 +37,13 @@ def test_a_wrong_setting_is_refused_with_the_list_of_steps(text):
 
 
 @pytest.mark.parametrize("step", list(Step), ids=lambda step: step.name.lower())
-def test_a_driver_killed_behind_any_step_is_taken_over_exactly_once(
+def test_a_driver_killed_after_any_step_is_replaced_exactly_once(
     pulsar_standalone, client, tmp_path, name, step
 ):
     topic = f"persistent://public/default/{name}"
     client.entry_producer(topic, create=True).close()
     args = (pulsar_standalone.service_url, str(tmp_path / "log"), name, topic, str(EPOCHS))
-    # The claim comes once in a life; everything else is met in the second epoch.
+    # A driver claims once; all other steps are killed in the second epoch.
     setting = f"{step.name.lower()}=kill@{1 if step is Step.CLAIM else 2}"
     with driver("tests.support.plain_driver", *args, env={"EOS_FAILPOINTS": setting}) as killed:
         killed.communicate(timeout=60)
@@ -60,7 +60,7 @@ def test_a_driver_killed_behind_any_step_is_taken_over_exactly_once(
     assert seen == rows_of("0") + rows_of("1") + rows_of("2")
 
 
-def test_of_all_processes_only_the_first_acts_and_leaves_its_mark(tmp_path):
+def test_only_the_first_process_acts_and_leaves_a_file(tmp_path):
     code = "from eos import failpoints; from eos.steps import TaskStep\n"
     code += "failpoints.reached(TaskStep.SEND); print('went on')"
     env = {"EOS_FAILPOINTS": "task-send=error", "EOS_FAILPOINTS_FIRED": str(tmp_path)}
@@ -79,10 +79,10 @@ def test_of_all_processes_only_the_first_acts_and_leaves_its_mark(tmp_path):
     assert int((tmp_path / "task-send").read_text()) > 1
 
 
-def test_each_place_has_a_name_of_its_own():
+def test_step_names_are_unique():
     assert len(PLACES) == len(Step) + len(TaskStep) + len(EndingStep) + len(LogStep)
 
 
-def test_an_armed_failpoint_is_not_there_without_its_environment():
+def test_without_the_environment_no_failpoint_is_armed():
     code = "from eos import failpoints; raise SystemExit(len(failpoints._actions))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

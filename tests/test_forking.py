@@ -1,4 +1,4 @@
-"""A forked child that uses what its parent made: an error at once, and no harm to the parent."""
+"""A forked child that uses its parent's objects gets an error, and the parent is not harmed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.judge import drain
 
 
 def in_a_fork(act: Callable[[], object]) -> str:
-    """What ``act`` ends with in a forked child that has ten seconds."""
+    """Run ``act`` in a forked child for at most ten seconds; return its result or error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -38,7 +38,7 @@ def in_a_fork(act: Callable[[], object]) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_a_parent_made_is_refused_in_its_fork_and_goes_on_in_the_parent(
+def test_objects_of_a_parent_raise_in_its_fork_and_still_work_in_the_parent(
     pulsar_standalone, tmp_path, name
 ):
     url = pulsar_standalone.service_url

@@ -1,4 +1,4 @@
-"""Names: what is refused here would be found out after rows were sent."""
+"""Invalid names are refused before any row is sent."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def test_a_longer_topic_is_refused_by_its_length(suffix):
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x7f", "\x85", "\n", " ", "\ud800"])
-def test_what_a_record_can_not_hold_is_refused_in_a_topic(character):
+def test_characters_that_a_record_refuses_are_refused_in_a_topic(character):
     with pytest.raises(ConfigurationError, match="expected persistent"):
         TopicName.parse(f"{PREFIX}a{character}b")

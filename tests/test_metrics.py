@@ -1,4 +1,4 @@
-"""The metrics of a driver: what is counted, by which labels, as real Prometheus text."""
+"""The metrics of a driver: values and labels, as real Prometheus text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_epochs_are_counted_by_outcome_with_rows_bytes_and_times(tmp_path, regis
     assert abs(value(registry, "eos_last_commit_timestamp_seconds") - time.time()) < 60
 
 
-def test_a_transaction_in_doubt_is_shown_with_its_age_until_it_is_settled(
+def test_a_transaction_in_doubt_is_shown_with_its_age_until_it_is_resolved(
     tmp_path, registry, listener
 ):
     driver = FolderDriver(tmp_path, listener, participant=Doubtful(tmp_path / "orders"))
@@ -90,7 +90,7 @@ def test_a_transaction_in_doubt_is_shown_with_its_age_until_it_is_settled(
     assert value(registry, "eos_rows_total", kind="folder") == 3, "whoever finishes it counts it"
 
 
-def test_a_claim_is_lost_once_however_often_its_driver_goes_on(tmp_path, registry, listener):
+def test_a_lost_claim_is_counted_once(tmp_path, registry, listener):
     driver = FolderDriver(tmp_path, listener)
     driver.run("0", ROWS)
     FolderDriver(tmp_path).run("1", ROWS)
@@ -112,7 +112,7 @@ def test_two_sinks_with_a_listener_each_count_in_one_registry(tmp_path, registry
         assert value(registry, "eos_epochs_total", sink=sink_id, outcome="committed") == 1
 
 
-def test_any_number_of_epochs_and_keys_is_the_same_number_of_series(tmp_path, registry, listener):
+def test_epochs_and_keys_add_no_series(tmp_path, registry, listener):
     driver = FolderDriver(tmp_path, listener)
     driver.run("key-0", ROWS)
     driver.observer.close()
@@ -125,7 +125,7 @@ def test_any_number_of_epochs_and_keys_is_the_same_number_of_series(tmp_path, re
     assert "key-" not in text
 
 
-def test_a_real_scrape_is_text_that_a_parser_takes(tmp_path, registry, listener):
+def test_a_real_scrape_can_be_parsed(tmp_path, registry, listener):
     driver = FolderDriver(tmp_path, listener)
     driver.run("0", ROWS)
     driver.close()
@@ -161,7 +161,7 @@ def test_every_metric_is_in_the_manual_with_its_type_and_labels(tmp_path, regist
         assert f"| `{name}` | {family.type} | {shown} |" in manual
 
 
-def test_what_a_log_holds_from_before_is_shown_with_the_claim(tmp_path, registry, listener):
+def test_older_unfinished_attempts_are_shown_after_the_claim(tmp_path, registry, listener):
     driver = FolderDriver(tmp_path, participant=Doubtful(tmp_path / "orders"))
     with pytest.raises(InDoubt):
         driver.run("7", ROWS)

@@ -1,4 +1,4 @@
-"""Many questions side by side: their answers in order, and nothing under way behind an error."""
+"""``parallel_map``: results are in order, and after an error no call is still running."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from eos.parallel import parallel_map
 
-MORE_THAN_AT_ONCE = range(100)
+MORE_THAN_THREADS = range(100)
 
 
-def test_the_answers_are_in_the_order_of_the_questions():
+def test_results_are_in_the_order_of_the_items():
     last_asked = threading.Event()
 
     def ask(number: int) -> int:
@@ -24,7 +24,7 @@ def test_the_answers_are_in_the_order_of_the_questions():
     assert parallel_map(ask, range(5)) == [0, 2, 4, 6, 8]
 
 
-def test_behind_an_error_what_was_begun_has_ended_and_nothing_else_begins():
+def test_an_error_is_raised_after_started_calls_have_ended():
     begun, ended = [], []
 
     def ask(number: int) -> None:
@@ -35,12 +35,12 @@ def test_behind_an_error_what_was_begun_has_ended_and_nothing_else_begins():
         ended.append(number)
 
     with pytest.raises(ZeroDivisionError):
-        parallel_map(ask, MORE_THAN_AT_ONCE)
+        parallel_map(ask, MORE_THAN_THREADS)
     assert sorted(begun) == sorted([0, *ended])
-    assert len(begun) < len(MORE_THAN_AT_ONCE)
+    assert len(begun) < len(MORE_THAN_THREADS)
 
 
-def test_behind_an_interrupt_what_was_begun_has_ended_and_nothing_else_begins():
+def test_an_interrupt_is_raised_after_started_calls_have_ended():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     begun, ended = [], []
 
@@ -53,8 +53,8 @@ def test_behind_an_interrupt_what_was_begun_has_ended_and_nothing_else_begins():
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            parallel_map(ask, MORE_THAN_AT_ONCE)
+            parallel_map(ask, MORE_THAN_THREADS)
     finally:
         signal.signal(signal.SIGINT, before)
     assert sorted(begun) == sorted(ended)
-    assert len(begun) < len(MORE_THAN_AT_ONCE)
+    assert len(begun) < len(MORE_THAN_THREADS)

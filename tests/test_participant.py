@@ -1,4 +1,4 @@
-"""Kinds of participants: ours by name, somebody else's by what their package announces."""
+"""Kinds of participants: built-in ones by name, third-party ones by entry point."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def fresh():
     kind_of.cache_clear()
 
 
-def test_ours_are_there_without_any_package():
+def test_built_in_kinds_need_no_package():
     pulsar, delta = kind_of("pulsar"), kind_of("delta")
     assert pulsar is not None
     assert delta is not None
     assert (pulsar.part, delta.part) == (PulsarPart, DeltaPart)
 
 
-def test_another_one_is_found_by_its_entry_point(tmp_path, monkeypatch):
+def test_a_third_party_kind_is_found_by_its_entry_point(tmp_path, monkeypatch):
     assert kind_of("their-folder") is None
     info = tmp_path / "theirs-1.0.dist-info"
     info.mkdir()

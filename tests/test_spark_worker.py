@@ -1,4 +1,4 @@
-"""What Spark's Python workers are spared."""
+"""Spark's Python workers: frozen imports, and no delayed acknowledgements."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ assert gc.collect() >= 1000
 linux = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has it")
 
 
-def test_imports_are_frozen_once_and_what_comes_later_is_collected():
+def test_imports_are_frozen_once_and_later_objects_are_collected():
     ended = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 
 
 @pytest.fixture
 def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two ends, of which the second one delays acknowledgements, as after questions and answers."""
+    """Two ends; the second one delays acknowledgements, as after several round trips."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
@@ -78,7 +78,7 @@ def unacknowledged(connection: socket.socket) -> int:
 
 
 @linux
-def test_what_has_come_is_acknowledged_now_and_what_comes_next_when_it_is_read(connection):
+def test_pending_data_is_acknowledged_now_and_later_data_when_read(connection):
     ours, theirs = connection
     ours.sendall(b"a task's command")
     theirs.recv(16)
@@ -92,7 +92,7 @@ def test_what_has_come_is_acknowledged_now_and_what_comes_next_when_it_is_read(c
 
 
 @linux
-def test_connections_stay_as_blocking_as_they_were_whatever_the_default(connection):
+def test_connections_stay_blocking_with_a_default_timeout(connection):
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(1.0)
     try:
@@ -106,7 +106,7 @@ def test_connections_stay_as_blocking_as_they_were_whatever_the_default(connecti
 
 
 @linux
-def test_connections_of_other_kinds_and_files_are_passed_over(connection, tmp_path):
+def test_connections_of_other_kinds_and_files_are_skipped(connection, tmp_path):
     with (tmp_path / "file").open("w"):
         ours, theirs = socket.socketpair()  # Unix domain sockets, as Spark may use them
         with ours, theirs:
@@ -117,7 +117,7 @@ def test_connections_of_other_kinds_and_files_are_passed_over(connection, tmp_pa
 
 
 @linux
-def test_a_system_without_the_option_is_left_alone(connection, monkeypatch):
+def test_a_system_without_the_option_is_unchanged(connection, monkeypatch):
     monkeypatch.setattr(spark_worker, "_QUICK_ACK", None)
     disable_delayed_acks()
     assert not is_quick(connection[1])
@@ -128,9 +128,9 @@ def is_non_blocking(connection: socket.socket) -> bool:
 
 
 def connections() -> Iterator[socket.socket]:
-    """The TCP connections of this process, each still its owner's."""
+    """The TCP connections of this process; their owners keep them."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):  # no connection
+        with suppress(OSError):  # not a connection
             connection = socket.socket(fileno=descriptor)
             try:
                 is_quick(connection)
@@ -145,53 +145,53 @@ def quick_connections() -> int:
 
 
 def delay_acknowledgements() -> None:
-    """As the kernel does after questions and answers, until it has once waited in vain."""
+    """Delay them, as the kernel does after several round trips until a delay was useless."""
     for connection in connections():
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
 
-class Looked(Exception):
-    """Rows were asked for."""
+class RowsRequested(Exception):
+    """The task has asked for its rows."""
 
 
 @pytest.fixture
 def rows(connection, monkeypatch) -> Iterator[pa.RecordBatch]:
-    """A task's rows, which are asked for when they may come at once, or the test fails."""
+    """A task's rows; the test fails if delayed acknowledgements are still enabled."""
     monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 0))
 
     def look() -> Iterator[pa.RecordBatch]:
         assert is_quick(connection[1])
-        raise Looked
+        raise RowsRequested
         yield
 
     return look()
 
 
 @linux
-def test_the_sinks_task_asks_for_rows_when_they_may_come_at_once(rows):
-    with pytest.raises(Looked):
+def test_the_sinks_task_disables_delayed_acks_before_it_reads(rows):
+    with pytest.raises(RowsRequested):
         next(write_task()(rows))
 
 
 @linux
-def test_the_delta_task_does(rows, tmp_path):
+def test_the_delta_task_disables_delayed_acks_before_it_reads(rows, tmp_path):
     target = StagingTarget(str(tmp_path), pa.schema([("value", pa.int64())]))
-    with pytest.raises(Looked):
+    with pytest.raises(RowsRequested):
         next(StageTask(target, "attempt", ("value",))(rows))
 
 
 @linux
-def test_the_writers_tasks_do(rows, tmp_path):
+def test_the_writers_tasks_disable_delayed_acks_before_they_read(rows, tmp_path):
     given = {"serviceUrl": "pulsar://localhost", "topic": "t", "sinkId": "s"}
     options = WriterOptions.of_batch(given | {"commitLog": str(tmp_path)}, overwrite=False)
     writing = Writing(options, layout_of(StructType().add("value", StringType())))
-    with pytest.raises(Looked):
+    with pytest.raises(RowsRequested):
         next(writing.rows(rows))
 
 
 @linux
 @pytest.mark.parametrize("kind", [PulsarBatchReader, PulsarStreamReader])
-def test_a_reader_does_when_it_comes_to_its_task(kind, connection):
+def test_a_reader_disables_delayed_acks_when_it_is_unpickled(kind, connection):
     options = SourceOptions.parse(
         {"topic": "t", "serviceUrl": "pulsar://localhost", "schema": "bytes"}
     )
@@ -204,7 +204,7 @@ def test_a_reader_does_when_it_comes_to_its_task(kind, connection):
 
 
 @linux
-def test_sparks_own_connection_is_among_them(spark):
+def test_sparks_connection_is_among_them(spark):
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         delay_acknowledgements()
         before = quick_connections()

@@ -1,4 +1,4 @@
-"""Spans of epochs: whose child they are, how long they took, and how they ended."""
+"""Spans of epochs: parents, durations and outcomes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_epoch_is_a_span_of_the_caller_and_its_steps_are_children(tmp_path, p
     assert epoch.status.status_code is StatusCode.UNSET
 
 
-def test_a_step_that_is_noted_later_belongs_to_its_epoch(tmp_path, provider, exported, caplog):
+def test_a_step_that_is_reported_later_belongs_to_its_epoch(tmp_path, provider, exported, caplog):
     driver = FolderDriver(tmp_path, TracingListener(provider))
     driver.run("0", ROWS, query_id=QUERY, finish_later=True)
     driver.close()

@@ -1,7 +1,7 @@
-"""Nothing that comes from a topic, registry, table, checkpoint or file is unpickled or evaluated.
+"""Data from a topic, registry, table, checkpoint or file is never unpickled or evaluated.
 
-Spark pickles what it sends between its own processes: functions, data sources, partitions and the
-messages of tasks. None of that comes from a place that others write to.
+Spark pickles the data that it sends between its processes: functions, data sources, partitions and
+the messages of tasks. None of it comes from a place that others write to.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
 NAMED = {"allow_pickle", "CloudPickleSerializer", "CPickleSerializer", "PickleSerializer"}
 
 
-# Most files have none of it, and take a while to be parsed.
+# Most files contain none of these words, and parsing takes time.
 WORTH_PARSING = re.compile(
     r"(?i)pickle|marshal|shelve|dill|joblib|yaml|runpy|(?<![.\w])(eval|exec|compile|__import__)\("
 )
 
 
 def findings(tree: ast.AST) -> Iterator[str]:
-    """What unpickles or evaluates anything, or could."""
+    """Yield names that unpickle or evaluate data, or could."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [one.name for one in node.names]
@@ -70,13 +70,13 @@ def test_no_code_of_ours_unpickles_or_evaluates(package):
         "from pyspark.serializers import CPickleSerializer as s; s()", "pd.read_pickle(f)",
     ],
 )  # fmt: skip
-def test_what_is_looked_for_would_be_found(text):
+def test_the_search_finds_forbidden_code(text):
     assert WORTH_PARSING.search(text)
     assert set(findings(ast.parse(text)))
 
 
 class Bomb:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""An interrupt anywhere in a wait: the interrupt comes out, and the lock is free behind it."""
+"""An interrupt anywhere in a wait is raised, and the lock is free afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRACED = (_waiting.__file__, eos.parallel.__file__)
 
 
 class Tracing:
-    """Counts the steps of what is ``TRACED`` in this thread, and interrupts it at one of them."""
+    """Counts the bytecode steps of ``TRACED`` files in this thread, and interrupts one of them."""
 
     def __init__(self, interrupt_at: int) -> None:
         self.steps = 0
@@ -62,9 +62,9 @@ def wait_for_under_the_lock(condition: Monitor) -> None:
 
 
 @pytest.mark.parametrize("wait", [wait_under_the_lock, wait_for_under_the_lock])
-def test_an_interrupt_at_any_step_of_a_wait_comes_out_and_leaves_the_lock_free(wait, monkeypatch):
+def test_an_interrupt_at_any_step_of_a_wait_is_raised_and_leaves_the_lock_free(wait, monkeypatch):
     for step in itertools.count(1):
-        clock = iter([0.0, 0.0])  # as many steps in each run, however slow the machine is
+        clock = iter([0.0, 0.0])  # the same number of steps in each run, also on a slow machine
         monkeypatch.setattr(_waiting, "time", SimpleNamespace(monotonic=partial(next, clock, 1.0)))
         condition, traced = Monitor(), Tracing(step)
         try:
@@ -74,18 +74,18 @@ def test_an_interrupt_at_any_step_of_a_wait_comes_out_and_leaves_the_lock_free(w
             assert is_free(condition), step
         else:
             break
-    assert traced.steps == step - 1  # it was over before, and no interrupt was swallowed
+    assert traced.steps == step - 1  # the wait has ended, and no interrupt was swallowed
     assert step > 50
 
 
-def test_taking_the_lock_is_one_step_that_no_signal_divides():
+def test_taking_the_lock_is_atomic_for_signals():
     condition = Monitor()
     with Tracing(interrupt_at=0) as seen, condition:
         pass
     assert seen.steps == 0
 
 
-def test_all_that_wait_are_woken():
+def test_all_waiters_are_woken():
     condition, woken = Monitor(), []
 
     def wait() -> None:
@@ -104,7 +104,7 @@ def test_all_that_wait_are_woken():
     assert woken == [True, True, True]
 
 
-def test_a_wait_that_was_in_vain_leaves_nothing_behind():
+def test_a_wait_that_times_out_leaves_no_waiter():
     condition = Monitor()
     with condition:
         assert not condition.wait(0)
@@ -112,7 +112,7 @@ def test_a_wait_that_was_in_vain_leaves_nothing_behind():
     assert condition._waiters == []
 
 
-def test_what_is_so_already_is_not_waited_for():
+def test_a_true_predicate_needs_no_wait():
     with (condition := Monitor()):
         assert condition.wait_for(lambda: True, 0)
 
@@ -125,7 +125,7 @@ def test_a_future_waits_as_any_other():
         Future().result(0)
 
 
-def test_a_call_in_a_pool_ends_its_future_by_what_it_gives_or_raises():
+def test_a_call_in_a_pool_sets_its_futures_result_or_error():
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -135,7 +135,7 @@ def test_a_call_in_a_pool_ends_its_future_by_what_it_gives_or_raises():
             submit(pool, fail).result(30)
 
 
-def test_a_call_beside_another_has_ended_behind_it():
+def test_run_both_waits_for_both_calls():
     begun, ended = threading.Event(), []
 
     def fail() -> None:
@@ -158,7 +158,7 @@ def test_a_call_beside_another_has_ended_behind_it():
 
 
 class Work:
-    """Counts what has begun and what has ended."""
+    """Counts begun and ended calls."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -175,9 +175,9 @@ class Work:
     [lambda work: parallel_map(work, range(3)), lambda work: run_both(work, work)],
     ids=["at once", "beside"],
 )
-def test_behind_an_interrupt_at_any_step_nothing_is_under_way_and_nothing_begins(run):
+def test_after_an_interrupt_at_any_step_no_call_runs_or_begins(run):
     interrupted = 0
-    for step in range(1, 150):  # it has fewer, and still fewer when the others end before it waits
+    for step in range(1, 150):  # more than it has; fewer if the other calls end before it waits
         work, traced = Work(), Tracing(step)
         try:
             with traced:

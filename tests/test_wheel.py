@@ -1,4 +1,4 @@
-"""The wheel works outside of the checkout: built, installed, README's example run with it."""
+"""The wheel works outside of the checkout: build it, install it, run README's example with it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ while query.status["isTriggerActive"] or not sum(e["numInputRows"] for e in quer
     assert query.isActive and time.monotonic() < ends_at
     time.sleep(0.1)
 """
-"""Until the stream of README's example has written something, and waits for its next trigger: what
-is stopped within an epoch is owed, and ``verify`` says so."""
+"""Waits until the stream of README's example has written rows and waits for its next trigger:
+``verify`` reports an epoch that is interrupted as unfinished."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_of_this_checkout(monkeypatch):
-    """Not even where the tests themselves were found by it."""
+    """Remove this checkout from the path, also if the tests were found by it."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def scripts(wheel, tmp_path_factory) -> Path:
-    """Where the programs are of an environment with the wheel in it, and not this checkout."""
+    """The programs' folder of an environment that has the wheel and not this checkout."""
     return installed_environment(tmp_path_factory.mktemp("environment"), wheel)
 
 
@@ -74,7 +74,7 @@ def test_pytest_runs_in_a_project_with_folders_of_our_names(scripts, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["broker", "recovery", "catalog", "chaos"])
-def test_each_program_is_installed_under_both_names_and_teaches(scripts, name, tmp_path):
+def test_each_program_is_installed_under_both_names_and_has_help(scripts, name, tmp_path):
     helps = []
     for command in ([str(scripts / f"eos-{name}")], [str(scripts / "eos"), name]):
         done = subprocess.run(
@@ -86,15 +86,15 @@ def test_each_program_is_installed_under_both_names_and_teaches(scripts, name, t
     assert helps[0].split() == helps[1].split()
 
 
-def test_a_package_that_the_chaos_harness_lacks_is_named(scripts, tmp_path):
+def test_a_missing_package_of_the_chaos_harness_is_named(scripts, tmp_path):
     code = "import sys; sys.modules['psutil'] = None; from eos.cli.programs import chaos; chaos()"
     command = [str(scripts / "python"), "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "psutil is not installed. Try: pip install 'eos-pulsar[spark,chaos]'" in done.stderr
+    assert "psutil is not installed. Run: pip install 'eos-pulsar[spark,chaos]'" in done.stderr
 
 
-def test_the_readmes_example_runs_with_nothing_but_the_wheel(scripts, tmp_path, pulsar_standalone):
+def test_the_readmes_example_runs_with_only_the_wheel(scripts, tmp_path, pulsar_standalone):
     (code,) = re.findall(
         r"<!-- tests/test_wheel.py[^>]*-->\n```python\n(.*?)```",
         (ROOT / "README.md").read_text(),

@@ -1,4 +1,4 @@
-"""How console scripts start and end, whatever their output is: closed, full, a pipe that ended."""
+"""Start and end console scripts, also with a closed, full or broken output."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ _STREAMS: Final = ("stdout", "stderr")
 
 
 def start(program: str, main: str, *, lost: int) -> None:
-    """Import ``main``, which is ``module:function``, and call it.
+    """Import ``main``, given as ``module:function``, and call it.
 
-    Ctrl-C while modules are imported ends the process by its signal, as a shell expects it, and
-    not with a traceback.
+    Ctrl-C during the imports ends the process by its signal, as a shell expects, without a
+    traceback.
 
     Args:
-        lost: the exit code when the program could not write what it had to say: no code that says
-            that all is well.
+        lost: the exit code if the output could not be written; never that of success.
     """
     _replace_closed_streams()
     module, _, name = main.partition(":")
@@ -36,7 +35,7 @@ def start(program: str, main: str, *, lost: int) -> None:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(lost)
     except SystemExit as ending:
-        # A pipe whose reader has gone: click says 1, which means something else here.
+        # The pipe's reader has gone: click exits with 1, which has another meaning here.
         if isinstance(ending.__context__, BrokenPipeError):
             _discard_output()
             sys.exit(lost)
@@ -44,12 +43,12 @@ def start(program: str, main: str, *, lost: int) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Python has None for a stream that the caller has closed, and programs do not expect that."""
+    """Replace closed streams: Python sets them to None, which programs do not expect."""
     for name in _STREAMS:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _discard_output() -> None:
-    """What is still buffered would fail once more when Python ends."""
+    """Discard buffered output, which would fail again when Python exits."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

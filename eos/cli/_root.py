@@ -1,4 +1,4 @@
-"""The help, the version and the shell completion of ``eos``."""
+"""Help, version and shell completion of ``eos``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe(
 ) -> None:
     """Exactly-once, all-or-nothing writes from PySpark to Apache Pulsar.
 
-    Each command explains itself: `eos recovery --help`, `eos recovery resolve --help`.
+    Each command has its own help: `eos recovery --help`, `eos recovery resolve --help`.
     """
 
 
@@ -42,7 +42,7 @@ def _has_run() -> None:
 
 
 for _name, _program in PROGRAMS.items():
-    if COMPLETES in os.environ:  # the words of the commands are wanted too, and it may take longer
+    if COMPLETES in os.environ:  # completion needs the commands' own words, and may take longer
         _app = importlib.import_module(_program.module).app
         app.add_typer(_app, name=_name, help=_program.summary)
     else:
@@ -50,5 +50,5 @@ for _name, _program in PROGRAMS.items():
 
 
 def main() -> None:
-    """Show the help, print the version, or say what is wrong with the options."""
+    """Show the help, print the version, or report wrong options."""
     app(prog_name="eos")

@@ -1,4 +1,4 @@
-"""The options that every verb has: which cluster, and how to authenticate."""
+"""The options of every verb: the cluster and the authentication."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 ACCESS: Final = "Access"
-"""The panel of the help that has them."""
+"""Their panel in the help."""
 
 ServiceUrl = Annotated[
     str | None,
@@ -22,7 +22,7 @@ AdminUrl = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_ADMIN_URL",
-        help="http://host:8080 or https://host:8443: the admin API, for what only it tells.",
+        help="http://host:8080 or https://host:8443 of the admin API, for facts that only it has.",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -31,7 +31,7 @@ TokenFile = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_TOKEN_FILE",
-        help="File with the token; the token itself only by EOS_TOKEN, never as an option.",
+        help="File with the token. (The token itself is read from EOS_TOKEN only.)",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -58,7 +58,7 @@ OAuth2Audience = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_OAUTH2_AUDIENCE",
-        help="What the token server calls the cluster, where it asks.",
+        help="The cluster's name at the token server, if that requires one.",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -67,7 +67,7 @@ OAuth2Scope = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_OAUTH2_SCOPE",
-        help="Scope of the tokens, where the token server asks.",
+        help="Scope of the tokens, if the token server requires one.",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -85,7 +85,7 @@ BasicUser = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_BASIC_USER",
-        help="User name; the password only by EOS_BASIC_PASSWORD, never as an option.",
+        help="User name. (The password is read from EOS_BASIC_PASSWORD only.)",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -103,7 +103,7 @@ TlsCertificateFile = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_TLS_CERTIFICATE_FILE",
-        help="The client's own certificate.",
+        help="PEM file of the client's certificate.",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -112,7 +112,7 @@ TlsPrivateKeyFile = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_TLS_PRIVATE_KEY_FILE",
-        help="The key to it.",
+        help="PEM file of the certificate's private key.",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -121,7 +121,7 @@ ListenerName = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_LISTENER_NAME",
-        help="The brokers' advertised listener that is reached from here, where they have several.",
+        help="The brokers' advertised listener to connect to, if they have several.",
         rich_help_panel=ACCESS,
     ),
 ]
@@ -130,7 +130,7 @@ SubscriptionPrefix = Annotated[
     str | None,
     typer.Option(
         envvar="EOS_SUBSCRIPTION_PREFIX",
-        help="What our subscriptions begin with: the role's name, where a namespace has "
+        help="Prefix of all subscription names: the role's name, if a namespace has "
         "subscriptionAuthMode=Prefix.",
         rich_help_panel=ACCESS,
     ),
@@ -138,7 +138,7 @@ SubscriptionPrefix = Annotated[
 
 TimeoutS = Annotated[
     float,
-    typer.Option(min=0.1, max=3600, help="Deadline of each request.", rich_help_panel=ACCESS),
+    typer.Option(min=0.1, max=3600, help="Timeout of each request.", rich_help_panel=ACCESS),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]

@@ -1,4 +1,4 @@
-"""The cluster that a verb works on, and how to authenticate there."""
+"""The cluster of a verb, and the authentication."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eos.transport.rules import ClusterRules
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster, connected to when a verb needs it."""
+    """A cluster; a verb connects to it when needed."""
 
     service_url: str | None
     admin_url: str | None
@@ -27,33 +27,33 @@ class Cluster:
     as_json: bool = False
 
     def service_url_of(self, otherwise: str | None = None) -> str:
-        """The service URL to use: the one given, else ``otherwise``.
+        """Return the given service URL, or else ``otherwise``.
 
         Raises:
-            ConfigurationError: neither is there.
+            ConfigurationError: both are missing.
         """
         url = self.service_url or otherwise
         if not url:
             raise ConfigurationError(
-                "Which cluster?",
+                "No cluster is given.",
                 hint="Pass --service-url pulsar://host:6650, or set EOS_SERVICE_URL.",
             )
         return url
 
     def client(self, otherwise: str | None = None) -> PulsarClient:
-        """A client of the cluster; the caller closes it. The argument is as above."""
+        """Return a client of the cluster; the caller closes it. See ``service_url_of``."""
         url = self.service_url_of(otherwise)
         return ClientOptions(url, self.auth, self.timeout_s, self.rules).make()
 
     def admin(self) -> AdminClient:
-        """The admin API.
+        """Return a client of the admin API.
 
         Raises:
-            ConfigurationError: no admin URL was given, or it would show the token or password.
+            ConfigurationError: no admin URL was given, or it would expose the token or password.
         """
         if not self.admin_url:
             raise ConfigurationError(
-                "This needs the admin API.",
+                "This command needs the admin API.",
                 hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL.",
             )
         return AdminClient(
@@ -61,7 +61,7 @@ class Cluster:
         )
 
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the service URL, as far as it is known."""
+        """Return the addresses of the service URL; none if it is not given."""
         return parse_service_url(self.service_url) if self.service_url else ()
 
 
@@ -83,10 +83,10 @@ def cluster_of(
     timeout_s: options.TimeoutS = 30.0,
     json_: options.Json = False,
 ) -> Cluster:
-    """The options of every verb, as a ``Cluster``.
+    """Return the ``Cluster`` of a verb's options.
 
     Raises:
-        ConfigurationError: options that exclude each other.
+        ConfigurationError: two options exclude each other.
     """
     token, password = os.environ.get("EOS_TOKEN"), os.environ.get("EOS_BASIC_PASSWORD")
     if token and token_file:

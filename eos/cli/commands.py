@@ -1,7 +1,7 @@
-"""Commands of typer, made of functions that know nothing of it, and how a command line ends.
+"""Build typer commands from plain functions, and end each with its documented exit code.
 
-A command's function takes an object, ``target`` for example, that another function makes of
-options: the command has the options of both. Every ending has the exit code of the manual.
+A command's function may take an object, for example ``target``, that another function makes from
+options: the command then has the options of both.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TYPER_USAGE: Final = 2
 
 
 class VerbExit(SystemExit):
-    """A verb's own ending, told apart from typer's."""
+    """The exit of a verb, as opposed to typer's."""
 
 
 def run_program(app: typer.Typer) -> None:
     """Run ``app``, and end the process; ``sys.argv[0]`` is the program's name."""
-    # What goes wrong on the way is in the report; a library's log lines would only repeat it.
+    # The report has the errors; a library's log lines would only repeat them.
     logging.disable(logging.ERROR)
     try:
         app(prog_name=sys.argv[0])
@@ -40,7 +40,7 @@ def run_program(app: typer.Typer) -> None:
     except SystemExit as ending:
         if ending.code != _TYPER_USAGE:
             raise
-        # Typer's own code for wrong options, which here says "unknown".
+        # Typer's code for wrong options, which means "unknown" here.
         sys.exit(Exit.USAGE)
     except EosError as error:
         Console(stderr=True, soft_wrap=True).print(
@@ -50,9 +50,10 @@ def run_program(app: typer.Typer) -> None:
 
 
 def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Callable[..., R]:
-    """``function`` with the parameters of a maker, behind its own, in the place of what it makes.
+    """Replace parameters of ``function`` by those of the functions that make them.
 
-    All of them are given by name.
+    ``makers``: such a function for each parameter to replace. The new parameters come after the
+    others; all are passed by name.
     """
     own = inspect.signature(function, eval_str=True).parameters
     made = {
@@ -69,7 +70,7 @@ def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Ca
         *(one for name, one in own.items() if name not in makers),
         *(one for options in made.values() for one in options.values()),
     ]
-    del run.__wrapped__  # typer would look through it, and see options that it can't know
+    del run.__wrapped__  # typer would follow it and find parameters of unknown types
     named = [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
     run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in named}
@@ -77,7 +78,7 @@ def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Ca
 
 
 def reporting(command: Callable[..., Report]) -> Callable[..., None]:
-    """``command``, that has the option ``json_``, and prints its report and exits as that says."""
+    """Make ``command``, which has the option ``json_``, print its report and exit accordingly."""
 
     @functools.wraps(command)
     def run(**values: Any) -> None:

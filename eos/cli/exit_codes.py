@@ -1,4 +1,4 @@
-"""Exit codes: what a script or a monitor learns from a verb."""
+"""Exit codes of the verbs, for scripts and monitors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eos.errors import (
 
 
 class Exit(IntEnum):
-    """The exit codes of every command line but ``eos broker``; 64 is ``EX_USAGE`` of sysexits.h."""
+    """The exit codes of all commands but ``eos broker``; 64 is ``EX_USAGE`` of sysexits.h."""
 
     CLEAN = 0
     NEEDS_ACTION = 1
@@ -25,10 +25,10 @@ class Exit(IntEnum):
 
 
 def exit_of(error: EosError) -> Exit:
-    """The exit code of a verb that ended with ``error``.
+    """Return the exit code of a verb that ended with ``error``.
 
-    What could not be reached, or not be seen with these permissions, or was answered with what
-    nobody understands, is unknown: no news is not good news, and not bad news either.
+    ``UNKNOWN`` if a server is unreachable, denies access or gives an invalid answer: then the
+    state may be good or bad.
     """
     if isinstance(error, ConfigurationError):
         return Exit.USAGE
@@ -40,7 +40,7 @@ def exit_of(error: EosError) -> Exit:
 
 
 def worst(*exits: Exit) -> Exit:
-    """The one that a person has to see first: action before unknown before clean."""
+    """Return the most urgent one: usage, then action, then unknown, then clean."""
     for code in (Exit.USAGE, Exit.NEEDS_ACTION, Exit.UNKNOWN):
         if code in exits:
             return code

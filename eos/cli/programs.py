@@ -1,7 +1,6 @@
-"""The program ``eos`` and its four commands, each of which is also a program of its own.
+"""The program ``eos`` and its four commands, each of which is also a separate program.
 
-Nothing is imported here before it is known which command runs: typer and rich, the broker's jars
-or Spark are what a command imports.
+A command's imports (typer and rich, the broker, Spark) happen only when that command runs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 from eos.cli._entry_point import start
 
 COMPLETES: Final = "_EOS_COMPLETE"
-"""Set by the shell, when it asks which words may follow."""
+"""Environment variable that the shell sets when it asks for completions."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,10 @@ class CommandLine:
     """A command of ``eos``.
 
     Args:
-        module: has ``app``, its typer application, and ``main``, which runs it.
+        module: defines ``app``, its typer application, and ``main``, which runs it.
         summary: one line for the help of ``eos``.
-        lost: exit code when its output could not be written.
-        extras: extras of the distribution that have the packages it needs.
+        lost: exit code if its output could not be written.
+        extras: the extras of the distribution that it needs.
     """
 
     module: str
@@ -49,7 +48,7 @@ PROGRAMS: Final = {
 
 
 def main() -> None:
-    """``eos``: run one of the commands, or show the help."""
+    """Run ``eos``: one of the commands, or the help."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in PROGRAMS and COMPLETES not in os.environ:
         del sys.argv[1]
@@ -59,22 +58,22 @@ def main() -> None:
 
 
 def broker() -> None:
-    """``eos-broker``: the same as ``eos broker``."""
+    """Run ``eos-broker``, the same as ``eos broker``."""
     _run("broker", "eos-broker")
 
 
 def recovery() -> None:
-    """``eos-recovery``: the same as ``eos recovery``."""
+    """Run ``eos-recovery``, the same as ``eos recovery``."""
     _run("recovery", "eos-recovery")
 
 
 def catalog() -> None:
-    """``eos-catalog``: the same as ``eos catalog``."""
+    """Run ``eos-catalog``, the same as ``eos catalog``."""
     _run("catalog", "eos-catalog")
 
 
 def chaos() -> None:
-    """``eos-chaos``: the same as ``eos chaos``."""
+    """Run ``eos-chaos``, the same as ``eos chaos``."""
     _run("chaos", "eos-chaos")
 
 
@@ -88,7 +87,7 @@ def _run(name: str, called: str) -> None:
             raise
         print(
             f"{called}: {error.name} is not installed. "
-            f"Try: pip install 'eos-pulsar[{program.extras}]'",
+            f"Run: pip install 'eos-pulsar[{program.extras}]'",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""What a verb found: one object that is shown to people and printed as JSON."""
+"""Reports of the verbs: one object that is rendered as text or printed as JSON."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class Facts(BaseModel):
 
 
 class Report(Facts):
-    """The whole of what one verb has to say."""
+    """The complete result of one verb."""
 
     @property
     @abstractmethod
     def exit(self) -> Exit:
-        """What the verb exits with."""
+        """The verb's exit code."""
 
     @abstractmethod
     def render(self, console: Console) -> None:
-        """Show it to a person."""
+        """Print it as text."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
-        """The exit code, for readers of the JSON."""
+        """The exit code, as a field of the JSON."""
         return int(self.exit)
 
     def to_json(self) -> str:
-        """The report as one JSON object; its fields are part of the public face."""
+        """Return the report as one JSON object; its fields are public API."""
         return ascii_json(json.loads(self.model_dump_json()), indent=2)
 
 
 def escape(text: Any) -> str:
-    """Text from outside, so that rich shows it instead of obeying it."""
+    """Escape foreign text, so that rich and the terminal show it instead of interpreting it."""
     return rich_escape(printable(str(text)))
 
 
 def ascii_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON without a character that a terminal would obey, and without loss."""
-    # DEL is the one that JSON leaves as it is, and it can only stand in a text.
+    """Return JSON without characters that control a terminal, and without loss."""
+    # DEL is the only one that JSON does not escape; it occurs in strings only.
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
 def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and what is said of them, below a heading; reads in a narrow terminal, too."""
+    """Return a table of names and texts, for below a heading; it fits a narrow terminal."""
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
     table.add_column(width=1)
     table.add_column(no_wrap=True, style="dim")
@@ -69,17 +69,17 @@ def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def now() -> datetime:
-    """The time that ages are counted from."""
+    """Return the current time (UTC), from which ages are computed."""
     return datetime.now(UTC)
 
 
 def age_s(then: datetime | None) -> float | None:
-    """Seconds since ``then``."""
+    """Return the seconds since ``then``."""
     return None if then is None else round((now() - then).total_seconds(), 1)
 
 
 def duration(seconds: float | None) -> str:
-    """``35 ms``, ``12 s``, ``4 min``, ``3 h``, ``2 d``: as coarse as a person wants it."""
+    """Format a duration coarsely: ``35 ms``, ``12 s``, ``4 min``, ``3 h``, ``2 d``."""
     if seconds is None:
         return "-"
     sign, size = ("-", -seconds) if seconds < 0 else ("", seconds)

@@ -1,1 +1,1 @@
-"""For tests of sinks of one's own: ``sink_contract.SinkContract``, a pytest suite. Needs pytest."""
+"""A pytest suite for custom sinks: ``sink_contract.SinkContract``. Needs pytest."""

@@ -1,4 +1,4 @@
-"""What every participant has to do, as a pytest suite; see docs/writing-a-sink.md.
+"""The contract of every participant, as a pytest suite; see docs/writing-a-sink.md.
 
 ::
 
@@ -35,30 +35,30 @@ _STEPS: Final[tuple[AnyStep, ...]] = (
 
 
 class OutputUnderTest(Protocol):
-    """The output of one test: an empty one, and how to write to it and to read it."""
+    """An empty output for one test, with methods to write to it and to read it."""
 
     kind: Kind
-    """What the entry point refers to."""
+    """The object of the entry point."""
     access: Access
-    """What recovery is given to reach it."""
+    """How recovery reaches the output."""
 
     def participant(self) -> Participant:
-        """The participant as a driver makes it: another one for each life of a driver."""
+        """Return a new participant, as a starting driver creates it."""
 
     def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
-        """Write ``rows`` in the attempt of ``part``, as tasks do; what ``count`` takes."""
+        """Write ``rows`` in the attempt of ``part``, as tasks do; return the input of ``count``."""
 
     def read(self) -> list[str]:
-        """The rows that a plain reader finds, in any order."""
+        """Return the rows that a plain reader finds, in any order."""
 
 
 class _Died(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 @dataclass
-class _Life:
-    """One life of a driver."""
+class _DriverRun:
+    """One run of a driver, from its start to its end."""
 
     log: CommitLog
     participant: Participant
@@ -97,68 +97,68 @@ class _Life:
 
 
 def part_of(record: LogRecord) -> Part:
-    """The only participant's part."""
+    """Return the part of the only participant."""
     (part,) = record.participants
     return part
 
 
 class SinkContract:
-    """Subclass it in a test module, and give it the fixture ``output``."""
+    """Subclass it in a test module and define the fixture ``output``."""
 
     @pytest.fixture
     def output(self) -> OutputUnderTest:
-        """An empty output.
+        """Return an empty output.
 
         Raises:
-            NotImplementedError: until the subclass has one.
+            NotImplementedError: the subclass does not define the fixture.
         """
-        raise NotImplementedError("a subclass of SinkContract has a fixture `output`")
+        raise NotImplementedError("A subclass of SinkContract must define the fixture `output`.")
 
     @pytest.fixture
-    def lives(self, output: OutputUnderTest, tmp_path: Path) -> Any:
-        """Makes lives of a driver, each with a participant of its own."""
-        made: list[_Life] = []
+    def start_driver(self, output: OutputUnderTest, tmp_path: Path) -> Any:
+        """Return a function that starts a driver with a new participant."""
+        started: list[_DriverRun] = []
 
-        def live() -> _Life:
+        def start() -> _DriverRun:
             log = CommitLog.open(tmp_path / "contract-log", "contract")
-            made.append(_Life(log, output.participant(), output))
-            return made[-1]
+            started.append(_DriverRun(log, output.participant(), output))
+            return started[-1]
 
-        yield live
-        for life in made:
-            life.participant.close()
+        yield start
+        for driver in started:
+            driver.participant.close()
 
     @pytest.fixture(autouse=True)
     def _installed(self, output: OutputUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As if its package were installed."""
+        """Make the kind known, as if its package were installed."""
         name = part_of_claim(output).kind
         find = lambda kind: output.kind if kind == name else kind_of(kind)  # noqa: E731
         monkeypatch.setattr("eos.commit_log.schema.kind_of", find)
         monkeypatch.setattr("eos.committer.participants.kind_of", find)
 
-    def test_nothing_is_readable_before_the_commit_and_everything_behind_it(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_rows_are_readable_only_after_the_commit(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        record = life.prepared()
+        driver = start_driver()
+        record = driver.prepared()
         assert output.read() == []
-        assert life.commit(record).known is Known.COMMITTED
+        assert driver.commit(record).known is Known.COMMITTED
         assert sorted(output.read()) == sorted(ROWS)
 
-    def test_to_commit_twice_changes_nothing_more(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_commit_is_idempotent(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        record = life.prepared()
+        driver = start_driver()
+        record = driver.prepared()
         for _ in range(3):
-            assert life.commit(record).known is Known.COMMITTED
+            assert driver.commit(record).known is Known.COMMITTED
             assert sorted(output.read()) == sorted(ROWS)
 
-    def test_another_process_commits_by_what_the_log_says(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_another_process_commits_from_the_log(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        record = lives().prepared()
-        log = lives().log
+        record = start_driver().prepared()
+        log = start_driver().log
         (stored,) = log.history.unfinished
         other = output.kind.open("contract", part_of(stored), output.access)
         other.attach(part_of(stored), log.history)
@@ -168,66 +168,66 @@ class SinkContract:
         assert fate.known is Known.COMMITTED
         assert sorted(output.read()) == sorted(ROWS)
 
-    def test_an_abort_leaves_nothing_to_read_and_may_be_repeated(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_abort_leaves_no_rows_and_is_idempotent(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        nothing_written = life.begin("a")
-        written = life.begin("b")
+        driver = start_driver()
+        nothing_written = driver.begin("a")
+        written = driver.begin("b")
         output.write(part_of(written.record), ROWS)
         for opened in (nothing_written, written):
             for _ in range(2):
-                assert life.abort(opened.record).known is Known.ABORTED
+                assert driver.abort(opened.record).known is Known.ABORTED
         assert output.read() == []
 
-    def test_an_abort_never_undoes_a_commit_nor_denies_it(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_abort_never_undoes_or_denies_a_commit(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
         if output.participant().can_expire:
-            pytest.skip("what can expire is asked for its outcome by a witness")
-        life = lives()
-        record = life.prepared()
-        life.commit(record)
-        assert life.abort(record).known is not Known.ABORTED
+            pytest.skip("the witness proves the outcome of an output that can expire")
+        driver = start_driver()
+        record = driver.prepared()
+        driver.commit(record)
+        assert driver.abort(record).known is not Known.ABORTED
         assert sorted(output.read()) == sorted(ROWS)
 
-    def test_the_outcome_is_told_and_not_made(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_outcome_changes_nothing(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        record = life.prepared()
-        if not life.participant.can_expire:  # a witness proves what is over
-            assert life.outcome(record) is not Known.COMMITTED
+        driver = start_driver()
+        record = driver.prepared()
+        if not driver.participant.can_expire:  # a witness proves only an ended one
+            assert driver.outcome(record) is not Known.COMMITTED
         assert output.read() == []
-        life.commit(record)
-        assert life.outcome(record) is Known.COMMITTED
+        driver.commit(record)
+        assert driver.outcome(record) is Known.COMMITTED
 
-    def test_an_attempt_that_was_given_up_is_not_committed_with_the_next_one(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_an_aborted_attempt_is_not_committed_with_the_next(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        first = life.begin()
+        driver = start_driver()
+        first = driver.begin()
         output.write(part_of(first.record), ROWS)
         first.abort(ValueError("the job failed"))
-        second = life.begin(run=Run(2, life.log.history.newest(BATCH, "a")))
+        second = driver.begin(run=Run(2, driver.log.history.newest(BATCH, "a")))
         second.prepare([output.write(part_of(second.record), MORE)])
         second.finish(second.commit())
         assert sorted(output.read()) == sorted(MORE)
-        assert life.log.history.newest(BATCH, "a").state is State.COMMITTED  # type: ignore[union-attr]
+        assert driver.log.history.newest(BATCH, "a").state is State.COMMITTED  # type: ignore[union-attr]
 
-    def test_it_counts_what_was_written(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_written_rows_are_counted(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        record = lives().prepared()
+        record = start_driver().prepared()
         part = part_of(record)
         assert part.records == len(ROWS)
         assert part.bytes is not None
         assert part.bytes > 0
 
-    def test_a_part_goes_through_the_log_and_comes_back(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_a_part_survives_the_log(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        record = lives().prepared()
+        record = start_driver().prepared()
         part = part_of(record)
         through = json.loads(json.dumps(part.payload()))
         assert output.kind.part.parse(through, {**part.columns()}) == part
@@ -235,11 +235,11 @@ class SinkContract:
         assert part.output
 
     def test_a_part_is_checked_for_its_stage(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        begun = life.begin()
-        claimed = part_of(life.claim.complete())
+        driver = start_driver()
+        begun = driver.begin()
+        claimed = part_of(driver.claim.complete())
         parts = {
             Stage.CLAIMED: claimed,
             Stage.BEGUN: part_of(begun.record),
@@ -256,71 +256,71 @@ class SinkContract:
         return begun.record
 
     def test_a_part_of_another_attempt_does_not_follow(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        first, second = part_of(life.begin("a").record), part_of(life.begin("b").record)
+        driver = start_driver()
+        first, second = part_of(driver.begin("a").record), part_of(driver.begin("b").record)
         with pytest.raises(ValueError, match=r"."):
             second.check_follows(first)
         first.check_follows(first)
 
-    def test_attempts_are_in_order_over_restarts(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_attempts_are_ordered_across_restarts(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
         begun = []
         for epoch in "abc":
-            life = lives()
-            opened = life.begin(epoch)
+            driver = start_driver()
+            opened = driver.begin(epoch)
             begun.append(part_of(opened.record).begun_at)
             opened.abort(ValueError("the job failed"))
         assert None not in begun
         assert begun == sorted(set(begun))  # type: ignore[type-var]
 
-    def test_an_attempt_without_rows_may_be_committed_beside_others(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+    def test_an_attempt_without_rows_can_be_committed(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        opened = life.begin()
+        driver = start_driver()
+        opened = driver.begin()
         part = part_of(opened.record)
-        counted = life.participant.count(part, output.write(part, []))
+        counted = driver.participant.count(part, output.write(part, []))
         assert not counted.records
-        ready = life.participant.prepare(opened.record, counted)
-        fate = life.participant.commit(ready, deadline_s=20, is_own=True)
+        ready = driver.participant.prepare(opened.record, counted)
+        fate = driver.participant.commit(ready, deadline_s=20, is_own=True)
         assert fate.known is Known.COMMITTED
         assert output.read() == []
 
     def test_housekeeping_never_raises(
-        self, output: OutputUnderTest, lives: Callable[[], _Life]
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
     ) -> None:
-        life = lives()
-        record = life.prepared()
-        life.commit(record)
+        driver = start_driver()
+        record = driver.prepared()
+        driver.commit(record)
         for state in (State.COMMITTED, State.ABORTED):
             ended = replace(record, state=state)
-            life.participant.after_end(ended, part_of(ended), is_last=True)
-            life.participant.suspect(ended, part_of(ended))
-        assert isinstance(life.participant.diagnose(part_of(record)), str)
-        life.participant.rest()
-        life.participant.close()
+            driver.participant.after_end(ended, part_of(ended), is_last=True)
+            driver.participant.suspect(ended, part_of(ended))
+        assert isinstance(driver.participant.diagnose(part_of(record)), str)
+        driver.participant.rest()
+        driver.participant.close()
 
     @pytest.mark.parametrize("place", _STEPS, ids=lambda place: place.label)
-    def test_wherever_a_driver_dies_the_next_one_leaves_each_row_once(
-        self, output: OutputUnderTest, lives: Callable[[], _Life], place: AnyStep
+    def test_after_a_crash_at_any_step_each_row_is_written_once(
+        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun], place: AnyStep
     ) -> None:
-        self._run(lives(), "a", ROWS)
+        self._run(start_driver(), "a", ROWS)
         with pytest.MonkeyPatch.context() as dead:
             dead.setattr(OpenAttempt, "abort", lambda *_: None)
             with failpoints.armed(place, _die), pytest.raises(_Died):
-                self._run(lives(), "b", MORE)
+                self._run(start_driver(), "b", MORE)
         assert sorted(output.read()) in (sorted(ROWS), sorted([*ROWS, *MORE]))
-        self._run(lives(), "b", MORE)
+        self._run(start_driver(), "b", MORE)
         assert sorted(output.read()) == sorted([*ROWS, *MORE])
 
-    def _run(self, life: _Life, epoch: str, rows: Sequence[str]) -> None:
+    def _run(self, driver: _DriverRun, epoch: str, rows: Sequence[str]) -> None:
         def plan(begun: PartsBegun) -> Callable[[], list[Sequence[Any]]]:
-            return lambda: [life.output.write(begun()[0], rows)]
+            return lambda: [driver.output.write(begun()[0], rows)]
 
-        Committer(life.log, [life.participant]).run_epoch(BATCH, epoch, plan)
+        Committer(driver.log, [driver.participant]).run_epoch(BATCH, epoch, plan)
 
 
 def _die() -> None:
@@ -328,5 +328,5 @@ def _die() -> None:
 
 
 def part_of_claim(output: OutputUnderTest) -> Part:
-    """The part that a first claim would have."""
+    """Return the part of a first claim."""
     return output.participant().claimed(History("contract"), "00000000")

@@ -1,4 +1,4 @@
-"""How console scripts end when nobody can read what they say, and by Ctrl-C before they begin."""
+"""How console scripts end if their output can't be written, or by Ctrl-C during their imports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LOST = {"": 2, "recovery": 2, "catalog": 2, "chaos": 2, "broker": 1}
 
 
 def run(name: str, redirection: str) -> tuple[int, str]:
-    """``--help`` of a program, in a shell: its exit code, and what it says on stderr."""
-    # A shell, for it can close a stream; bash, for it tells the code of a pipe's first program.
+    """Run ``--help`` of a program in a shell; return its exit code and its stderr."""
+    # A shell can close a stream; bash has the exit code of a pipe's first program.
     script = f'"$0" -m eos {name} --help {redirection}; exit ${{PIPESTATUS[0]}}'
     ended = subprocess.run(
         ["bash", "-c", script, sys.executable], capture_output=True, text=True, timeout=60
@@ -24,14 +24,14 @@ def run(name: str, redirection: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_full_disk_is_one_line_and_no_good_news(name):
+def test_a_full_disk_is_one_line_and_an_error_code(name):
     code, said = run(name, ">/dev/full")
     assert code == LOST[name]
     assert said.count("\n") == 1
     assert "No space left on device" in said
 
 
-def test_a_reader_that_has_gone_is_no_news_at_all():
+def test_a_broken_pipe_is_silent():
     assert run("recovery", "| sleep 0") == (LOST["recovery"], "")
 
 

@@ -1,4 +1,4 @@
-"""The program ``eos``: its help, its version, and the words that a shell completes."""
+"""The program ``eos``: help, version and shell completion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_version_is_the_distributions():
     assert eos("--version").stdout == f"eos {__version__}\n"
 
 
-def test_a_misspelt_command_is_told_with_the_right_one():
+def test_a_misspelt_command_suggests_the_right_one():
     ended = eos("recovry", "status")
     assert ended.returncode == 2
     assert "Did you mean 'recovery'?" in ended.stderr
@@ -64,8 +64,8 @@ print(*sorted(heavy & sys.modules.keys()), file=sys.stderr)
 """
 
 
-def test_the_help_imports_no_more_than_its_command_line():
-    """What it imports is what it takes: 0.2 s of processor time, and 0.9 s with Arrow's."""
+def test_the_help_imports_only_the_command_line():
+    """Imports cost time: the help takes 0.2 s of processor time, and 0.9 s with Arrow."""
     ended = subprocess.run(
         [sys.executable, "-c", NO_MORE_THAN], capture_output=True, text=True, timeout=60
     )

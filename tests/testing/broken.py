@@ -1,4 +1,4 @@
-"""Participants that are broken on purpose, each in one way; run by ``test_sink_contract``."""
+"""Participants that are each broken in one way on purpose; run by ``test_sink_contract``."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ class TestNeverCommits(_Suite):
     broken = of(NeverCommits)
 
 
-class ReadableAtOnce(FolderParticipant):
+class ReadableBeforeCommit(FolderParticipant):
     def count(self, part, written):
         counted = super().count(part, written)
         self.commit(counted, deadline_s=1, is_own=True)
         return counted
 
 
-class TestReadableAtOnce(_Suite):
-    broken = of(ReadableAtOnce)
+class TestReadableBeforeCommit(_Suite):
+    broken = of(ReadableBeforeCommit)
 
 
-class AbortsWhatIsCommitted(FolderParticipant):
+class AbortsCommits(FolderParticipant):
     def abort(self, part, **_):
         shutil.rmtree(part.done, ignore_errors=True)
         return ABORTED
 
 
-class TestAbortsWhatIsCommitted(_Suite):
-    broken = of(AbortsWhatIsCommitted)
+class TestAbortsCommits(_Suite):
+    broken = of(AbortsCommits)
 
 
 class DeniesCommits(FolderParticipant):
@@ -118,7 +118,7 @@ class TestMiscounts(_Suite):
     broken = of(Miscounts)
 
 
-class KeepsItInMemory(FolderParticipant):
+class KeepsStateInMemory(FolderParticipant):
     def count(self, part, written):
         self.known = part.name
         return super().count(part, written)
@@ -129,8 +129,8 @@ class KeepsItInMemory(FolderParticipant):
         return super().commit(part, **options)
 
 
-class TestKeepsItInMemory(_Suite):
-    broken = of(KeepsItInMemory)
+class TestKeepsStateInMemory(_Suite):
+    broken = of(KeepsStateInMemory)
 
 
 class CountsFromOne(FolderParticipant):

@@ -1,4 +1,4 @@
-"""Outputs for the contract: a folder, a table, a topic, each with a plain reader."""
+"""Outputs for the contract: a folder, a table and a topic, each with a plain reader."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class TopicOutput:
             return [TaskSummary(0, run_id, txn.registered, (figures,))]
 
     def read(self) -> list[str]:
-        """What comes without waiting for what an open transaction holds back."""
+        """Read all messages before the first open transaction."""
         found = []
         with closing(quiet_client(self.url)) as client:
             reader = client.create_reader(self.topic, pulsar.MessageId.earliest)

@@ -1,4 +1,4 @@
-"""Our own participants keep the contract; ten that are broken on purpose do not."""
+"""The built-in participants fulfil the contract; ten that are broken on purpose do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestTopic(SinkContract):
 
 @pytest.mark.chaos
 def test_each_broken_participant_is_caught():
-    """In a process of its own: what fails there is what is wanted."""
+    """Run their suites in another process; each must fail."""
     environment = {**os.environ, "PYTHONPATH": str(BROKEN.parents[2])}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", str(BROKEN)],
