@@ -16,7 +16,7 @@ from eos.protocol import (
     check_lineage,
     check_not_renamed,
     is_streaming,
-    lost_log,
+    lost_log_error,
 )
 from eos.retry import attempts
 from eos.sinks.options import SinkOptions
@@ -70,7 +70,7 @@ def _check_not_lost(
             traces = [trace for output in outputs for trace in output.traces()]
     # Meanwhile another task of the same first epoch may have created the log, and the traces.
     if traces and not log_is_there(options):
-        raise lost_log(options.commit_log, traces[-1])
+        raise lost_log_error(options.commit_log, traces[-1])
 
 
 def _check_not_renamed(

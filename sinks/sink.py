@@ -19,7 +19,7 @@ from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
-from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch
+from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch_error
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._jobs import spark_context
 from eos.sinks._open_log import open_log
@@ -205,7 +205,7 @@ class Sink(ABC):
         if self._is_settled(query_id, failed.epoch):
             del self._failed[query_id]
             return
-        raise unfinished_epoch(
+        raise unfinished_epoch_error(
             query_id, epoch, failed.epoch, failed.error_type, sink_id=self.options.sink_id
         )
 

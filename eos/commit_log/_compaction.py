@@ -44,7 +44,7 @@ from eos.commit_log.delta_table import NO_HOOKS
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import to_table
 from eos.errors import CommitLogError, Retriable
-from eos.protocol import LogRecord, Thinning, thin
+from eos.protocol import LogRecord, ThinnedLog, thin
 
 KEEP_EPOCHS = 100
 """How many of the newest finished epochs a log keeps in full, unless it is told otherwise."""
@@ -128,7 +128,7 @@ def _open(location: Location, sink_id: str) -> LogTable:
 
 
 def _rewrite(
-    table: LogTable, records: list[LogRecord], thinning: Thinning | None, since_read: Stopwatch
+    table: LogTable, records: list[LogRecord], thinning: ThinnedLog | None, since_read: Stopwatch
 ) -> tuple[LogTable, list[LogRecord]]:
     """One file with what stays in the place of all files that the handle sees.
 

@@ -270,7 +270,7 @@ class CommitLog:
         """The newest record of what ``draft`` is about, when it is that very record."""
         key, history = draft.key, self.history
         newest = history.newest(*key) if key else history.last_claim
-        same = newest is not None and newest.says_the_same(replace(draft, seq=newest.seq))
+        same = newest is not None and newest.equals_except_time(replace(draft, seq=newest.seq))
         return newest if same else None
 
     def _keep_house_when_due(self, run_id: str) -> None:

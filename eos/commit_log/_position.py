@@ -144,7 +144,7 @@ class Head:
             return None
         # Dropped since: then others have gone on for long, and it is theirs.
         found = at(records, record.seq)
-        if position == record.seq and found is not None and found.says_the_same(record):
+        if position == record.seq and found is not None and found.equals_except_time(record):
             return found
         last = records[-1]
         if last.run_id in self._own_runs and self._fenced is None:

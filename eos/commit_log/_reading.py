@@ -23,7 +23,7 @@ def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
         seq = row["seq"]
         try:
             record = from_row(row)
-            history.take(record, horizon=horizon)
+            history.replay(record, horizon=horizon)
         except NewerRecord as error:
             raise CommitLogError(
                 f"commit log {table.location.uri}: seq {seq} in {table.file_of(seq)}: {error}.",
@@ -78,7 +78,7 @@ def _contradicts(known: LogRecord, records: list[LogRecord], table: LogTable) ->
     found = at(records, known.seq)
     if found is None:
         return known.seq > table.horizon
-    return not found.says_the_same(known)
+    return not found.equals_except_time(known)
 
 
 def _lost(table: LogTable, what: str) -> CommitLogError:

@@ -87,7 +87,7 @@ class OpenAttempt:
             done = meanwhile(parts.result)
             opened = cls(log, claim, opening.result(), timer)
         except BaseException:
-            beginning.give_up()
+            beginning.cancel()
             raise
         timer.step_ended(Step.OPEN)
         failpoints.reached(Step.OPEN)
@@ -188,11 +188,11 @@ class _Beginning:
         self._run = run
         self._deadline_s = deadline_s
         self._timer = timer
-        self._is_given_up = threading.Event()
+        self._is_cancelled = threading.Event()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Stop: a begin that fails now is not repeated."""
-        self._is_given_up.set()
+        self._is_cancelled.set()
 
     def begin(self) -> tuple[Part, ...]:
         """Step 3: begin each participant.
@@ -229,7 +229,7 @@ class _Beginning:
         )
         for one_try in attempts(self._deadline_s):
             with one_try:
-                if self._is_given_up.is_set():
+                if self._is_cancelled.is_set():
                     raise CancelledError
                 begun = participant.begin(attempt)
         return begun

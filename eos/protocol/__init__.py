@@ -1,6 +1,12 @@
-"""The commit protocol: records, what they mean, and what to do next. Pure: no I/O, no clock."""
+"""The commit protocol: records, their history, and the next decision. Pure: no I/O, no clock."""
 
-from eos.protocol._checks import check_order, check_record, check_successor, stage_of
+from eos.protocol._epoch_keys import (
+    BATCH,
+    check_key,
+    epoch_number,
+    has_control_characters,
+    is_streaming,
+)
 from eos.protocol._epochs import (
     EpochDecision,
     Run,
@@ -10,17 +16,10 @@ from eos.protocol._epochs import (
     check_not_renamed,
     check_replayed,
     decide_epoch,
-    lost_log,
-    unfinished_epoch,
+    lost_log_error,
+    unfinished_epoch_error,
 )
 from eos.protocol._history import History, Key
-from eos.protocol._keys import (
-    BATCH,
-    check_key,
-    epoch_number,
-    has_control_characters,
-    is_streaming,
-)
 from eos.protocol._outcome_rules import (
     ABORTED,
     COMMITTED,
@@ -37,7 +36,8 @@ from eos.protocol._outcome_rules import (
 from eos.protocol._part import Part, Payload, Stage, UnknownPart, require, require_carried
 from eos.protocol._reasons import Reason, ReasonKind
 from eos.protocol._record import RECORD_VERSION, UNWRITTEN, LogRecord
-from eos.protocol._retention import Thinning, thin
+from eos.protocol._record_checks import check_order, check_record, check_successor, stage_of
+from eos.protocol._retention import ThinnedLog, thin
 from eos.protocol._states import (
     FINAL,
     OWING,
@@ -81,7 +81,7 @@ __all__ = [
     "Stage",
     "State",
     "StayInDoubt",
-    "Thinning",
+    "ThinnedLog",
     "Transition",
     "UnknownPart",
     "check_follows",
@@ -98,13 +98,13 @@ __all__ = [
     "has_control_characters",
     "is_allowed",
     "is_streaming",
-    "lost_log",
+    "lost_log_error",
     "next_action",
     "require",
     "require_carried",
     "stage_of",
     "targets",
     "thin",
-    "unfinished_epoch",
+    "unfinished_epoch_error",
     "unknown",
 ]

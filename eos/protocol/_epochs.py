@@ -1,4 +1,4 @@
-"""Whether an epoch runs, and as which attempt; whether a query may use a sink at all."""
+"""Decides whether an epoch runs and as which attempt, and whether a query may use a sink."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from datetime import datetime
 from typing import Literal
 
 from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
+from eos.protocol._epoch_keys import epoch_number, is_streaming
 from eos.protocol._history import History
-from eos.protocol._keys import epoch_number, is_streaming
 from eos.protocol._record import LogRecord
 from eos.protocol._states import UNFINISHED, State
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Committed or empty before; ``record`` is None when compaction has dropped it."""
+    """Committed or empty before; ``record`` is None if compaction has dropped it."""
 
     record: LogRecord | None
 
     @property
     def records(self) -> int | None:
-        """How many rows its outputs hold; None when that is not known any more."""
+        """Number of rows in its outputs; None if it is no longer known."""
         return None if self.record is None else self.record.records
 
 
 @dataclass(frozen=True)
 class Run:
-    """Begin attempt number ``attempt`` of the epoch; ``previous``: the newest record of the last
-    one, None for the first."""
+    """Begin attempt number ``attempt`` of the epoch. ``previous``: the newest record of the attempt
+    before; None for the first attempt."""
 
     attempt: int
     previous: LogRecord | None
@@ -38,20 +38,20 @@ EpochDecision = Skip | Run
 
 
 def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
-    """What to do about an epoch none of whose attempts is unfinished.
+    """Decide about an epoch without an unfinished attempt.
 
     Raises:
         UnfinishedEpoch: an earlier epoch of the streaming query was attempted and is not in the
-            topics. Spark goes on to the next one only when it takes the last one for done: the
-            sink's error was swallowed on its way.
+            topics. Spark continues with the next epoch only if the last one seems done: the
+            sink's error was swallowed.
         ValueError: an attempt of the epoch is unfinished; it has to be ended first.
     """
     newest = history.newest(query_id, epoch)
     if history.is_done(query_id, epoch):
         return Skip(newest)
-    left = _left_behind(history, query_id, epoch)
+    left = _first_owed(history, query_id, epoch)
     if left is not None:
-        raise unfinished_epoch(
+        raise unfinished_epoch_error(
             query_id, epoch, str(left.epoch), str(left.reason), sink_id=history.sink_id
         )
     if newest is None or newest.attempt is None:
@@ -61,8 +61,8 @@ def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
     return Run(newest.attempt + 1, newest)
 
 
-def _left_behind(history: History, query_id: str, epoch: str) -> LogRecord | None:
-    """The first epoch before ``epoch`` that its query still owes."""
+def _first_owed(history: History, query_id: str, epoch: str) -> LogRecord | None:
+    """Return the first epoch before ``epoch`` that still has to be written."""
     if not is_streaming(query_id):
         return None
     last = history.last_committed_epoch(query_id)
@@ -72,53 +72,54 @@ def _left_behind(history: History, query_id: str, epoch: str) -> LogRecord | Non
         for record in history.owing
         if record.query_id == query_id
         and record.epoch is not None
-        # What a later epoch has passed by can't be written any more: it is shown, and no obstacle.
+        # An epoch that a later one has passed can't be written any more: it is shown, but ignored.
         and (-1 if last is None else last) < epoch_number(query_id, record.epoch) < number
     ]
     return min(owed, key=lambda record: int(str(record.epoch)), default=None)
 
 
-def unfinished_epoch(
+def unfinished_epoch_error(
     query_id: str, epoch: str, left: str, why: str, *, sink_id: str
 ) -> UnfinishedEpoch:
-    """The error for epoch ``epoch``, asked for while ``left``, an earlier one, is not done."""
+    """Return the error for epoch ``epoch`` when the earlier epoch ``left`` is not done."""
     return UnfinishedEpoch(
         f"Epoch {left} ended in an error ({why}), and epoch {epoch} must not follow it.",
         hint="Does the foreachBatch function catch the sink's errors? Let them end the query. To "
         f"write epoch {left}, stop the query, delete commits/{left} and offsets/{int(left) + 1} "
-        "and all later ones from its checkpoint, and start it again (not when the function writes "
-        "to other sinks as well, that have gone on: they would refuse what Spark plans anew). To "
-        f"go on without its rows: eos recovery decide {sink_id} --query {query_id} --epoch {left} "
-        '--as abandoned --because "why"; then write them with sink.write(rows, epoch="a key").',
+        "and all later ones from its checkpoint, and start it again (but not if the function also "
+        "writes to other sinks that have continued: they would refuse Spark's new plan). To "
+        f"continue without its rows: eos recovery decide {sink_id} --query {query_id} --epoch "
+        f'{left} --as abandoned --because "why"; then write them with sink.write(rows, epoch="a '
+        'key").',
         query_id=query_id,
         epoch=epoch,
     )
 
 
 def check_follows(history: History, query_id: str, epoch: str) -> None:
-    """Nothing, when ``epoch`` follows the last one that the log has of its streaming query.
+    """Check that ``epoch`` follows the last one that the log has of its streaming query.
 
-    For the first epoch of a life. Within one the caller knows by itself what failed; what failed in
-    a life before may have left no record: a driver that lost its claim, or never got as far as
-    one, can't write to the log, and a swallowed error makes Spark go on all the same.
+    Called for the first epoch of a run. Within a run the caller knows of failures. A failure in an
+    earlier run may have left no record: a driver that has lost its claim, or never had one, can't
+    write to the log, and after a swallowed error Spark continues.
 
     Raises:
-        UnfinishedEpoch: epochs lie between.
+        UnfinishedEpoch: there are epochs in between.
     """
-    if not is_streaming(query_id) or _left_behind(history, query_id, epoch) is not None:
-        return  # what failed and left a record, ``decide_epoch`` names
+    if not is_streaming(query_id) or _first_owed(history, query_id, epoch) is not None:
+        return  # a failure with a record: ``decide_epoch`` names it
     last = history.last_committed_epoch(query_id)
     if last is None and history.streaming_queries <= {query_id}:
         return  # the sink's first query may have written elsewhere before
     expected, number = (-1 if last is None else last) + 1, epoch_number(query_id, epoch)
-    while _is_given_up(history, query_id, expected):
+    while _is_abandoned(history, query_id, expected):
         expected += 1
     if number > expected:
         between = f"{expected}" if number == expected + 1 else f"{expected} to {number - 1}"
         raise UnfinishedEpoch(
             f"The query asks for epoch {epoch}, and the commit log holds nothing of epoch "
-            f"{between}: the foreachBatch function has caught their errors, or leaves epochs out.",
-            hint='If it leaves epochs out (empty ones, for example), set on_gap="continue". If it '
+            f"{between}: the foreachBatch function has caught their errors, or skips epochs.",
+            hint='If it skips epochs (empty ones, for example), set on_gap="continue". If it '
             f"catches the sink's errors: stop the query, delete commits/{expected} and "
             f"offsets/{expected + 1} and all later ones from its checkpoint, let errors end the "
             "query, and start it again.",
@@ -130,29 +131,29 @@ def check_follows(history: History, query_id: str, epoch: str) -> None:
 def check_replayed(
     history: History, query_id: str, epoch: str, planned_at: datetime | None
 ) -> None:
-    """Nothing, when ``epoch``, which is done, may be skipped: its rows are those that were written.
+    """Check that a committed ``epoch`` may be skipped: it still has the rows that were written.
 
     Spark plans an epoch, writes the plan to its checkpoint, and runs it. After a crash it runs the
-    last one again by the same plan, with the same time. With a checkpoint that was set back to an
-    older copy it plans the same numbers anew, and puts into them whatever has come since: rows that
-    are in no topic. A record that does not have the plan's time (an earlier release wrote it, or an
-    executor) was opened behind the plan, if the clocks of both say so.
+    last epoch again by the same plan, with the same time. With an older copy of the checkpoint it
+    plans the same numbers again, and the new plan contains rows that arrived since and are in no
+    topic. A record without the plan's time (of an earlier release, or opened by an executor) was
+    opened after the plan, if both clocks are right.
 
     Args:
-        planned_at: when Spark planned the epoch that it asks for; None: it does not say.
+        planned_at: when Spark planned the epoch that it asks for; None if unknown.
 
     Raises:
-        RewoundCheckpoint: it was planned once more since, or nobody knows any more.
+        RewoundCheckpoint: it was planned again since, or this is not known.
     """
     record = history.newest(query_id, epoch)
-    if record is not None and planned_at is not None and _is_by_plan(record, planned_at):
+    if record is not None and planned_at is not None and _has_same_plan(record, planned_at):
         return
     last = history.last_committed_epoch(query_id)
     what = (
-        f"Epoch {epoch} comes before epoch {last}, the last one that is committed, and the commit "
-        "log holds nothing of it"
+        f"Epoch {epoch} comes before epoch {last}, the last committed one, and the commit log "
+        "holds nothing of it"
         if record is None
-        else f"Epoch {epoch} is committed, and Spark has planned it once more since"
+        else f"Epoch {epoch} is committed, and Spark has planned it again since"
     )
     raise RewoundCheckpoint(
         f"{what}: the query's checkpoint was set back. The epoch may hold other rows now, which "
@@ -166,13 +167,13 @@ def check_replayed(
     )
 
 
-def _is_by_plan(record: LogRecord, planned_at: datetime) -> bool:
+def _has_same_plan(record: LogRecord, planned_at: datetime) -> bool:
     if record.planned_at is not None:
         return record.planned_at == planned_at
     return record.opened_at is not None and planned_at <= record.opened_at
 
 
-def _is_given_up(history: History, query_id: str, number: int) -> bool:
+def _is_abandoned(history: History, query_id: str, number: int) -> bool:
     newest = history.newest(query_id, str(number))
     return newest is not None and newest.state is State.ABANDONED
 
@@ -180,11 +181,11 @@ def _is_given_up(history: History, query_id: str, number: int) -> bool:
 def check_lineage(
     history: History, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
 ) -> None:
-    """Nothing, when ``query_id`` may write with this sink.
+    """Check that ``query_id`` may write with this sink.
 
     A new query id means a new checkpoint: its epochs start at 0 again and are not the old ones.
-    And a query that is past its first epoch has written before: a log that holds nothing of any
-    query is then not its own, or not any more.
+    And a query that is past its first epoch has written before: a log without records of any query
+    is then not its own, or has been lost.
 
     Raises:
         NewLineage: another streaming query wrote with this sink before, or the log was lost.
@@ -196,15 +197,15 @@ def check_lineage(
         raise NewLineage(
             f"The sink was written by query {', '.join(sorted(known))}; this is a new query, with "
             "a new checkpoint, and its epochs start again at 0.",
-            hint="Start with the old checkpoint; or use a new sink_id; or, if rows that were "
-            'written before shall be written again, set on_new_query="continue".',
+            hint="Start with the old checkpoint; or use a new sink_id; or, to write rows again "
+            'that were written before, set on_new_query="continue".',
             query_id=query_id,
         )
     if epoch_number(query_id, epoch) > 0:
         raise NewLineage(
             f"The query is at epoch {epoch}, and the commit log holds nothing of it: it may have "
             "been moved, lost, or not be mounted.",
-            hint="Give the right commit_log: with an empty one, an epoch that is readable already "
+            hint="Give the right commit_log: with an empty one, an epoch that is already readable "
             "could be written again. If the query wrote to something else until now, start it "
             'once with on_new_query="continue".',
             query_id=query_id,
@@ -214,11 +215,11 @@ def check_lineage(
 def check_not_renamed(
     other: History, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
 ) -> None:
-    """Check that a sink without a record of the query may write ``epoch`` to an output that the
-    query has written to as sink ``other``: the sink's id was changed.
+    """Check that a sink without a record of the query may write ``epoch`` to an output to which the
+    query has written as sink ``other``: the sink's id was changed.
 
     Raises:
-        NewLineage: it may not, by ``on_new_query``; or the epoch is readable there, or may be.
+        NewLineage: ``on_new_query`` refuses it; or the epoch is readable there, or may be.
     """
     is_open = any(record.query_id == query_id for record in other.unfinished)
     if other.is_done(query_id, epoch):
@@ -240,12 +241,11 @@ def check_not_renamed(
     )
 
 
-def lost_log(commit_log: str, trace: str) -> NewLineage:
-    """The error for a sink without a log whose earlier log has left a ``trace``, in words."""
+def lost_log_error(commit_log: str, trace: str) -> NewLineage:
+    """Return the error for a sink whose earlier log is missing; ``trace`` says how it is known."""
     return NewLineage(
-        f"There is no commit log of this sink below {commit_log}, and the sink has written before: "
-        f"{trace}.",
+        f"This sink has no commit log below {commit_log}, but it has written before: {trace}.",
         hint="The log may have been moved, lost, or not be mounted: with an empty one, keys and "
-        "epochs that are readable already would be written again. Give the right commit_log; or "
-        'use a new sink_id; or, to begin anew, start once with on_new_query="continue".',
+        "epochs that are already readable would be written again. Give the right commit_log; or "
+        'use a new sink_id; or, to start over, start once with on_new_query="continue".',
     )

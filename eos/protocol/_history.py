@@ -1,7 +1,7 @@
-"""What a sink's log says as a whole: built record by record, in the order of ``seq``.
+"""The state of a sink: built from its log record by record, in the order of ``seq``.
 
-The rules that need more than one epoch live here: no gap, one writing run at a time, one witness,
-a streaming query's epochs one after the other.
+The rules about more than one epoch are here: no gap, one writing run at a time, one witness, and a
+streaming query's epochs in order.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eos.errors import CommitLogError
-from eos.protocol._checks import check_record, check_successor
-from eos.protocol._keys import epoch_number, is_streaming
+from eos.protocol._epoch_keys import epoch_number, is_streaming
 from eos.protocol._part import Part
 from eos.protocol._record import LogRecord
+from eos.protocol._record_checks import check_record, check_successor
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
 Key = tuple[str, str]
-"""Which participant: its kind and its identity."""
+"""A participant: its kind and its identity."""
 
 
 class History:
-    """The state of one sink, as its commit log tells it. Grows by ``append`` only."""
+    """The state of one sink according to its commit log. Grows only by ``append``."""
 
     def __init__(self, sink_id: str) -> None:
         self.sink_id = sink_id
@@ -39,17 +39,17 @@ class History:
 
     @classmethod
     def of(cls, sink_id: str, records: Iterable[LogRecord], *, horizon: int = 0) -> History:
-        """The history of ``records``, which come in the order of their ``seq``.
+        """Build the history of ``records``, which are in the order of their ``seq``.
 
         Args:
-            horizon: up to this ``seq`` records may be missing (``retention``).
+            horizon: up to this ``seq`` records may be missing (``_retention``).
 
         Raises:
-            CommitLogError: see ``check`` and ``take``.
+            CommitLogError: see ``check`` and ``replay``.
         """
         history = cls(sink_id)
         for record in records:
-            history.take(record, horizon=horizon)
+            history.replay(record, horizon=horizon)
         return history
 
     @property
@@ -68,24 +68,24 @@ class History:
         return self._last_claim
 
     def has_claimed(self, run_id: str) -> bool:
-        """Whether the run has claimed the sink, as far as the log has kept that."""
+        """Whether the run has claimed the sink, as far as the log still has the record."""
         return run_id in self._run_ids
 
     @property
     def last_written(self) -> LogRecord | None:
-        """The newest record that counts rows; None when none were written."""
+        """The newest record that counts rows; None if no rows were written."""
         return self._last_written
 
     def parts(self, kind: str) -> tuple[Part, ...]:
-        """The newest part of each participant of one kind, in no order."""
+        """The newest part of each participant of one kind, unordered."""
         return tuple(part for part in self._parts.values() if part.kind == kind)
 
     def last_begun(self, key: Key) -> LogRecord | None:
-        """A record of the attempt that a participant has begun last; None when it never did."""
+        """A record of the attempt that a participant has begun last; None if it has begun none."""
         return self._last_begun.get(key)
 
     def anchors(self, key: Key) -> frozenset[int | str]:
-        """What a participant has to know of even when the attempt is long over; see ``Part``."""
+        """The anchors that a participant still needs after the attempt's end; see ``Part``."""
         return frozenset(self._anchors.get(key, ()))
 
     @property
@@ -95,17 +95,17 @@ class History:
 
     @property
     def unfinished(self) -> tuple[LogRecord, ...]:
-        """Newest record of each epoch that recovery has to bring to an end, by ``seq``."""
+        """Newest record of each epoch that recovery must end, by ``seq``."""
         return tuple(sorted(self._unfinished.values(), key=lambda record: record.seq))
 
     @property
     def owing(self) -> tuple[LogRecord, ...]:
-        """Newest record of each epoch that was attempted and is not in the topics: it failed, its
-        transaction was aborted, and nobody gave it up. By ``seq``."""
+        """Newest record of each epoch that was attempted and is not in the topics: it failed or was
+        aborted, and no person has abandoned it. By ``seq``."""
         return tuple(sorted(self._owing.values(), key=lambda record: record.seq))
 
     def newest(self, query_id: str, epoch: str) -> LogRecord | None:
-        """The newest record of an epoch: its state. None when it has none."""
+        """The newest record of an epoch, which is its state; None without one."""
         return self._newest.get((query_id, epoch))
 
     def last_committed_epoch(self, query_id: str) -> int | None:
@@ -113,8 +113,8 @@ class History:
         return self._last_committed.get(query_id)
 
     def is_done(self, query_id: str, epoch: str) -> bool:
-        """Whether an epoch must be skipped: itself COMMITTED or EMPTY, or, for a streaming
-        query, at or below the last one that is (even when its own record is gone).
+        """Whether an epoch must be skipped: it is COMMITTED or EMPTY, or, for a streaming query, at
+        or below the last epoch that is (even if its own record was dropped).
 
         Raises:
             ValueError: a streaming query's ``epoch`` is not a plain number.
@@ -131,8 +131,8 @@ class History:
 
         Raises:
             CommitLogError: it leaves a gap, breaks a rule of ``check_record`` or
-                ``check_successor``, comes from a run that does not hold the claim, names another
-                witness, or opens an epoch out of turn.
+                ``check_successor``, comes from a run without the claim, names another witness, or
+                opens an epoch out of turn.
         """
         if record.sink_id != self.sink_id:
             raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
@@ -147,20 +147,20 @@ class History:
             self._check_turn(record)
 
     def append(self, record: LogRecord) -> None:
-        """Take ``record`` in, after ``check``; on an error nothing changes.
+        """Add ``record`` after ``check``; on an error nothing changes.
 
         Raises:
             CommitLogError: see ``check``.
         """
         self.check(record)
-        self._take(record)
+        self._add(record)
 
-    def take(self, record: LogRecord, *, horizon: int) -> None:
-        """Take in a record that was read from a log whose records up to ``horizon`` were thinned.
+    def replay(self, record: LogRecord, *, horizon: int) -> None:
+        """Add a record read from a log whose records up to ``horizon`` were thinned.
 
         Raises:
-            CommitLogError: see ``check``; of a record at or below the horizon only what can be
-                judged without those that are gone.
+            CommitLogError: see ``check``; at or below the horizon, only rules that do not depend on
+                dropped records are checked.
         """
         if record.seq > horizon:
             if self.last_seq < horizon:
@@ -173,30 +173,30 @@ class History:
             raise _refused(record, f"it follows seq {self.last_seq}")
         check_record(record)
         self._check_witness(record)
-        self._take(record)
+        self._add(record)
 
-    def _take(self, record: LogRecord) -> None:
+    def _add(self, record: LogRecord) -> None:
         self._last = record
         for part in record.participants:
-            self._take_part(record, part)
+            self._add_part(record, part)
         if record.state is State.CLAIMED:
             self._last_claim = record
             self._run_ids.add(record.run_id)
         else:
-            self._take_epoch(record)
+            self._add_epoch(record)
 
-    def _take_part(self, record: LogRecord, part: Part) -> None:
+    def _add_part(self, record: LogRecord, part: Part) -> None:
         self._parts[part.key] = part
         self._anchors.setdefault(part.key, set()).update(part.anchors)
         if part.begun_at is None:
             return
         last = self._last_begun.get(part.key)
         before = None if last is None else last.part(part.key)
-        # An older attempt's end may be noted behind a newer one's begin.
+        # The end of an older attempt may be recorded after the begin of a newer one.
         if before is None or before.begun_at is None or part.begun_at >= before.begun_at:
             self._last_begun[part.key] = record
 
-    def _take_epoch(self, record: LogRecord) -> None:
+    def _add_epoch(self, record: LogRecord) -> None:
         key = record.key
         assert key is not None
         query_id, epoch = key

@@ -1,10 +1,12 @@
-"""How an attempt that the log holds is brought to its end, whatever its participants are.
+"""Decides how to end an attempt in the log, for any participants. One pure function.
 
-One pure function. Users of it can assume: it names commit only for PREPARED and abort only for
-ABORTING (I1, I6). The first participant decides: it is the one that can expire, if any can. Nothing
-of the others is committed before it is known to be, and when it has expired they are all aborted;
-so no outcome is torn by a time that is over. What is not known stays in doubt (I8). Repeating it
-changes nothing (I7).
+It guarantees:
+
+- It names commit only for PREPARED and abort only for ABORTING (I1, I6).
+- The first participant decides: it is the one that can expire, if any can. The others are committed
+  only after it is known to be committed. If it has expired, all are aborted. So expiry never leaves
+  a partly committed epoch.
+- An unknown outcome stays in doubt (I8). Repeating changes nothing (I7).
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ from eos.protocol._states import State
 
 
 class Known(Enum):
-    """What is known of one participant's part."""
+    """What is known about one participant's part."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Ended, or expired, without a trace: proved."""
+    """Ended or expired without a trace: proved."""
     UNKNOWN = "unknown"
-    """Nobody can prove either now."""
+    """Neither can be proved now."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of one participant's part; ``why``: what is unknown, in words."""
+    """The outcome of one participant's part; ``why``: the reason if it is unknown."""
 
     known: Known
     why: str = ""
@@ -42,13 +44,13 @@ ABORTED: Final = Fate(Known.ABORTED)
 
 
 def unknown(why: str) -> Fate:
-    """Nobody can tell now, and why."""
+    """An outcome that can't be known now, and why."""
     return Fate(Known.UNKNOWN, why)
 
 
 @dataclass(frozen=True)
 class EndPart:
-    """Commit, or abort, the part at ``index`` of the record's participants."""
+    """Commit or abort the part at ``index`` of the record's participants."""
 
     index: int
     commit: bool
@@ -56,7 +58,7 @@ class EndPart:
 
 @dataclass(frozen=True)
 class AppendState:
-    """Append the record that follows; ``expired``: nobody here has aborted what is gone."""
+    """Append the next record; ``expired``: the part has expired, and was not aborted by eos."""
 
     state: State
     expired: bool = False
@@ -64,8 +66,8 @@ class AppendState:
 
 @dataclass(frozen=True)
 class StayInDoubt:
-    """Nothing can be proved now: stop, and say why. ``is_lost``: the epoch is committed, and what
-    one output had prepared is not there any more: only a person can go on."""
+    """Nothing can be proved now: stop, and say why. ``is_lost``: the epoch is committed, but one
+    output's prepared data is gone, so only a person can resolve it."""
 
     why: str
     is_lost: bool = False
@@ -80,17 +82,17 @@ Action = EndPart | AppendState | StayInDoubt | Finished
 
 
 def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
-    """What to do about the attempt whose newest record is ``record``.
+    """Return the next action for the attempt whose newest record is ``record``.
 
     Args:
-        fates: what is known of its participants, of the first ones, in their order.
+        fates: the outcomes known so far, of its first participants, in their order.
 
     Raises:
-        ValueError: a CLAIMED or FAILED record, which is no attempt's.
+        ValueError: a CLAIMED or FAILED record, which belongs to no attempt.
     """
     match record.state:
         case State.OPEN:
-            # Log first: nobody may PREPARE it any more once this append has won.
+            # Log first: once this append has won, no other process can PREPARE it.
             return AppendState(State.ABORTING)
         case State.ABORTING:
             return _abort(record, fates)
@@ -98,18 +100,18 @@ def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
             return _commit(record, fates)
         case State.COMMITTED | State.ABORTED | State.EMPTY | State.ABANDONED:
             return Finished()
-    raise ValueError(f"{record.state} is no attempt's state")
+    raise ValueError(f"{record.state} does not belong to an attempt")
 
 
 def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
-    """No PREPARED can follow ABORTING, so nobody commits it."""
+    """No PREPARED can follow ABORTING, so it is never committed."""
     if len(fates) < len(record.participants):
-        return EndPart(len(fates), commit=False)  # one that does not answer keeps none of them
+        return EndPart(len(fates), commit=False)  # also if an earlier one did not answer
     for part, fate in zip(record.participants, fates, strict=True):
         if fate.known is Known.UNKNOWN:
             return StayInDoubt(fate.why)
         if fate.known is Known.COMMITTED:
-            return StayInDoubt(f"the log never decided to commit it, and {part.label} is committed")
+            return StayInDoubt(f"the log never decided to commit it, but {part.label} is committed")
     empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY
     return AppendState(State.EMPTY if empty else State.ABORTED)
 

@@ -1,8 +1,7 @@
-"""What one participant has in a record: all that it needs to finish its part of an epoch.
+"""A participant's part of a record: everything needed to finish its part of an epoch.
 
-The protocol decides about epochs and knows no participant. What it has to know of one stands here:
-whether what it prepared can go away by itself, in which order its attempts were begun, and what may
-not change from one record to the next.
+The protocol knows no participants, only this interface: whether prepared data can expire, in which
+order the attempts were begun, and which fields must not change between records.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ Payload = Mapping[str, Any]
 
 
 class Stage(Enum):
-    """How much a part has to hold."""
+    """How much a part must hold."""
 
     CLAIMED = "claimed"
-    """What stays the same for the whole log."""
+    """Only the fields that stay the same for the whole log."""
     BEGUN = "begun"
-    """What names the attempt: enough to abort it."""
+    """The attempt's names: enough to abort it."""
     PREPARED = "prepared"
-    """What was written: enough to commit it, and to prove that it was."""
+    """The figures of the written rows: enough to commit it, and to prove that it was committed."""
 
 
 class Part(ABC):
@@ -40,49 +39,49 @@ class Part(ABC):
     @property
     @abstractmethod
     def can_expire(self) -> bool:
-        """Whether what was prepared may be aborted by nobody, when its time is over."""
+        """Whether prepared data may expire, that is, be aborted without a request."""
 
     @property
     @abstractmethod
     def output(self) -> str:
-        """What it writes to, for people and SQL: a topic, a table; "" when it is not known yet."""
+        """The target, for people and SQL: a topic, a table; "" if it is not known yet."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """The attempt, as a sentence names it: ``transaction (0,17)``."""
+        """The attempt, for use in a sentence: ``transaction (0,17)``."""
 
     @property
     def txn_id(self) -> str | None:
-        """The number of its transaction, where it has one."""
+        """The id of its transaction, if it has one."""
         return None
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Which one of its kind: the same for all attempts. Of one that can expire it never changes
-        in a log: it names the witness, and with it the history that can be proved."""
+        """Which one of its kind: the same for all attempts. If the part can expire, it never
+        changes in a log: it names the witness, and with it the history that can be proved."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which participant it belongs to."""
+        """The participant that it belongs to."""
         return self.kind, self.identity
 
     @property
     def anchors(self) -> frozenset[int | str]:
-        """What recovery has to know of even when the attempt is long over; retention keeps the
-        newest record of each."""
+        """Values that recovery needs long after the end of the attempt; retention keeps the newest
+        record of each."""
         return frozenset()
 
     @property
     @abstractmethod
     def begun_at(self) -> tuple[int, ...] | None:
-        """Grows with each attempt of the sink; None before one was begun."""
+        """Grows with each attempt of the sink; None before one is begun."""
 
     @property
     @abstractmethod
     def records(self) -> int | None:
-        """Rows that the attempt holds; None before they are counted. ``bytes`` likewise."""
+        """Rows in the attempt; None before they are counted. ``bytes`` likewise."""
 
     @property
     @abstractmethod
@@ -92,14 +91,14 @@ class Part(ABC):
     @property
     @abstractmethod
     def checksum(self) -> int | None:
-        """A uint64 over these rows; None before they are counted, 0 where none is made."""
+        """A uint64 over these rows; None before they are counted, 0 if there is no checksum."""
 
     @abstractmethod
     def check(self, stage: Stage) -> None:
-        """Check the part for itself.
+        """Check the part on its own.
 
         Raises:
-            ValueError: it holds too little, too much, or what can't be.
+            ValueError: it holds too little, too much, or an impossible value.
         """
 
     @abstractmethod
@@ -111,7 +110,7 @@ class Part(ABC):
         """
 
     def check_new(self, previous: Part) -> None:
-        """Check the part of a new attempt against that of the one before.
+        """Check the part of a new attempt against that of the attempt before.
 
         Raises:
             ValueError: it is the same attempt.
@@ -119,16 +118,16 @@ class Part(ABC):
         if self.begun_at == previous.begun_at:
             raise ValueError(f"{self.label} is that of the last attempt")
 
-    def written_by(self, claim: Part) -> Part:  # noqa: ARG002 - for those that note the writer
-        """The part as the run that has ``claim`` writes it."""
+    def written_by(self, claim: Part) -> Part:  # noqa: ARG002 - for parts that record the writer
+        """The part as written by the run that has ``claim``."""
         return self
 
     @abstractmethod
     def payload(self) -> Payload:
-        """What ``parse`` needs, but for what stands in columns."""
+        """The input of ``parse``, without the values in ``columns``."""
 
     def columns(self) -> Mapping[str, Any]:
-        """What stands in columns of its own, by name: those of version 1, of one kind only."""
+        """Values with their own columns, by name: only the columns of version 1, of one kind."""
         return {}
 
     @classmethod
@@ -137,12 +136,12 @@ class Part(ABC):
         """The inverse of ``payload`` and ``columns``.
 
         Raises:
-            ValueError, KeyError, TypeError: it holds what no part can hold.
+            ValueError, KeyError, TypeError: it holds an impossible value.
         """
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """For ``Part.check`` and its like.
+    """Raise ``ValueError`` if a condition does not hold: for ``Part.check`` and similar.
 
     Raises:
         ValueError: it does not hold; ``otherwise`` says what is wrong.
@@ -152,7 +151,7 @@ def require(holds: bool, otherwise: str) -> None:
 
 
 def require_carried(now: object, before: object, names: Iterable[str]) -> None:
-    """For ``Part.check_follows``: these fields are carried on from record to record.
+    """Check that these fields are the same in both records: for ``Part.check_follows``.
 
     Raises:
         ValueError: one has changed.
@@ -164,7 +163,7 @@ def require_carried(now: object, before: object, names: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class UnknownPart(Part):
-    """The part of a participant that is not installed here: kept as it is, ended by nobody."""
+    """The part of a participant that is not installed here: kept unchanged, and never ended."""
 
     name: str
     which: str
@@ -173,69 +172,69 @@ class UnknownPart(Part):
     rows: int | None
     size_bytes: int | None
     text: str
-    """Its payload, as the log has it."""
+    """Its payload, as in the log."""
 
     @property
     def kind(self) -> str:
-        """As the log has it."""
+        """As in the log."""
         return self.name
 
     @property
     def can_expire(self) -> bool:
-        """As the log has it."""
+        """As in the log."""
         return self.expires
 
     @property
     def output(self) -> str:
-        """As the log has it."""
+        """As in the log."""
         return self.target
 
     @property
     def label(self) -> str:
-        """Its kind."""
+        """Its kind and target."""
         return f"{self.name} of {self.target}"
 
     @property
     def identity(self) -> str:
-        """As the log has it."""
+        """As in the log."""
         return self.which
 
     @property
     def begun_at(self) -> None:
-        """Nobody here can tell."""
+        """Not known here."""
         return
 
     @property
     def records(self) -> int | None:
-        """As the log has it."""
+        """As in the log."""
         return self.rows
 
     @property
     def bytes(self) -> int | None:
-        """As the log has it."""
+        """As in the log."""
         return self.size_bytes
 
     @property
     def checksum(self) -> int | None:
-        """Nobody here can tell."""
+        """Not known here."""
         return None
 
     def check(self, stage: Stage) -> None:
-        """Nothing can be said against it."""
+        """Accept it."""
 
     def check_follows(self, previous: Part) -> None:
-        """Nothing can be said against it."""
+        """Accept it."""
 
     def check_new(self, previous: Part) -> None:
-        """Nothing can be said against it."""
+        """Accept it."""
 
     def payload(self) -> Payload:
-        """As the log has it: compaction writes it anew, and nobody goes on from it."""
+        """As in the log: compaction rewrites it unchanged."""
         return dict(json.loads(self.text))
 
     @classmethod
     def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
-        """From its entry in ``participants``, whose columns these are."""
+        """Parse an entry of ``participants``, whose columns these are."""
         return cls(
             name=columns["kind"],
             which=columns["identity"],

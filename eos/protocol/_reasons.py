@@ -1,4 +1,4 @@
-"""Why a transaction was aborted: the ``reason`` column, text of the form ``<kind>: <detail>``."""
+"""Reasons of aborts: the ``reason`` column, text of the form ``<kind>: <detail>``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ReasonKind(StrEnum):
     FAILED = "FAILED"
     """Anything else, such as an error in the user's query."""
     DECIDED = "DECIDED"
-    """A person decided, where nothing could be proved; the detail says who, and why."""
+    """A person decided because nothing could be proved; the detail says who, and why."""
 
 
 @dataclass(frozen=True)
 class Reason:
     """A kind and one line of detail.
 
-    ``detail`` is often the text of somebody's error, and an abort must not fail over it: white
+    ``detail`` is often the text of another library's error, and must not make an abort fail: white
     space and control characters become single spaces, and text beyond 500 characters is cut.
     """
 

@@ -1,4 +1,4 @@
-"""One row of the commit log. What makes a record a good one stands in ``checks``."""
+"""One row of the commit log. Its checks are in ``_record_checks``."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from eos.protocol._reasons import Reason
 from eos.protocol._states import State
 
 RECORD_VERSION: Final = 2
-"""The version that this release writes, and the newest that it reads. Version 1 knew one
+"""The version that this release writes, and the newest that it reads. Version 1 knew only one
 participant, Pulsar, and had no list of them."""
 
 UNWRITTEN: Final = 0
-"""``seq`` of a record that was not appended yet; the log counts from 1."""
+"""``seq`` of a record that is not appended yet; the log counts from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogRecord:
-    """A record: an envelope, and what each participant needs to finish its part. Build one with
-    ``claimed`` or ``opened``, and its followers with ``advance``.
+    """A record: common fields, and each participant's part. Create one with ``claimed`` or
+    ``opened``, and the following ones with ``advance``.
 
-    Each record carries all that is known of its attempt, so the newest record of an epoch is
-    enough to bring the attempt to an end.
+    Each record carries everything known about its attempt, so the newest record of an epoch is
+    enough to end the attempt.
 
     Attributes:
         record_version: layout of the record.
-        sink_id: the sink; one table each.
+        sink_id: the sink; each has its own table.
         query_id: Spark's streaming query id, or ``batch``; None for CLAIMED, like all the
-            columns of an epoch below. FAILED has query_id, epoch and reason only.
+            columns of an epoch below. FAILED has only query_id, epoch and reason.
         epoch: Spark's batch id as text, or a batch job's own key.
-        attempt: the n-th one to write this epoch, from 1.
-        seq: place in the log: 1, 2, 3 without a gap, the only order; 0 before the append.
-        state: what the record says.
-        run_id: the run that wrote the record; each CLAIMED brings a fresh one.
+        attempt: number of the attempt to write this epoch, from 1.
+        seq: position in the log: 1, 2, 3 without a gap, the only order; 0 before the append.
+        state: the state after this record.
+        run_id: the run that wrote the record; each CLAIMED has a new one.
         opened_at: when the attempt was opened (UTC).
-        planned_at: when Spark planned the epoch (UTC), as the query's checkpoint has it; None for a
-            batch job, and where nobody has said so.
-        participants: one part for each, in the order in which they are committed: what can expire
-            comes first, and decides for the others.
+        planned_at: when Spark planned the epoch (UTC), from the query's checkpoint; None for a
+            batch job, and if it is unknown.
+        participants: one part for each, in the order in which they are committed: the one that can
+            expire comes first, and decides for the others.
         records: sum over ``participants``; None before it is known, 0 for EMPTY.
         bytes: likewise.
         checksum: likewise, modulo 2^64.
-        reason: why the attempt was aborted, from ABORTING on; why there was none; or who
+        reason: why the attempt was aborted, from ABORTING on; why there was no attempt; or who
             decided, and why.
-        written_at: the writer's clock (UTC) at the append; None before. For people: order
-            comes from ``seq`` alone.
+        written_at: the writer's clock (UTC) at the append; None before. For people: only ``seq``
+            defines the order.
     """
 
     record_version: int = RECORD_VERSION
@@ -70,7 +70,7 @@ class LogRecord:
 
     @classmethod
     def claimed(cls, *, sink_id: str, run_id: str, participants: Sequence[Part]) -> LogRecord:
-        """The record that begins a run. ``run_id`` must never have been used in this log."""
+        """Create the record that begins a run. ``run_id`` must be new in this log."""
         return cls(
             sink_id=sink_id, state=State.CLAIMED, run_id=run_id, participants=tuple(participants)
         )
@@ -87,7 +87,7 @@ class LogRecord:
         planned_at: datetime | None = None,
         participants: Sequence[Part],
     ) -> LogRecord:
-        """The OPEN record of a new attempt, in the run that ``claim`` began."""
+        """Create the OPEN record of a new attempt, in the run that ``claim`` began."""
         return cls(
             sink_id=claim.sink_id,
             query_id=query_id,
@@ -102,7 +102,7 @@ class LogRecord:
 
     @classmethod
     def failed(cls, claim: LogRecord, *, query_id: str, epoch: str, reason: Reason) -> LogRecord:
-        """The FAILED record of an epoch that got no attempt, in the run of ``claim``."""
+        """Create the FAILED record of an epoch without an attempt, in the run of ``claim``."""
         return cls(
             sink_id=claim.sink_id,
             query_id=query_id,
@@ -121,11 +121,11 @@ class LogRecord:
         reason: Reason | None = None,
         participants: Sequence[Part] | None = None,
     ) -> LogRecord:
-        """The next record of the same attempt, not yet appended; everything known is carried on.
+        """Create the next record of the same attempt, not yet appended; all known fields are kept.
 
         Args:
-            state: PREPARED takes the ``participants`` as they are prepared (totals are computed),
-                ABORTING and ABANDONED a ``reason``, and so does ABORTED after PREPARED.
+            state: PREPARED takes the prepared ``participants`` (totals are computed), ABORTING and
+                ABANDONED a ``reason``, and so does ABORTED after PREPARED.
             claim: the newest CLAIMED: its run writes the record.
         """
         parts = self.participants if participants is None else participants
@@ -144,7 +144,7 @@ class LogRecord:
         return record.with_totals() if state is State.PREPARED else record
 
     def with_totals(self) -> LogRecord:
-        """The record with the sums over its participants."""
+        """Return the record with the sums over its participants."""
         return replace(
             self,
             records=sum(part.records or 0 for part in self.participants),
@@ -161,12 +161,12 @@ class LogRecord:
 
     @property
     def label(self) -> str:
-        """The attempt, as a sentence names it."""
+        """The attempt, for use in a sentence."""
         return " and ".join(part.label for part in self.participants)
 
     @property
     def txn_id(self) -> str | None:
-        """The numbers of the attempt's transactions, for the context of errors."""
+        """The ids of the attempt's transactions, for the context of errors."""
         return " and ".join(filter(None, (part.txn_id for part in self.participants))) or None
 
     @property
@@ -175,16 +175,16 @@ class LogRecord:
         return next((part for part in self.participants if isinstance(part, UnknownPart)), None)
 
     def part(self, key: tuple[str, str]) -> Part | None:
-        """The part of one participant; None when the record has none of it."""
+        """Return the part of one participant; None if the record has no such part."""
         return next((part for part in self.participants if part.key == key), None)
 
     def with_part(self, part: Part) -> LogRecord:
-        """The record with ``part`` in the place of the same participant's."""
+        """Return the record with ``part`` instead of the same participant's part."""
         parts = tuple(part if part.key == other.key else other for other in self.participants)
         return replace(self, participants=parts)
 
-    def says_the_same(self, other: LogRecord) -> bool:
-        """Whether both are one record, their time of writing apart."""
+    def equals_except_time(self, other: LogRecord) -> bool:
+        """Whether both records are equal except for ``written_at``."""
         return replace(self, written_at=None) == replace(other, written_at=None)
 
 

@@ -1,20 +1,20 @@
-"""Which records of a log nothing depends on any more. Pure.
+"""Selects the records of a log that no later decision depends on. Pure.
 
-Dropped are the records of finished epochs beyond the newest ones. Kept are, at or below the
-horizon, those that a later decision may need:
+Records of finished epochs are dropped, except for those of the newest epochs. At or below the
+horizon, records that a later decision may need are kept:
 
 - the record at the horizon itself, so that the log's order has a known beginning;
-- the newest claim, by which an append is judged;
-- every record of an epoch that is unfinished;
-- the newest record of an epoch that goes on above the horizon, or that was aborted or failed and
-  may run again: its attempts go on counting, and people have to see it;
-- the final record of each batch key: a key is skipped for ever;
+- the newest claim, against which an append is checked;
+- every record of an unfinished epoch;
+- the newest record of an epoch that continues above the horizon, or that was aborted or failed and
+  may run again: its attempts are numbered on, and people must see it;
+- the final record of each batch key: a key is skipped forever;
 - the newest final record of each streaming query: it skips everything at or below it;
-- the newest record of each streaming query, and of each anchor of a participant (Pulsar's
-  coordinators): lineage, and whom to connect to; and with every record of an epoch that epoch's
-  newest one, which is its state.
+- the newest record of each streaming query and of each anchor of a participant (Pulsar's
+  coordinators), for the lineage and for the connections; and with every record of an epoch that
+  epoch's newest one, which is its state.
 
-Above the horizon everything stays, without a gap.
+Above the horizon all records stay, without a gap.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eos.protocol._keys import epoch_number, is_streaming
+from eos.protocol._epoch_keys import epoch_number, is_streaming
 from eos.protocol._record import LogRecord
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
 
 @dataclass(frozen=True)
-class Thinning:
-    """A log without what nothing depends on.
+class ThinnedLog:
+    """A log without the records that nothing depends on.
 
-    ``horizon``: the ``seq`` up to which records may be missing. ``kept``: how many of those at or
-    below it are still there. ``records``: all that stay, by ``seq``.
+    ``horizon``: the ``seq`` up to which records may be missing. ``kept``: the number of records at
+    or below it that are left. ``records``: all that stay, by ``seq``.
     """
 
     horizon: int
@@ -40,12 +40,12 @@ class Thinning:
     records: tuple[LogRecord, ...]
 
 
-def thin(records: Sequence[LogRecord], *, keep_epochs: int, horizon: int = 0) -> Thinning | None:
-    """The log without finished epochs beyond the ``keep_epochs`` newest; None: nothing to drop.
+def thin(records: Sequence[LogRecord], *, keep_epochs: int, horizon: int = 0) -> ThinnedLog | None:
+    """Drop finished epochs beyond the ``keep_epochs`` newest; None if there is nothing to drop.
 
     Args:
-        records: the whole log as it is, by ``seq``.
-        keep_epochs: how many of the newest finished epochs stay in full; at least 1.
+        records: the whole present log, by ``seq``.
+        keep_epochs: number of the newest finished epochs that stay in full; at least 1.
         horizon: the present one; it never moves back.
     """
     finals = [record.seq for record in records if record.state in FINAL]
@@ -60,7 +60,7 @@ def thin(records: Sequence[LogRecord], *, keep_epochs: int, horizon: int = 0) ->
     kept = [record for record in below if record.seq in needed]
     if len(kept) == len(below):
         return None
-    return Thinning(new_horizon, len(kept), (*kept, *above))
+    return ThinnedLog(new_horizon, len(kept), (*kept, *above))
 
 
 def _needed(
@@ -94,7 +94,7 @@ def _needed(
         ):
             needed.add(record.seq)
     needed |= set(newest_of.values())
-    # Whatever stays of an epoch, its newest record stays: an older one alone would be its state.
+    # If any record of an epoch stays, its newest one stays: an older one would become its state.
     newest_below = {record.key: record.seq for record in below if record.key is not None}
     return needed | {newest_below[r.key] for r in below if r.seq in needed and r.key is not None}
 

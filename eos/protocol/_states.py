@@ -1,7 +1,7 @@
-"""The states of one epoch's transaction, and every step between them, as data.
+"""The states of one epoch's transaction, and all transitions between them, as data.
 
 One record of the commit log is one state. The newest record of a (query, epoch) is the epoch's
-state. `CLAIMED` stands apart: it belongs to the sink, not to an epoch, and opens a driver's run.
+state. `CLAIMED` is separate: it belongs to the sink, not to an epoch, and opens a driver's run.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 
 class State(StrEnum):
-    """What the commit log says. The value is the text of the ``state`` column."""
+    """The state that a record sets. The value is the text of the ``state`` column."""
 
     CLAIMED = "CLAIMED"
-    """A driver's run begins: from here on only its appends are accepted. Per sink."""
+    """A driver's run begins: from now on only its appends are accepted. Per sink."""
     OPEN = "OPEN"
     """A transaction is open; nothing was sent in it before this record."""
     PREPARED = "PREPARED"
@@ -28,27 +28,27 @@ class State(StrEnum):
     EMPTY = "EMPTY"
     """The epoch had no records; its transaction is aborted. Terminal, counts as committed."""
     FAILED = "FAILED"
-    """The epoch was asked for, and failed before a transaction was opened. It has no transaction,
-    and has to run before its query goes on."""
+    """The epoch was asked for, and failed before a transaction was opened. It must run before its
+    query continues."""
     ABANDONED = "ABANDONED"
-    """A person gave the epoch's rows up: its query may go on without them."""
+    """A person gave up the epoch's rows: its query may continue without them."""
 
 
 FINAL: Final = frozenset({State.COMMITTED, State.EMPTY})
 """The epoch is done: it never runs again."""
 
 UNFINISHED: Final = frozenset({State.OPEN, State.PREPARED, State.ABORTING})
-"""The transaction may still be open at the broker: recovery has to bring it to an end."""
+"""The transaction may still be open at the broker: recovery must end it."""
 
 OWING: Final = frozenset({State.ABORTED, State.FAILED})
-"""Nothing of the epoch is readable, and nobody gave it up: it has to run again."""
+"""Nothing of the epoch is readable, and no person has abandoned it: it must run again."""
 
 WITHOUT_TRANSACTION: Final = frozenset({State.CLAIMED, State.FAILED})
 """Records that belong to no transaction."""
 
 
 class Transition(NamedTuple):
-    """One allowed step. ``source`` is None when the epoch has no record yet."""
+    """One allowed step. ``source`` is None if the epoch has no record yet."""
 
     source: State | None
     target: State
@@ -92,6 +92,6 @@ def diagram() -> str:
     for step in TRANSITIONS:
         source = "[*]" if step.source is None else step.source.value
         lines.append(f"    {source} --> {step.target.value}: {step.why}")
-    # Enum order, not set order: the text has to be the same in every process.
+    # Enum order, not set order: the text must be the same in every process.
     lines += [f"    {state.value} --> [*]" for state in State if state in FINAL]
     return "\n".join(lines) + "\n"

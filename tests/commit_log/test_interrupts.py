@@ -65,7 +65,7 @@ def in_the_history(monkeypatch, log):
     """Half taken in: the newest record is known, its epoch is not."""
     context = monkeypatch.context()
     patch = context.__enter__()
-    patch.setattr(type(log.history), "_take_epoch", interrupt)
+    patch.setattr(type(log.history), "_add_epoch", interrupt)
     return _Closing(context)
 
 
@@ -96,7 +96,7 @@ def interrupted(log, monkeypatch, request):
 def test_settle_tells_whether_the_record_was_appended(interrupted, request):
     log, draft = interrupted
     log.settle()
-    there = draft.says_the_same
+    there = draft.equals_except_time
     landed = [record for record in log.records() if there(replace(record, seq=draft.seq))]
     expected = 0 if "before_the_commit" in request.node.name else 1
     assert len(landed) == expected

@@ -73,7 +73,7 @@ def test_an_epoch_that_was_planned_again_leaves_the_log_unchanged(make_driver):
     driver = make_driver()
     driver.committer.claim()
     before = len(driver.records())
-    with pytest.raises(RewoundCheckpoint, match="planned it once more"):
+    with pytest.raises(RewoundCheckpoint, match="planned it again since"):
         driver.run("0", planned_at=datetime.now(UTC))
     assert len(driver.records()) == before
     assert driver.run("0").status == "skipped"  # by its old plan

@@ -103,7 +103,7 @@ def test_an_epoch_that_a_later_one_has_passed_does_not_block_and_stays_listed(ma
     swallowing(driver, "1")
     driver.during_write = lambda _: None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eos.protocol._epochs._left_behind", lambda *_: None)
+        patch.setattr("eos.protocol._epochs._first_owed", lambda *_: None)
         driver.run("2")
     assert make_driver().run("3").status == "written"
     assert [record.epoch for record in make_driver().log.history.owing] == ["1"]

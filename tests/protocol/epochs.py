@@ -1,4 +1,4 @@
-"""Builders of good records, from which tests make bad ones with ``dataclasses.replace``."""
+"""Builders of valid records; tests make invalid ones from them with ``dataclasses.replace``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _OF_PULSAR = frozenset(field.name for field in fields(PulsarPart))
 
 
 def changed(record: LogRecord, **changes: object) -> LogRecord:
-    """The record with something else in it, or in its Pulsar part."""
+    """The record with other values in it, or in its Pulsar part."""
     part = {name: value for name, value in changes.items() if name in _OF_PULSAR}
     rest = {name: value for name, value in changes.items() if name not in _OF_PULSAR}
     parts = (replace(pulsar_part(record), **part),) if part else record.participants

@@ -1,4 +1,4 @@
-"""Skip or run, and as which attempt; and who may use a sink."""
+"""Skip or run, and as which attempt; and which queries may use a sink."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_epoch_at_or_below_the_last_committed_one_is_skipped_without_a_record
     assert decide_epoch(log.history, QUERY, "11") == Run(1, None)
 
 
-def test_an_epoch_that_is_done_may_be_skipped_when_it_runs_by_its_old_plan():
+def test_a_committed_epoch_may_be_skipped_when_it_runs_by_its_old_plan():
     log = Log()
     log.commit(log.open("3"))
     for planned_at in (NOW - timedelta(days=1), NOW):
@@ -125,16 +125,16 @@ def test_an_epoch_that_was_planned_after_it_was_written_may_hold_other_rows():
 
 
 @pytest.mark.parametrize("behind", [timedelta(hours=-1), timedelta(hours=1)])
-def test_a_clock_that_jumps_between_two_drivers_hides_no_plan_and_refuses_none(behind):
+def test_a_clock_jump_between_two_drivers_does_not_change_the_decision(behind):
     log = Log()
     log.commit(log.open("3", planned_at=NOW + behind))
     check_replayed(log.history, QUERY, "3", NOW + behind)
     for other in (NOW + behind * 2, NOW, NOW + behind / 2, None):
-        with pytest.raises(RewoundCheckpoint, match="planned it once more"):
+        with pytest.raises(RewoundCheckpoint, match="planned it again since"):
             check_replayed(log.history, QUERY, "3", other)
 
 
-def test_an_epoch_before_the_last_one_without_a_record_is_nobodys_to_skip():
+def test_an_epoch_before_the_last_one_without_a_record_is_not_skipped():
     log = Log()
     log.commit(log.open("3"))
     with pytest.raises(RewoundCheckpoint, match="Epoch 2 comes before epoch 3"):
@@ -147,14 +147,14 @@ def test_an_aborted_epoch_runs_as_the_next_attempt():
     assert decide_epoch(log.history, QUERY, "0") == Run(2, last)
 
 
-def test_an_unfinished_epoch_has_to_be_ended_first():
+def test_an_unfinished_epoch_must_be_ended_first():
     log = Log()
     log.open("0")
     with pytest.raises(ValueError, match="unfinished"):
         decide_epoch(log.history, QUERY, "0")
 
 
-def test_a_new_streaming_query_is_refused_with_the_ways_out():
+def test_a_new_streaming_query_is_refused_with_hints():
     log = Log()
     log.commit(log.open("0"))
     with pytest.raises(NewLineage, match=r"old checkpoint.*new sink_id.*continue"):
@@ -171,7 +171,7 @@ def test_a_streaming_query_may_follow_batch_writes():
 
 
 @pytest.mark.parametrize("batch_writes", [False, True])
-def test_a_query_past_its_first_epoch_that_the_log_knows_nothing_of_is_refused(batch_writes):
+def test_a_query_past_its_first_epoch_without_records_is_refused(batch_writes):
     log = Log()
     if batch_writes:
         log.commit(log.open("a key", query=BATCH))
@@ -207,7 +207,7 @@ def test_no_epoch_follows_one_that_failed_or_was_aborted(end):
 
 
 @pytest.mark.parametrize("end", [aborted, failed])
-def test_an_epoch_that_a_person_gave_up_has_successors_and_may_still_run(end):
+def test_an_abandoned_epoch_may_be_followed_and_may_still_run(end):
     log = Log()
     end(log, "3")
     newest = log.history.newest(QUERY, "3")

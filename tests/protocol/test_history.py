@@ -1,4 +1,4 @@
-"""What a whole log says, and which record may come next."""
+"""The state of a whole log, and the records that may come next."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def aborted(record, claimed=CLAIM, reason=FAILED):
     return [aborting, step(aborting, end, claimed)]
 
 
-def test_an_empty_history_knows_nothing():
+def test_an_empty_history_has_no_records():
     history = History("orders")
     assert (history.last_seq, history.last, history.last_claim) == (0, None, None)
     assert (history.unfinished, history.parts(KIND)) == ((), ())
     assert not history.is_done(QUERY, "0")
 
 
-def test_a_history_tells_the_newest_record_of_each_epoch():
+def test_a_history_has_the_newest_record_of_each_epoch():
     history = history_of(CLAIM, *committed_epoch(CLAIM, "0"), opened(CLAIM, "1"))
     assert history.last_seq == 5
     assert history.last_claim == at(CLAIM, 1)
@@ -87,13 +87,13 @@ def test_records_of_another_sink_are_refused():
         add(History("orders"), claim(sink_id="other"))
 
 
-def test_what_proves_the_outcomes_never_changes():
+def test_the_witness_of_a_log_never_changes():
     history = history_of(CLAIM)
     with pytest.raises(CommitLogError, match="what proves"):
         add(history, changed(SECOND, receipt_topic="persistent://other/default/receipts"))
 
 
-def test_a_record_is_checked_for_itself_and_against_its_epoch():
+def test_a_record_is_checked_on_its_own_and_against_its_epoch():
     history = history_of(CLAIM, OPEN)
     with pytest.raises(CommitLogError, match="receipt_id is missing"):
         add(history, changed(PREPARED, receipt_id=None))
@@ -150,12 +150,12 @@ def test_an_epoch_below_the_last_committed_one_is_never_opened_again():
         add(history, opened(CLAIM, "8"))
 
 
-def test_an_aborted_epoch_that_was_overtaken_is_not_taken_for_done():
+def test_an_aborted_epoch_that_a_later_one_passed_does_not_count_as_done():
     history = history_of(CLAIM, OPEN, *aborted(OPEN), *committed_epoch(CLAIM, "1"))
     assert not history.is_done(QUERY, "0")
 
 
-def test_batch_keys_are_equal_or_not_and_nothing_else():
+def test_batch_keys_only_compare_as_equal_or_not():
     history = history_of(CLAIM, *committed_epoch(CLAIM, "9", query_id="batch"))
     assert history.is_done("batch", "9")
     assert not history.is_done("batch", "8")
@@ -165,7 +165,7 @@ def test_batch_keys_are_equal_or_not_and_nothing_else():
     add(history, opened(CLAIM, "8", query_id="batch"))
 
 
-def test_an_epoch_of_the_next_run_waits_until_every_transaction_is_ended():
+def test_a_new_run_opens_no_epoch_until_every_transaction_is_ended():
     left = opened(CLAIM, "key", query_id="batch")
     history = history_of(CLAIM, left, SECOND)
     with pytest.raises(CommitLogError, match="epoch key of an earlier run is unfinished"):

@@ -37,7 +37,7 @@ def record(state: State, outputs: int = 1, reason: Reason | None = None) -> LogR
 
 
 def every(outputs: int):
-    """Everything that may be known of the first ones of so many participants."""
+    """All combinations of outcomes that may be known of the first ones of so many participants."""
     for known in range(outputs + 1):
         yield from itertools.product(FATES, repeat=known)
 
@@ -65,7 +65,7 @@ def test_no_part_is_committed_before_all_before_it_are(outputs):
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_the_log_says_committed_when_all_of_them_are_and_not_before(outputs):
+def test_committed_is_appended_only_when_all_parts_are_committed(outputs):
     for fates in every(outputs):
         action = next_action(record(State.PREPARED, outputs), fates)
         whole = fates == (COMMITTED,) * outputs
@@ -87,18 +87,18 @@ def test_nothing_is_aborted_any_more_once_one_is_committed():
         assert isinstance(action, StayInDoubt)
 
 
-def test_what_was_prepared_and_is_gone_behind_a_commit_is_said_by_name():
+def test_prepared_data_lost_after_a_commit_is_named():
     action = next_action(record(State.PREPARED, 2), [COMMITTED, ABORTED])
     assert "output-0 is committed" in action.why
     assert "output-1 had prepared is gone" in action.why
 
 
-def test_one_that_does_not_answer_keeps_no_other_from_being_aborted():
+def test_a_part_that_does_not_answer_does_not_keep_others_from_being_aborted():
     assert next_action(record(State.ABORTING, 2), [SILENT]) == EndPart(1, commit=False)
     assert isinstance(next_action(record(State.ABORTING, 2), [SILENT, ABORTED]), StayInDoubt)
 
 
-def test_what_the_log_never_decided_to_commit_is_reported_when_it_is():
+def test_a_commit_that_the_log_never_decided_is_reported():
     action = next_action(record(State.ABORTING, 2), [ABORTED, COMMITTED])
     assert "never decided" in action.why
 
@@ -120,13 +120,13 @@ def test_no_answer_stays_in_doubt(state):
     assert SILENT.known is Known.UNKNOWN
 
 
-def test_an_aborted_attempt_without_records_makes_the_epoch_an_empty_one():
+def test_an_aborted_attempt_without_records_makes_the_epoch_empty():
     empty = Reason(ReasonKind.EMPTY, "no records")
     assert next_action(record(State.ABORTING, reason=empty), [ABORTED]) == AppendState(State.EMPTY)
     assert next_action(record(State.ABORTING), [ABORTED]) == AppendState(State.ABORTED)
 
 
 @pytest.mark.parametrize("state", sorted(WITHOUT_TRANSACTION))
-def test_a_claim_and_an_epoch_without_an_attempt_are_no_attempts(state):
-    with pytest.raises(ValueError, match="no attempt"):
+def test_a_claim_and_an_epoch_without_an_attempt_have_no_next_action(state):
+    with pytest.raises(ValueError, match="does not belong to an attempt"):
         next_action(record(state), [])

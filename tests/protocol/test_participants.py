@@ -1,4 +1,4 @@
-"""Records with several participants, and with one that nobody here knows."""
+"""Records with several participants, and with one of an unknown kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLAIM = replace(claim(), participants=(pulsar_part(claim()), TablePart()))
 
 
 def two(record: LogRecord, **table: int) -> LogRecord:
-    """The record with a table besides."""
+    """The record with a table in addition."""
     return replace(record, participants=(*record.participants, TablePart(**table)))
 
 
@@ -54,25 +54,25 @@ def test_a_record_has_a_part_for_each(record):
     assert from_row(to_row(at(CLAIM, 1))).participants[0] == CLAIM.participants[0]
 
 
-def test_totals_are_sums_over_all_of_them():
+def test_totals_are_sums_over_all_participants():
     assert (PREPARED.records, PREPARED.bytes) == (4 + 2, 300 + 2)
     with pytest.raises(CommitLogError, match="records is not the sum over the participants"):
         check_record(at(replace(PREPARED, records=4), 1))
 
 
-def test_two_that_can_expire_are_refused():
+def test_two_participants_that_can_expire_are_refused():
     both = (pulsar_part(CLAIM), replace(pulsar_part(CLAIM), receipt_topic="persistent://a/b/c"))
     with pytest.raises(CommitLogError, match=r"both expire.* the other has expired"):
         check_record(at(replace(CLAIM, participants=both), 1))
 
 
-def test_the_one_that_can_expire_comes_first():
+def test_the_participant_that_can_expire_comes_first():
     with pytest.raises(CommitLogError, match="not the first"):
         check_record(at(replace(CLAIM, participants=CLAIM.participants[::-1]), 1))
 
 
 def test_a_participant_has_one_part():
-    with pytest.raises(CommitLogError, match="two participants"):
+    with pytest.raises(CommitLogError, match="is named twice"):
         check_record(at(two(two(claim())), 1))
 
 
@@ -80,7 +80,7 @@ def test_a_participant_has_one_part():
     ("previous", "record"),
     [(OPEN, PREPARED), (PREPARED, COMMITTED), (PREPARED, UNDONE), (UNDONE, ABORTED)],
 )
-def test_what_has_expired_is_undone_by_the_log(previous, record):
+def test_after_an_expiry_the_log_aborts_the_other_parts(previous, record):
     check_successor(previous, record)
 
 
@@ -99,39 +99,39 @@ def test_what_has_expired_is_undone_by_the_log(previous, record):
         ),
     ],
 )
-def test_no_participant_is_forgotten_or_swapped_on_the_way(previous, record, why):
+def test_no_participant_is_dropped_or_swapped_between_records(previous, record, why):
     with pytest.raises(CommitLogError, match=why):
         check_successor(previous, record)
 
 
-def test_a_single_one_that_has_expired_is_aborted_at_once():
+def test_a_single_expired_participant_is_aborted_at_once():
     alone = step(opened(CLAIM), State.PREPARED, CLAIM)
     check_successor(alone, alone.advance(State.ABORTED, claim=CLAIM, reason=EXPIRED))
     with pytest.raises(CommitLogError, match="after PREPARED"):
         check_successor(alone, alone.advance(State.ABORTING, claim=CLAIM, reason=EXPIRED))
 
 
-def test_a_history_knows_the_last_attempt_of_each():
+def test_a_history_has_the_last_attempt_of_each_participant():
     history = history_of(CLAIM, OPEN, PREPARED, COMMITTED)
     assert history.last_begun(TablePart().key).participants[1] == PREPARED.participants[1]
     assert history.last_begun(pulsar_part(CLAIM).key).state is State.COMMITTED
     assert history.last_begun(("ledger", "main")) is None
 
 
-def test_what_is_done_after_a_decision_keeps_its_reason():
+def test_records_after_a_decision_keep_its_reason():
     decided = Reason(ReasonKind.DECIDED, "ada: the topic is gone")
     undone = PREPARED.advance(State.ABORTING, claim=CLAIM, reason=decided)
     check_successor(PREPARED, undone)
     check_successor(undone, undone.advance(State.ABORTED, claim=CLAIM))
 
 
-def test_a_part_that_nobody_here_knows_goes_into_a_row_and_comes_back():
+def test_a_part_of_an_unknown_kind_survives_the_round_trip_through_a_row():
     record = at(replace(claim(), participants=(*claim().participants, STRANGER)), 1)
     check_record(record)
     assert from_row(to_row(record)) == record
 
 
-def test_a_log_with_a_part_that_nobody_here_knows_is_read_and_compacted(tmp_path):
+def test_a_log_with_a_part_of_an_unknown_kind_is_read_and_compacted(tmp_path):
     log = CommitLog.open(tmp_path, "orders", keep_epochs=1)
     claimed = log.append(replace(claim(), participants=(*claim().participants, STRANGER)))
     log.compact()
@@ -140,7 +140,7 @@ def test_a_log_with_a_part_that_nobody_here_knows_is_read_and_compacted(tmp_path
     assert again.history.last.unknown == STRANGER
 
 
-def test_participants_may_come_and_go_between_runs_but_not_what_proves_the_outcomes():
+def test_participants_may_change_between_runs_but_not_the_witness():
     history = History("orders")
     add(history, claim())
     add(history, replace(CLAIM, run_id="run-2"))

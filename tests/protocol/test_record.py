@@ -1,4 +1,4 @@
-"""Pair assertions on single records and on two records of one epoch."""
+"""Assertions on single records and on two records of one epoch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_good_record_of_each_state_passes(record):
     "column",
     ["query_id", "epoch", "attempt", "txn", "ttl_ms", "opened_at", "mark_id", "mark_uuid"],
 )
-def test_every_record_of_an_epoch_carries_what_is_known_of_its_attempt(record, column):
+def test_every_record_of_an_epoch_carries_the_fields_of_its_attempt(record, column):
     with pytest.raises(CommitLogError, match=f"{column} is missing"):
         check_record(at(changed(record, **{column: None}), 1))
 
@@ -101,7 +101,7 @@ def test_a_claim_carries_nothing_of_an_epoch(column):
         (COMMITTED, {"reason": FAILED}, "reason does not belong"),
         (NO_TXN, {"txn": TxnId(3, 7)}, "txn does not belong"),
         (NO_TXN, {"reason": None}, "reason is missing"),
-        (GIVEN_UP, {"reason": FAILED}, "ABANDONED by nobody"),
+        (GIVEN_UP, {"reason": FAILED}, "ABANDONED without a person"),
         (COMMITTED, {"receipt_id": None}, "receipt_id is missing"),
         (ABORTING, {"reason": None}, "reason is missing"),
         (ABORTING, {"receipt_id": epochs.RECEIPT_ID}, "receipt_id does not belong"),
@@ -152,7 +152,7 @@ def test_each_state_has_its_own_columns_and_no_others(record, change, why):
         (CLAIM, {"record_version": 0}, "record_version 0"),
     ],
 )
-def test_a_value_that_can_not_be_is_refused(record, change, why):
+def test_an_impossible_value_is_refused(record, change, why):
     with pytest.raises(CommitLogError, match=why):
         check_record(at(changed(record, **change), 1))
 
@@ -169,7 +169,7 @@ def test_a_value_that_can_not_be_is_refused(record, change, why):
         ),
     ],
 )
-def test_a_record_has_its_place_and_its_time(change, why):
+def test_a_record_has_a_seq_and_a_time(change, why):
     with pytest.raises(CommitLogError, match=why):
         check_record(changed(at(CLAIM, 1), **change))
 
@@ -204,7 +204,7 @@ def test_a_batch_key_may_be_any_text(key):
 
 
 @pytest.mark.parametrize("key", ["", "x" * 1025, "a\nb", "a\0", "\x7f", "\x85", "\ud800"])
-def test_a_batch_key_is_not_empty_not_endless_and_printable(key):
+def test_a_batch_key_is_not_empty_bounded_and_printable(key):
     with pytest.raises(CommitLogError, match="epoch"):
         check_record(at(changed(OPEN, query_id="batch", epoch=key), 1))
 
@@ -292,7 +292,7 @@ def test_a_reason_survives_its_text(kind):
 
 
 @pytest.mark.parametrize("text", ["", "FAILED", "OOPS: what", "failed: what"])
-def test_a_text_without_a_known_kind_is_no_reason(text):
+def test_a_text_without_a_known_kind_is_refused_as_a_reason(text):
     with pytest.raises(ValueError, match=r"reason|ReasonKind"):
         Reason.parse(text)
 

@@ -1,4 +1,4 @@
-"""A thinned log decides everything as the whole one would."""
+"""A thinned log leads to the same decisions as the whole one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def logs(draw):
 
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.integers(1, 4), st.integers(1, 4))
-def test_what_is_decided_from_a_thinned_log_is_what_the_whole_one_decides(records, first, second):
+def test_a_thinned_log_leads_to_the_same_decisions_as_the_whole_one(records, first, second):
     whole = History.of("orders", records)
     thinning = thin(records, keep_epochs=first)
     if thinning is None:
@@ -110,7 +110,7 @@ def test_what_is_decided_from_a_thinned_log_is_what_the_whole_one_decides(record
             decided = decide_epoch(whole, query_id, epoch)
             found = decide_epoch(thinned, query_id, epoch)
             if whole.is_done(query_id, epoch) and thinned.newest(query_id, epoch) is None:
-                assert type(found) is type(decided)  # skipped all the same, without its figures
+                assert type(found) is type(decided)  # still skipped, without its figures
             else:
                 assert found == decided
 
@@ -138,13 +138,13 @@ def run_of(count: int):
     return numbered(records), claimed
 
 
-def test_what_stays_does_not_grow_with_the_epochs():
+def test_the_size_of_a_thinned_log_does_not_grow_with_the_epochs():
     sizes = [len(restored(run_of(count)[0], 5)[0].records) for count in (50, 400)]
     assert sizes == [17, 17]
 
 
-def test_a_batch_key_stays_for_ever():
-    """Keys have no order: a written one can't be told from its place, as an old micro-batch can."""
+def test_a_batch_key_stays_forever():
+    """Keys have no order, so unlike an old micro-batch a written key can't be inferred."""
     claimed = claim()
     records = [claimed, *committed_epoch(claimed, "2026-11-20", query_id=BATCH)]
     for epoch in range(50):
@@ -153,8 +153,8 @@ def test_a_batch_key_stays_for_ever():
     assert any(record.key == (BATCH, "2026-11-20") for record in thinned.records)
 
 
-def test_an_epoch_that_is_kept_for_its_coordinator_s_sake_keeps_its_state():
-    """Its first attempt names a coordinator that nothing else does; its second one is committed."""
+def test_an_epoch_that_is_kept_for_its_coordinator_keeps_its_state():
+    """Only its first attempt names a certain coordinator; its second attempt is committed."""
     claimed = claim()
     first = opened(claimed, "0")
     first = changed(first, txn=pulsar_part(first).txn._replace(most=9))
@@ -178,7 +178,7 @@ def test_nothing_to_drop_is_none():
     assert thin(thinning.records, keep_epochs=2, horizon=thinning.horizon) is None
 
 
-def test_a_history_goes_on_behind_its_horizon_and_refuses_what_it_refused_before():
+def test_a_history_continues_after_its_horizon_with_the_same_rules():
     records, claimed = run_of(6)
     _, history = restored(records, 2)
     for wrong, why in (

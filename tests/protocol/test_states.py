@@ -1,4 +1,4 @@
-"""The transition table: what follows what."""
+"""The transition table: the states that may follow each state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_exactly_the_designed_steps_are_allowed(source, target):
     assert is_allowed(source, target) == ((source, target) in ALLOWED)
 
 
-def test_nothing_follows_a_final_state_and_something_follows_every_other():
+def test_only_final_states_have_no_successor():
     for state in set(State) - {State.CLAIMED}:
         assert bool(targets(state)) == (state not in FINAL)
 
@@ -52,7 +52,7 @@ def test_every_unfinished_state_leads_to_an_end_without_a_new_transaction():
         assert reached <= UNFINISHED - {State.OPEN} | {state} | FINAL | {State.ABORTED}
 
 
-def test_a_claim_is_no_part_of_an_epoch():
+def test_a_claim_does_not_belong_to_an_epoch():
     assert targets(State.CLAIMED) == frozenset()
     assert all(State.CLAIMED not in (step.source, step.target) for step in TRANSITIONS)
 

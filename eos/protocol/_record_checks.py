@@ -1,4 +1,4 @@
-"""Pair assertions: what every record must satisfy, checked before writing and after reading."""
+"""Assertions on every record, checked before writing and after reading."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from eos.errors import CommitLogError, ConfigurationError
 from eos.ids import check_sink_id
-from eos.protocol._keys import check_key, epoch_number, is_streaming
+from eos.protocol._epoch_keys import check_key, epoch_number, is_streaming
 from eos.protocol._part import Part, Stage, require, require_carried
 from eos.protocol._reasons import ReasonKind
 from eos.protocol._record import RECORD_VERSION, LogRecord
@@ -35,7 +35,7 @@ _MAY_HAVE_BEEN_PREPARED: Final = frozenset({State.ABORTING, State.ABORTED, State
 
 
 def check_record(record: LogRecord) -> None:
-    """Check one appended record (``seq`` and ``written_at`` assigned) for itself.
+    """Check one appended record (``seq`` and ``written_at`` assigned) on its own.
 
     Raises:
         CommitLogError: it breaks a rule; the message says which.
@@ -57,8 +57,8 @@ def check_successor(previous: LogRecord | None, record: LogRecord) -> None:
     """Check an epoch's record against ``previous``, the newest one of the same (query, epoch).
 
     Raises:
-        CommitLogError: the step is not in the transition table, or the record contradicts
-            what was known of the attempt.
+        CommitLogError: the step is not in the transition table, or the record contradicts an
+            earlier one of the attempt.
     """
     try:
         if record.state is State.CLAIMED:
@@ -92,9 +92,9 @@ def _check_identity(record: LogRecord) -> None:
 def _check_presence(record: LogRecord) -> None:
     required = _REQUIRED[record.state]
     if record.state is State.ABANDONED and record.attempt is None:
-        required = _REQUIRED[State.FAILED]  # and that is what it was before
+        required = _REQUIRED[State.FAILED]  # as it was before
     if record.state in _MAY_HAVE_BEEN_PREPARED and record.records is not None:
-        # It was PREPARED before, and carries on what that record knew.
+        # It was PREPARED before, and carries on that record's totals.
         required = (*required, *_TOTALS)
     if record.state is State.COMMITTED and _is_decided(record):
         required = (*required, "reason")
@@ -105,7 +105,7 @@ def _check_presence(record: LogRecord) -> None:
 
 
 def stage_of(record: LogRecord) -> Stage:
-    """How much the record's parts have to hold."""
+    """Return how much the record's parts must hold."""
     if record.attempt is None:
         return Stage.CLAIMED
     if record.records is None or record.state is State.EMPTY:
@@ -117,7 +117,7 @@ def _check_participants(record: LogRecord) -> None:
     parts = record.participants
     require(bool(parts), "it names no participant")
     repeated = [key for key, n in Counter(part.key for part in parts).items() if n > 1]
-    require(not repeated, f"two participants are {repeated[:1]}")
+    require(not repeated, f"participant {repeated[:1]} is named twice")
     check_order(parts)
     stage = stage_of(record)
     for part in parts:
@@ -133,8 +133,8 @@ def _check_participants(record: LogRecord) -> None:
 def check_order(parts: Sequence[Part]) -> None:
     """Check that one of the participants can decide for all of them.
 
-    Of two whose prepared state can expire, the one may be committed and the other be gone: no order
-    of ending them is all-or-nothing.
+    If two could expire, one might be committed and the other be gone: no order of ending them is
+    all-or-nothing.
 
     Raises:
         ValueError: more than one can expire, or the one that can is not the first.
@@ -157,11 +157,11 @@ def _check_key(record: LogRecord) -> None:
     if is_streaming(record.query_id):
         epoch_number(record.query_id, record.epoch)
     if record.state is State.ABANDONED:
-        require(_is_decided(record), "ABANDONED by nobody: its reason is not DECIDED")
+        require(_is_decided(record), "ABANDONED without a person: its reason is not DECIDED")
 
 
 def _is_decided(record: LogRecord) -> bool:
-    """Whether a person decided it, where nothing could be proved."""
+    """Whether a person decided, because nothing could be proved."""
     return record.reason is not None and record.reason.kind is ReasonKind.DECIDED
 
 
@@ -210,7 +210,7 @@ def _check_step(previous: LogRecord, record: LogRecord) -> None:
     if previous.state is State.PREPARED and record.state in (State.ABORTED, State.ABORTING):
         leads = kind in (ReasonKind.EXPIRED, ReasonKind.DECIDED)
         require(leads, f"after PREPARED only EXPIRED or a person leads to {record.state}")
-        # What the others have prepared has to be taken back, and the log says so before.
+        # The other prepared parts must be aborted, and the log must say so first.
         several = len(record.participants) > 1
         require(several is (record.state is State.ABORTING), f"{record.state} after PREPARED")
     if previous.state is State.ABORTING and previous.reason:

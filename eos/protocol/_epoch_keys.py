@@ -1,7 +1,7 @@
-"""What identifies an epoch: the query id, and the epoch's key within it.
+"""The identity of an epoch: the query id, and the epoch's key within it.
 
-Spark counts a streaming query's epochs 0, 1, 2, ...: they compare as numbers. A batch job brings
-a key of its own, under the query id ``batch``: such keys only compare as equal or not.
+Spark counts a streaming query's epochs 0, 1, 2, ...: they compare as numbers. A batch job has its
+own keys, under the query id ``batch``: such keys only compare as equal or not.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def is_streaming(query_id: str) -> bool:
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether ``text`` holds control characters, or halves of surrogate pairs (not storable)."""
+    """Whether ``text`` holds control characters or surrogates, which can't be stored."""
     return _CONTROL.search(text) is not None
 
 
 def check_key(text: str, *, what: str = "epoch") -> str:
-    """``text``, when it can be an opaque key: 1 to 1024 characters, none a control character.
+    """Return ``text`` if it is a valid key: 1 to 1024 characters without control characters.
 
     Raises:
-        ValueError: it can't; the message names ``what``.
+        ValueError: it is not; the message names ``what``.
     """
     if not text:
         raise ValueError(f"{what} is empty")
@@ -44,7 +44,7 @@ def check_key(text: str, *, what: str = "epoch") -> str:
 
 
 def epoch_number(query_id: str, epoch: str) -> int:
-    """The number of a streaming query's epoch.
+    """Return the number of a streaming query's epoch.
 
     Raises:
         ValueError: ``query_id`` is ``batch``, or ``epoch`` is not a canonical decimal number
