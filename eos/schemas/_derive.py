@@ -1,6 +1,6 @@
-"""From the type of a column to the Avro definition that is registered for it.
+"""Derives the Avro definition of a column from its type.
 
-| Arrow (Spark) | Avro | JSON's definition, where another |
+| Arrow (Spark) | Avro | JSON's definition, if different |
 |---|---|---|
 | bool (BOOLEAN) | boolean | |
 | int8, int16, int32 (BYTE, SHORT, INT) | int | |
@@ -13,13 +13,13 @@
 | timestamp with zone (TIMESTAMP) | long, logical type timestamp-micros | string |
 | timestamp without (TIMESTAMP_NTZ) | long, logical type local-timestamp-micros | string |
 | list (ARRAY) | array | |
-| map with text as keys | map | |
+| map with string keys | map | |
 | struct | record | |
 
-Every field can be null: its type is a union of null and the type, its default is null. Whether
-Spark calls a column nullable depends on the plan (a literal is not), and what is required once
-can't be dropped any more. Items of lists and maps can be null where Spark says so: Java's classes
-have collections without nulls.
+Every field is nullable: its type is a union with null, its default is null. Spark's nullability
+depends on the plan (a literal is not nullable), and a field that was required once can't be
+dropped later. Items of lists and maps are nullable only if Spark's are: collections of Java
+classes have no nulls.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ TOP_NAME: Final = "Row"
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
-def derived(column: pa.DataType, *, as_json: bool) -> Any:
-    """The definition of ``column``, as objects of JSON.
+def derive_definition(column: pa.DataType, *, as_json: bool) -> Any:
+    """Return the definition of ``column``, as JSON objects.
 
     Args:
-        as_json: for a JSON schema: days and moments are text there.
+        as_json: for a JSON schema, in which dates and timestamps are text.
 
     Raises:
-        InputError: a type that Avro does not have, or a name that it does not allow.
+        InputError: Avro does not have the type, or does not allow the name.
     """
     check_is_record(column)
     return _Derivation(as_json).record(column, TOP_NAME, "")
 
 
 def check_is_record(column: pa.DataType) -> None:
-    """Raise ``InputError`` when values of that type are no records."""
+    """Raise ``InputError`` if values of that type are not records."""
     if not pa.types.is_struct(column):
         raise InputError(
-            f"The value is {sql_name(column)}: a schema of records takes a struct.",
-            hint="Leave out the column 'value', so that whole rows are written; or make it a "
-            "struct: struct(a, b) AS value.",
+            f"The value is {sql_name(column)}, but a schema of records needs a struct.",
+            hint="Leave out the column 'value' to write whole rows, or make it a struct: "
+            "struct(a, b) AS value.",
         )
 
 
@@ -75,7 +75,7 @@ class _Derivation:
         return {"name": field.name, "type": nullable(kind), "default": None}
 
     def _unused(self, name: str) -> str:
-        """``name``, or one like it that no other record has."""
+        """Return ``name``, with a number if another record has it."""
         number = 1
         while (found := name if number == 1 else f"{name}_{number}") in self._names:
             number += 1
@@ -101,7 +101,7 @@ class _Derivation:
         scalar = self._scalar(column)
         if scalar is None:
             raise InputError(
-                f"Column {path!r} is {sql_name(column)}, which no schema has.",
+                f"Column {path!r} is {sql_name(column)}, which schemas can't represent.",
                 hint="Cast it, to string for example, or drop it.",
             )
         return scalar
@@ -134,28 +134,29 @@ def _as_declared(kind: Any, field: pa.Field) -> Any:
 
 
 def check_names(column: pa.StructType, path: str) -> None:
-    """Raise ``InputError`` for a name that neither Avro nor Protobuf allows, or that is there twice
-    (Spark does not tell ``a`` from ``A``)."""
+    """Raise ``InputError`` for a name that Avro and Protobuf don't allow, or a duplicate (Spark
+    ignores case)."""
     names = [field.name for field in column]
     for name in names:
         if not re.fullmatch(_NAME, name):
             raise InputError(
                 f"Column {at(path, name)!r} has a name that no schema allows.",
-                hint="Names are letters, digits and _, and begin with no digit: rename it.",
+                hint="Rename it: a name has letters, digits and _, and does not begin with a "
+                "digit.",
             )
     lower = [name.lower() for name in names]
     twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
         raise InputError(
-            f"There are two columns {at(path, twice)!r}.", hint="Drop or rename one of them."
+            f"Two columns are called {at(path, twice)!r}.", hint="Drop or rename one of them."
         )
 
 
 def nullable(kind: Any) -> list[Any]:
-    """A union of null and ``kind``, which may be one already."""
+    """Return a union of null and ``kind``; ``kind`` itself if it is a union."""
     return kind if isinstance(kind, list) else ["null", kind]
 
 
 def at(path: str, name: str) -> str:
-    """The path of a field."""
+    """Return the path of a field."""
     return f"{path}.{name}" if path else name

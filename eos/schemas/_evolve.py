@@ -1,7 +1,8 @@
-"""A registered Avro definition and columns that are not quite it: what is registered next.
+"""Extends a registered Avro definition for columns that do not quite fit it.
 
-Only the broker knows the topic's compatibility strategy; what is refused here is what none of them
-sees. Names, documentation and defaults of the registered one stay: consumers may go by them.
+Compatibility is checked by the broker, which knows the topic's strategy. Only changes that no
+strategy detects are refused here. The registered names, documentation and defaults are kept:
+consumers may depend on them.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from eos.wire.avro import (
 )
 
 
-def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
-    """The registered definition itself, as bytes, when ``column`` can be written by it; else one
-    that takes ``column``, as objects of JSON.
+def evolve_definition(registered: bytes, made: Any, column: pa.DataType) -> Any:
+    """Return the registered definition unchanged, as bytes, if ``column`` can be written with it;
+    else an extended one, as JSON objects.
 
-    Fields that ``column`` lacks stay if they have a default. New ones can be null, so that readers
-    of both definitions understand all messages.
+    Fields that ``column`` lacks are kept if they have a default. New ones are nullable, so that
+    readers of either definition understand all messages.
 
     Args:
-        made: the definition that is made of ``column``.
+        made: the definition that was derived from ``column``.
 
     Raises:
-        IncompatibleSchema: a number would mean something else.
+        IncompatibleSchema: a number would change its meaning.
     """
     try:
         kind = parse_definition(registered.decode())
@@ -54,19 +55,20 @@ def evolved(registered: bytes, made: Any, column: pa.DataType) -> Any:
     try:
         check_fits(parse_definition(json.dumps(merged)), column)
     except (ConfigurationError, InputError):
-        return made  # what was left out, or changed, was named elsewhere
+        return made  # a type that was changed or dropped is used by name elsewhere
     return merged
 
 
 def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str) -> Any:
-    """``declared`` (parsed: ``kind``), changed as little as ``column`` (as ``made`` says) needs."""
+    """Return ``declared`` (parsed: ``kind``) with the changes that ``column`` needs; ``made`` is
+    the definition that was derived from it."""
     if _fits(kind, column):
         return declared
     inner = _inner(made)
     match kind, declared:
         case Union(branches), list():
             for index, branch in enumerate(branches):
-                if _alike(branch, column):
+                if _is_same_container(branch, column):
                     changed = _merged(declared[index], branch, inner, column, path)
                     return [*declared[:index], changed, *declared[index + 1 :]]
                 _check_meaning(branch, inner, path)
@@ -86,26 +88,29 @@ def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType, path:
 def _merged_record(
     declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str
 ) -> Any:
-    ours = {field["name"]: field for field in made["fields"]}
+    new = {field["name"]: field for field in made["fields"]}
     fields: list[Any] = []
     for field, parsed in zip(declared["fields"], kind.fields, strict=True):
         name = field["name"]
-        mine = ours.pop(name, None)
-        if mine is None:
+        wanted = new.pop(name, None)
+        if wanted is None:
             if "default" in field:
                 fields.append(field)
             continue
-        of = (field["type"], parsed.type, mine["type"], column.field(name).type)
+        of = (field["type"], parsed.type, wanted["type"], column.field(name).type)
         changed = _merged(*of, at(path, name))
         if changed is not field["type"] and "default" in field and field["default"] is not None:
             field = {key: one for key, one in field.items() if key != "default"}
         fields.append({**field, "type": changed})
-    return {**declared, "fields": [*fields, *ours.values()]}
+    return {**declared, "fields": [*fields, *new.values()]}
 
 
 def _check_meaning(kind: AvroType, made: Any, path: str) -> None:
-    """Avro's rules do not look at logical types: what a broker lets pass for a decimal of another
-    scale, or for seconds and microseconds, readers take for numbers of the old kind."""
+    """Raise ``IncompatibleSchema`` if readers would misinterpret a number.
+
+    Avro's compatibility rules ignore logical types: a broker accepts another decimal scale, or
+    microseconds instead of milliseconds, and readers read the numbers in the old meaning.
+    """
     new = parse_definition(json.dumps(made))
     (base, old), (new_base, meaning) = _meaning(kind), _meaning(new)
     if base and base == new_base and old != meaning:
@@ -118,7 +123,7 @@ def _check_meaning(kind: AvroType, made: Any, path: str) -> None:
 
 
 def _meaning(kind: AvroType) -> tuple[str, object]:
-    """What a number is stored as, and what it stands for."""
+    """Return how a number is stored, and its meaning."""
     match kind:
         case Decimal(scale=scale):
             return "bytes", scale
@@ -137,7 +142,7 @@ def _fits(kind: AvroType, column: pa.DataType) -> bool:
     return True
 
 
-def _alike(kind: AvroType, column: pa.DataType) -> bool:
+def _is_same_container(kind: AvroType, column: pa.DataType) -> bool:
     types = pa.types
     return (
         (isinstance(kind, RecordOf) and types.is_struct(column))

@@ -1,8 +1,8 @@
-"""Keys and values with a schema each.
+"""The schema of key-value pairs, with a schema for each part.
 
-Source: ``KeyValueSchemaInfo`` and ``KeyValue`` of the Java client: the registered data is both
-schemas' data, each behind its length (int32, big endian); names, types and properties of both stand
-in the properties.
+Source: ``KeyValueSchemaInfo`` and ``KeyValue`` of the Java client. The registered data is the data
+of both schemas, each after its length (int32, big endian). Names, types and properties of both are
+in the pair's properties.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
-from eos.schemas._avro import AvroSchema
-from eos.schemas._base import Schema, SchemaWriter
-from eos.schemas._primitives import PrimitiveSchema, name_for
-from eos.schemas._properties import part_properties, properties_of
+from eos.schemas._avro_schema import AvroSchema
+from eos.schemas._primitive_schema import PrimitiveSchema, name_for
+from eos.schemas._schema_base import Schema, SchemaWriter
+from eos.schemas._schema_properties import part_properties, properties_of
 from eos.wire.byte_rows import ByteRows
 from eos.wire.columns import BinaryColumn, joined
 from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
 
 _ENCODINGS: Final = ("separated", "inline")
-# How Java's SchemaType spells what SchemaType of the wire has in another way.
+# Names in Java's SchemaType that differ from those of the protocol.
 _JAVA_NAMES: Final = {SchemaType.NONE: "BYTES"}
 _TYPES: Final = {**SchemaType.__members__, "BYTES": SchemaType.NONE}
 
@@ -35,12 +35,12 @@ class KeyValueSchema(Schema):
 
     Args:
         key, value: the schema of each; by default Avro for structs, else that of the column's type.
-        encoding: where the key is: ``separated``, as the message's key, so that routing and
-            compaction go by it; or ``inline``, in front of the value. By default as the topic's
-            registered schema has it, and ``separated`` where it has none.
+        encoding: the place of the key: ``separated``, as the message's key, for routing and
+            compaction by it; or ``inline``, before the value. By default that of the topic's
+            registered schema, or ``separated`` if there is none.
 
     Raises:
-        ConfigurationError: a pair in a pair.
+        ConfigurationError: a part is a pair itself, or not a schema.
     """
 
     key: Schema | None = None
@@ -51,13 +51,15 @@ class KeyValueSchema(Schema):
         for name, one in (("key", self.key), ("value", self.value)):
             if one is not None and not isinstance(one, Schema):
                 raise ConfigurationError(
-                    f"{name}={one!r}: it is a schema, such as AvroSchema() or "
-                    "PrimitiveSchema('int64'), or nothing: then the column's type decides."
+                    f"{name} must be a schema, such as AvroSchema() or PrimitiveSchema('int64'), "
+                    f"or None for the schema of the column's type, not {one!r}."
                 )
         if isinstance(self.key, KeyValueSchema) or isinstance(self.value, KeyValueSchema):
-            raise ConfigurationError("A key_value schema is made of two others, not of itself.")
+            raise ConfigurationError("A key_value schema can't contain a key_value schema.")
         if self.encoding is not None and self.encoding not in _ENCODINGS:
-            raise ConfigurationError(f"encoding={self.encoding!r}: it is 'separated' or 'inline'.")
+            raise ConfigurationError(
+                f"encoding must be 'separated' or 'inline', not {self.encoding!r}."
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class KeyValueSchema(Schema):
     def encode_columns(
         self, rows: dict[str, pa.Array], encode: Callable[[pa.Array], pa.Array]
     ) -> dict[str, pa.Array]:
-        """See ``Schema``; with ``inline`` no column ``key`` is left."""
+        """See ``Schema``; with ``inline`` the result has no column ``key``."""
         others = {name: column for name, column in rows.items() if name not in self.columns}
         pairs = [rows[name] for name in self.columns]
         encoded = encode(pa.StructArray.from_arrays(pairs, names=list(self.columns)))
@@ -83,8 +85,8 @@ class KeyValueSchema(Schema):
         return {**others, "key": keys, "value": values}
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
-        """See ``Schema``; ``column`` is a struct of ``key`` and ``value``, and ``encode`` gives one
-        of their bytes, or with ``inline`` both in one."""
+        """See ``Schema``. ``column`` is a struct of ``key`` and ``value``; ``encode`` returns a
+        struct of their bytes, or with ``inline`` a column with both."""
         encoding = _encoding(registered, self.encoding)
         is_inline = encoding == "inline"
         known_key, known_value = parts(registered)
@@ -96,7 +98,7 @@ class KeyValueSchema(Schema):
             keys, values = pairs.flatten()
             if keys.null_count:
                 raise InputError(
-                    "A key is null: with a key_value schema, each row has one.",
+                    "A key is null: with a key_value schema every row needs a key.",
                     hint="Filter such rows out, or fill the key.",
                 )
             keys, values = key.encode(keys), value.encode(values)
@@ -109,7 +111,7 @@ class KeyValueSchema(Schema):
 
 
 def pair_info(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
-    """The schema of pairs, as the registry has it."""
+    """Return the registry's schema of pairs of ``key`` and ``value``."""
     return SchemaInfo(
         name="KeyValue",
         type=SchemaType.KEY_VALUE,
@@ -134,7 +136,7 @@ def _writer(
 def _inline(keys: pa.Array, values: pa.Array) -> pa.Array:
     if values.null_count:
         raise InputError(
-            "A value is null: with encoding='inline' the key would be lost with it.",
+            "A value is null: with encoding='inline' its key would be lost.",
             hint="Use encoding='separated'.",
         )
     pieces: list[pa.BinaryArray] = []
@@ -163,8 +165,11 @@ def _described(which: str, info: SchemaInfo) -> tuple[KeyValue, ...]:
 
 
 def _encoding(registered: SchemaInfo | None, encoding: str | None) -> str:
-    """The broker compares the data of schemas only, and would take the other encoding for the same
-    schema: readers would look for the key in the wrong place."""
+    """Return the encoding to write.
+
+    The broker compares only the data of schemas, and would accept the other encoding as the same
+    schema: readers would look for the key in the wrong place.
+    """
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return encoding or "separated"
     known = properties_of(registered).get("kv.encoding.type", "").lower()
@@ -177,14 +182,15 @@ def _encoding(registered: SchemaInfo | None, encoding: str | None) -> str:
 
 
 def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
-    """The two schemas of a registered pair; None where there is none that we understand."""
+    """Return the schemas of key and value of a registered pair; None for one that can't be
+    parsed."""
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return None, None
     data = registered.data
     properties = properties_of(registered)
     found: list[SchemaInfo | None] = []
     for which in ("key", "value"):
-        size = max(0, int.from_bytes(data[:4], "big", signed=True))  # C++ writes -1 for none
+        size = max(0, int.from_bytes(data[:4], "big", signed=True))  # C++ writes -1 for no data
         is_whole = len(data) >= 4 + size
         body, data = data[4 : 4 + size], data[4 + size :]
         kind = _TYPES.get(properties.get(f"{which}.schema.type", "BYTES"))  # as in Java
@@ -197,5 +203,5 @@ def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo 
 
 
 def is_inline(info: SchemaInfo) -> bool:
-    """Whether the key stands in the value; as in Java, unless it is said to be separated."""
+    """Whether the key is part of the value; as in Java, this is the default."""
     return properties_of(info).get("kv.encoding.type", "INLINE").upper() == "INLINE"

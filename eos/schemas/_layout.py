@@ -1,7 +1,7 @@
-"""Does a sink write the bytes that readers expect by the schema which its messages will name?
+"""Checks that the bytes that a sink writes are those that its schema's properties describe.
 
-Brokers compare type and data of schemas only, of all versions: who opens a producer may be given a
-version whose properties say other bytes. Without a word readers would misread what is written.
+Brokers compare only type and data of schemas, with all versions: a producer may get a version
+whose properties describe another byte layout, and readers would silently misread its messages.
 """
 
 from __future__ import annotations
@@ -10,43 +10,43 @@ from typing import Final
 
 from eos.errors import IncompatibleSchema
 from eos.schemas._key_value import is_inline, parts
-from eos.schemas._properties import CHARSET, OFFSET, UTF8, charset_of, framing_of
+from eos.schemas._schema_properties import CHARSET, OFFSET, UTF8, charset_of, framing_of
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _HINT: Final = (
-    "Write to another topic: this one's schema was registered by software that writes other bytes."
+    "Write to another topic: this one's schema was registered by a client with another byte layout."
 )
 
 
 def check_plain(registered: SchemaInfo, written: SchemaInfo) -> None:
-    """Raise ``IncompatibleSchema`` when values of the topic have what no sink writes: framing, or
-    text in an encoding of its own. Another kind of schema is the broker's to judge."""
+    """Raise ``IncompatibleSchema`` if the topic's values have framing or a charset, which no sink
+    writes. The broker checks schemas of another type."""
     if registered.type != written.type:
         return
-    for name, said in layout_of(registered).items():
+    for name, value in layout_of(registered).items():
         if name.endswith((OFFSET, CHARSET)):
             raise IncompatibleSchema(
-                f"The topic's schema says {name}={said} of its values, which the sink does not "
-                "write.",
+                f"The topic's schema has the property {name}={value}, which the sink does not "
+                "support.",
                 hint=_HINT,
             )
 
 
 def check_same_layout(named: SchemaInfo, written: SchemaInfo) -> None:
-    """Raise ``IncompatibleSchema`` when readers, by the schema ``named``, would look for other
-    bytes than those that are ``written``."""
+    """Raise ``IncompatibleSchema`` if the schema ``named``, which messages refer to, describes
+    another byte layout than the one that is ``written``."""
     has, needs = layout_of(named), layout_of(written)
     for name in {**has, **needs}:
         if has.get(name) != needs.get(name):
             raise IncompatibleSchema(
-                "The broker takes the rows' schema for one that the topic has, which says "
+                "The broker accepts the rows' schema as one that the topic has, but that one has "
                 f"{name}={has.get(name, 'nothing')}; the sink writes {needs.get(name, 'nothing')}.",
                 hint=_HINT,
             )
 
 
 def layout_of(info: SchemaInfo, of: str = "") -> dict[str, str]:
-    """What the properties say of the bytes, by the properties' names."""
+    """Return the properties of a schema that describe the byte layout."""
     match info.type:
         case SchemaType.AVRO:
             size = framing_of(info)

@@ -84,7 +84,7 @@ def test_wrong_options_exit_with_64_and_say_what_is_right(cli, args, says):
 
 def test_a_definition_that_is_none_is_refused_before_anything_is_made(cli, tmp_path):
     file = tmp_path / "orders.avsc"
-    for text, says in (("{", "JSON"), ('"string"', "no record"), ('{"type": "record"}', "name")):
+    for text, says in (("{", "JSON"), ('"string"', "not a record"), ('{"type": "record"}', "name")):
         file.write_text(text)
         ended = cli("create", "t", "--schema", "avro", "--definition", file, *NOWHERE)
         assert ended.code == 64

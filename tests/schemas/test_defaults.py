@@ -1,4 +1,4 @@
-"""Defaults in definitions of one's own."""
+"""Defaults in the user's Avro definitions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_default_of_another_type_is_refused_when_the_schema_is_made(kind, defa
             schema(definition(kind, default))
 
 
-def test_a_wrong_default_is_found_in_records_of_lists_maps_and_unions():
+def test_a_wrong_default_is_found_in_nested_records():
     wrong = {
         "type": "record",
         "name": "In",
@@ -68,7 +68,7 @@ def test_a_wrong_default_is_found_in_records_of_lists_maps_and_unions():
             AvroSchema(json.dumps(own))
 
 
-def test_the_default_of_a_union_may_be_of_any_of_its_branches():
+def test_the_default_of_a_union_may_have_any_of_its_types():
     rows = pa.array([{"id": 1}])
     fields = [
         {"name": "id", "type": "long"},
@@ -79,7 +79,7 @@ def test_the_default_of_a_union_may_be_of_any_of_its_branches():
     assert encode(rows).to_pylist() == [b"\x02\x02\x02x"]
 
 
-def test_a_record_that_holds_its_own_type_may_have_defaults():
+def test_a_recursive_record_may_have_defaults():
     fields = [
         {"name": "next", "type": ["null", "Node"], "default": None},
         {"name": "id", "type": "long", "default": 7},

@@ -51,7 +51,7 @@ MALFORMED = {
     "unversioned-string": {1: "names no version"},
     "py-unversioned": {1: "names no version"},
     "deleted-and-new": {1: "schema version 1, which is not in the registry"},
-    "changed": {0: "another kind"},
+    "changed": {0: "different kinds"},
 }
 
 

@@ -1,6 +1,6 @@
-"""The reading half of schemas: the values of messages -> columns, by what the registry knows."""
+"""Decodes the values of messages to columns, by the schemas in the registry."""
 
-from eos.schemas.reading._values import (
+from eos.schemas.reading._value_reader import (
     VERSION_BYTES,
     DecodedValues,
     SchemaVersion,

@@ -1,8 +1,8 @@
-"""JSON row by row, in Python: what Arrow's parser does not take, and which rows are malformed.
+"""Reads JSON row by row, in Python: rows that Arrow's parser rejects, and which are malformed.
 
-It takes what Java's Jackson writes too: for days and moments numbers, in the unit that their
-logical type has, seconds with a fraction (``Instant``), and lists of their parts (``LocalDate``,
-``LocalTime``, ``LocalDateTime``).
+It also accepts Jackson's forms of dates and timestamps: numbers in the unit of their logical type,
+seconds with a fraction (``Instant``), and lists of their parts (``LocalDate``, ``LocalTime``,
+``LocalDateTime``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from eos.schemas.reading._columns import MAX_OBJECT_BYTES, TOO_LONG, as_column
-from eos.schemas.reading._json_types import sole
+from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
+from eos.schemas.reading._json_compatibility import non_null_type
 from eos.wire.avro import AvroType, Decimal, Enum, Fixed, ListOf, MapOf, Primitive, RecordOf
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 _NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
@@ -28,47 +28,47 @@ _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _ALL_DIGITS: Final = decimal.Context(prec=100)
 
 
-class _Wrong(Exception):
-    """The field at a path is not of its type."""
+class _InvalidValue(Exception):
+    """Raised when a value, or one of its fields, is not of its type."""
 
 
 class JsonRows:
-    """Reads texts as values of ``kind``, into a column of ``column``."""
+    """Parses texts as values of ``kind``, to a column of type ``column``."""
 
     def __init__(self, kind: AvroType, column: pa.DataType) -> None:
         self._kind = kind
         self._column = column
 
-    def read(self, texts: pa.StringArray) -> tuple[pa.Array, Failures]:
-        """The column, null where a text is malformed; and those."""
+    def read(self, texts: pa.StringArray) -> tuple[pa.Array, RowFailures]:
+        """Return the column and the malformed rows, which are null in it."""
         rows: list[Any] = []
         reasons: dict[int, str] = {}
         for number, text in enumerate(texts.to_pylist()):
             try:
                 rows.append(_value(self._kind, _parsed(text), ""))
-            except _Wrong as error:
+            except _InvalidValue as error:
                 rows.append(None)
                 reasons[number] = str(error)
         column, bad = as_column(rows, self._column)
         reasons |= dict.fromkeys(bad, "The value does not fit its schema.")
         found = sorted(reasons)
-        return column, Failures(np.array(found, np.int64), [reasons[one] for one in found])
+        return column, RowFailures(np.array(found, np.int64), [reasons[one] for one in found])
 
 
 def _parsed(text: str) -> Any:
     if len(text) > MAX_OBJECT_BYTES:
-        raise _Wrong(TOO_LONG)
+        raise _InvalidValue(TOO_LONG)
     try:
         return json.loads(text, parse_float=decimal.Decimal)
     except (ValueError, RecursionError, decimal.InvalidOperation):
-        raise _Wrong("The value is not JSON.") from None
+        raise _InvalidValue("The value is not JSON.") from None
 
 
 def _value(kind: AvroType, found: Any, path: str) -> Any:
-    """``found``, as ``json`` has it, as Arrow takes it."""
+    """Convert ``found``, parsed JSON, to a Python value for Arrow."""
     if found is None:
         return None
-    kind = sole(kind, path)
+    kind = non_null_type(kind, path)
     match kind, found:
         case RecordOf(fields=fields), dict():
             return {
@@ -83,7 +83,7 @@ def _value(kind: AvroType, found: Any, path: str) -> Any:
         return _scalar(kind, found)
     except (ValueError, TypeError, OverflowError, decimal.InvalidOperation):
         named = f"The field {path.lstrip('.')!r}" if path else "The value"
-        raise _Wrong(f"{named} is not of its type.") from None
+        raise _InvalidValue(f"{named} is not of its type.") from None
 
 
 def _scalar(kind: AvroType, found: Any) -> Any:
@@ -98,7 +98,7 @@ def _scalar(kind: AvroType, found: Any) -> Any:
             if logical == "date" and name == "int" and isinstance(found, str):
                 return datetime.date.fromisoformat(found)
             if name == "long" and "timestamp-" in (logical or "") and isinstance(found, str):
-                return _moment(found, is_local=str(logical).startswith("local"))
+                return _timestamp(found, is_local=str(logical).startswith("local"))
             return _whole(name, logical or "", found)
         case Primitive("float" | "double"):
             return _float(found)
@@ -107,12 +107,12 @@ def _scalar(kind: AvroType, found: Any) -> Any:
         case Decimal(precision, scale):
             return _decimal(precision, scale, found)
         case Primitive("string") if isinstance(found, str):
-            found.encode()  # half of a pair of surrogates is no text
+            found.encode()  # fails on an unpaired surrogate
             return found
         case Primitive():
             raise ValueError
         case Enum() if type(found) is int:
-            return str(found)  # pulsar-client writes what a symbol stands for in Python
+            return str(found)  # pulsar-client writes the value of the symbol in a Python enum
     return _scalar(Primitive("string"), found)  # a symbol
 
 
@@ -132,8 +132,8 @@ def _seconds(logical: str, found: decimal.Decimal) -> int:
 
 
 def _of_parts(logical: str, found: list[Any]) -> Any:
-    """``[year, month, day]``, ``[hour, minute, second, nanosecond]``, or both; Jackson leaves out
-    the last ones where they are 0."""
+    """Convert ``[year, month, day]``, ``[hour, minute, second, nanosecond]``, or both in one list.
+    Jackson omits trailing parts that are 0."""
     if any(type(one) is not int for one in found):
         raise ValueError
     is_day, is_time = logical == "date", logical.startswith("time-")
@@ -144,18 +144,18 @@ def _of_parts(logical: str, found: list[Any]) -> Any:
     if len(found) != 3 if is_day else not 5 <= len(found) <= 7:
         raise ValueError
     year, month, day, hour, minute, second, nanos = [*found, 0, 0, 0, 0][:7]
-    moment = datetime.datetime(year, month, day, hour, minute, second, nanos // 1000)
+    timestamp = datetime.datetime(year, month, day, hour, minute, second, nanos // 1000)
     if is_time:
         unit = datetime.timedelta(milliseconds=1) if logical == "time-millis" else _MICROSECOND
-        return (moment - datetime.datetime(1970, 1, 1)) // unit
-    return moment.date() if is_day else moment
+        return (timestamp - datetime.datetime(1970, 1, 1)) // unit
+    return timestamp.date() if is_day else timestamp
 
 
-def _moment(found: str, *, is_local: bool) -> datetime.datetime:
-    moment = datetime.datetime.fromisoformat(found)
-    if (moment.tzinfo is None) != is_local:
+def _timestamp(found: str, *, is_local: bool) -> datetime.datetime:
+    timestamp = datetime.datetime.fromisoformat(found)
+    if (timestamp.tzinfo is None) != is_local:
         raise ValueError
-    return moment
+    return timestamp
 
 
 def _float(found: Any) -> float:
@@ -163,7 +163,7 @@ def _float(found: Any) -> float:
         raise ValueError
     value = float(found)
     if math.isinf(value) and isinstance(found, int | decimal.Decimal):
-        raise ValueError  # a number, but none of this size
+        raise ValueError  # the number is too large for a float
     return value
 
 

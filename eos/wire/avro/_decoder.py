@@ -15,7 +15,7 @@ from eos.wire.avro._cursor import Cursor
 from eos.wire.avro._resolution import resolve
 from eos.wire.avro._types import AvroType
 from eos.wire.columns import BinaryColumn, valid_rows
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 
 _CHUNK_ROWS = 1 << 14  # each may have 16 KiB of defaults that were not written
 _CHUNK_BYTES = 4 << 20  # the items of lists take a hundred times their bytes while they are read
@@ -35,7 +35,7 @@ class AvroDecoder:
         self.type = arrow_type(reader)
         self._node = resolve(writer, reader)
 
-    def decode(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+    def decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures]:
         """``values``, binary, each one datum: a column, and the rows that are malformed.
 
         A row is null where it is null in ``values``, and where it is malformed.
@@ -43,23 +43,23 @@ class AvroDecoder:
         rows = max(1, len(values) * _CHUNK_BYTES // max(1, values.nbytes))
         rows = min(rows, _CHUNK_ROWS)
         columns: list[pa.Array] = []
-        failures: list[Failures] = []
+        failures: list[RowFailures] = []
         for start in range(0, len(values), rows):
             column, found = self._decode(values.slice(start, rows))
             columns.append(column)
-            failures.append(Failures(found.rows + start, found.reasons))
+            failures.append(RowFailures(found.rows + start, found.reasons))
         every = pa.concat_arrays(columns) if columns else pa.array([], self.type)
-        return every, Failures.merged(failures)
+        return every, RowFailures.merged(failures)
 
-    def _decode(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+    def _decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures]:
         cursor, where = Cursor.over(BinaryColumn.of(values)), valid_rows(values)
         column = self._node.read(cursor, where)
         left = cursor.at != cursor.limit
         cursor.fail(left, "", "is longer than its schema says")
         bad = np.flatnonzero(cursor.reason)
         if not len(bad):
-            return column, Failures.none()
+            return column, RowFailures.none()
         texts = ["", *cursor.reasons]
         reasons = [texts[number] for number in cursor.reason[bad].tolist()]
         order = pa.array(np.arange(len(column)), mask=cursor.reason > 0)
-        return column.take(order), Failures(bad, reasons)
+        return column.take(order), RowFailures(bad, reasons)

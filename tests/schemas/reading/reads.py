@@ -1,4 +1,4 @@
-"""What tests of reading share."""
+"""Helpers for tests of reading."""
 
 from __future__ import annotations
 

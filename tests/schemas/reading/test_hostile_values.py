@@ -1,4 +1,4 @@
-"""Any bytes as keys and values, by schemas of all kinds: rows or an error of ours, in a moment."""
+"""Arbitrary bytes as keys and values, with all kinds of schemas: rows or an EosError, quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema, PrimitiveSchema,
 from eos.schemas.reading import SchemaVersion, value_reader
 from eos.wire.commands import SchemaInfo, SchemaType
 from tests.schemas.reading.reads import has, logical, record
-from tests.schemas.reading.test_protobuf import COLUMN, FULL
+from tests.schemas.reading.test_protobuf_reader import COLUMN, FULL
 
 DEFINITION: Final = record(
     has("id", "long"),
@@ -85,7 +85,7 @@ JSON: Final = st.recursive(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Something that was a value, cut or changed in some places."""
+    """A value that was truncated, or changed in some places."""
     data = bytearray(draw(st.sampled_from(WHOLE)))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(data)))
@@ -95,7 +95,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def framed(draw: st.DrawFn) -> bytes:
-    """As the bytes of a pair, that may lie about their sizes."""
+    """The bytes of a pair, with sizes that may be wrong."""
     parts = draw(st.lists(st.tuples(SIZES, st.binary(max_size=6)), max_size=3))
     return b"".join(size.to_bytes(4, "big") + part for size, part in parts)
 
@@ -122,7 +122,7 @@ def test_any_bytes_are_rows_or_failures_with_their_reasons(name, rows):
     for row in failed:
         assert all(column[row].as_py() is None for column in found.columns.columns)
     assert failed == sorted(set(failed))
-    # What is malformed harms no other: each is by itself what it is among others.
+    # A malformed value does not affect others: each gives the same result alone.
     for row in range(len(rows)):
         alone = reader.decode(values.slice(row, 1), keys.slice(row, 1))
         assert (len(alone.failures) > 0) == (row in failed)

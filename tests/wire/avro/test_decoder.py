@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
 
 # What fastavro lets pass: see eos/wire/avro/_decoder.py; it counts branches and symbols from the
@@ -35,7 +35,7 @@ def decoder(writer: Any, reader: Any = None) -> AvroDecoder:
 
 def decoded(
     writer: Any, data: list[bytes | None], reader: Any = None, *, few_rows: int = 48
-) -> tuple[list[Any], Failures]:
+) -> tuple[list[Any], RowFailures]:
     """``few_rows``: up to how many the lists' items are looked for one by one."""
     with mock.patch("eos.wire.avro._skip_batch._FEW_ROWS", few_rows):
         column, failures = decoder(writer, reader).decode(pa.array(data, pa.binary()))
@@ -72,7 +72,7 @@ def test_rows_are_read_as_they_were_written(data, few_rows):
 
 
 @given(st.data())
-def test_what_we_write_we_read(data):
+def test_written_values_are_read_back(data):
     kind = data.draw(KINDS)
     assume(not takes_no_bytes(kind.definition) and not isinstance(kind.definition, list))
     column = arrow_of(data.draw(st.lists(st.none() | kind.values, max_size=12)), kind.arrow)

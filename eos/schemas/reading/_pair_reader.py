@@ -1,4 +1,5 @@
-"""Keys and values with a schema each. See ``eos/schemas/_key_value.py`` for what is registered."""
+"""Reads key-value pairs, with a schema for each part. ``eos/schemas/_key_value.py`` has the format
+of the registered schema."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
 from eos.schemas._key_value import is_inline, parts
-from eos.schemas.reading._base import ColumnReader, check_kind
+from eos.schemas.reading._column_reader import ColumnReader, check_kind
 from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Spans, gather
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 
 
 class PairReader:
-    """Reads pairs: from a struct of ``key`` and ``value``, both binary, of which with the encoding
-    ``inline`` the value has both. See ``ColumnReader``."""
+    """Reads pairs from a struct of binary ``key`` and ``value``; with the encoding ``inline``,
+    ``value`` contains both. See ``ColumnReader``."""
 
     is_record = True
 
@@ -26,10 +27,10 @@ class PairReader:
         self._readers = (key, value)
         self.type: pa.DataType = pa.struct([("key", key.type), ("value", value.type)])
 
-    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
         """See ``ColumnReader``."""
         keys, data = values.flatten()
-        failures: list[Failures] = []
+        failures: list[RowFailures] = []
         if is_inline(writer):
             keys, data, found = _split(data)
             failures.append(found)
@@ -38,10 +39,10 @@ class PairReader:
         for name, reader, one, part in named:
             check_kind(one, reader.info)
             column, found = reader.read(part, one)
-            reasons = [f"Of the {name}: {reason}" for reason in found.reasons]
+            reasons = [f"In the {name}: {reason}" for reason in found.reasons]
             columns.append(column)
-            failures.append(Failures(found.rows, reasons))
-        merged = Failures.merged(failures)
+            failures.append(RowFailures(found.rows, reasons))
+        merged = RowFailures.merged(failures)
         null = np.zeros(len(values), np.bool_)
         null[merged.rows] = True
         mask = pa.array(null) if len(merged) else None
@@ -49,22 +50,22 @@ class PairReader:
 
 
 def pair_of(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo]:
-    """The schemas of key and value.
+    """Return the schemas of key and value.
 
     Raises:
-        IncompatibleSchema: the registered data are none that we understand.
+        IncompatibleSchema: the registered data can't be parsed.
     """
     key, value = parts(info)
     if key is None or value is None:
         raise IncompatibleSchema(
-            "The registered schema of keys and values is not understood.",
+            "The registered schema of keys and values can't be parsed.",
             hint="Read the values as bytes.",
         )
     return key, value
 
 
-def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, Failures]:
-    """``[size i32][key][size i32][value]``, each null where its size is -1."""
+def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, RowFailures]:
+    """Split ``[size i32][key][size i32][value]``; a size of -1 means null."""
     column = BinaryColumn.of(values)
     valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
     buffer = np.concatenate([np.frombuffer(column.data, np.uint8), np.zeros(4, np.uint8)])
@@ -74,11 +75,11 @@ def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, Failures]:
     bad |= bad_value | (value.at + np.maximum(value.size, 0) != limit)
     good = valid & ~bad
     parts = [gather(buffer, one, good) for one in (key, value)]
-    return *parts, Failures.of(valid & bad, "The value is no pair of a key and a value.")
+    return *parts, RowFailures.of(valid & bad, "The value is not a pair of a key and a value.")
 
 
 def _sized(buffer: npt.NDArray[np.uint8], at: Int64s, limit: Int64s) -> tuple[Spans, Mask]:
-    """What stands behind its size at ``at``, and which ones do not end before ``limit``."""
+    """Return the bytes that follow their size at ``at``, and which ones exceed ``limit``."""
     places = np.minimum(at, len(buffer) - 4)[:, None] + np.arange(4)
     size = np.ascontiguousarray(buffer[places]).view(">i4")[:, 0].astype(np.int64)
     bad: Mask = (limit - at < 4) | (size < -1) | (size > limit - at - 4)

@@ -1,4 +1,4 @@
-"""JSON: in bulk and row by row the same; a malformed row harms itself only."""
+"""JSON: bulk and row-by-row parsing give the same rows; a malformed row does not affect others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def only(**values: Any) -> dict[str, Any]:
     return EMPTY | values
 
 
-def test_fields_are_read_by_their_types_missing_ones_are_null_others_are_ignored():
+def test_missing_fields_are_null_and_unknown_ones_are_ignored():
     found = decode(JSON, [TEXT_OF_ROW, None, b'{"id":2}'])
     assert found.columns.to_pylist() == [ROW, EMPTY, only(id=2)]
     assert reasons(found) == {}
@@ -97,7 +97,7 @@ def test_fields_are_read_by_their_types_missing_ones_are_null_others_are_ignored
         (b'{"time":[0,1]}', only(time=60_000)),
     ],
 )
-def test_what_arrow_does_not_take_at_once_is_read_too(text, wanted):
+def test_rows_that_arrow_rejects_are_read_in_python(text, wanted):
     found = decode(JSON, [TEXT_OF_ROW, text, TEXT_OF_ROW])
     assert reasons(found) == {}
     row = found.columns.to_pylist()[1]
@@ -118,7 +118,7 @@ def test_what_arrow_does_not_take_at_once_is_read_too(text, wanted):
         (b'{"id":1}{"id":2}', "The value is not JSON."),
         (b'{"id":1},{"id":2}', "The value is not JSON."),
         (b'{"name":"a\nb"}', "The value is not JSON."),
-        (b'{"name":"\xff"}', "The value is no UTF-8 text."),
+        (b'{"name":"\xff"}', "The value is not UTF-8 text."),
         (b"[" * 100_000, "The value is not JSON."),
         (b"[]", "The value is not of its type."),
         (b'{"id":"1"}', "The field 'id' is not of its type."),
@@ -166,7 +166,7 @@ def test_a_malformed_row_fails_alone(text, why):
         (b'{"name":"', b'"}'),
     ],
 )
-def test_rows_that_make_objects_together_move_no_other_row(pair):
+def test_two_rows_that_form_objects_together_do_not_shift_the_others(pair):
     rows = [pair[0], *(b'{"id":%d}' % number for number in range(50)), pair[1]]
     found = decode(JSON, rows)
     assert sorted(reasons(found)) == [0, 51]
@@ -174,7 +174,7 @@ def test_rows_that_make_objects_together_move_no_other_row(pair):
 
 
 def as_json(kind: pa.DataType, value: Any) -> Any:
-    """As Spark's ``to_json`` has it."""
+    """The JSON of Spark's ``to_json``."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -198,7 +198,7 @@ def as_json(kind: pa.DataType, value: Any) -> Any:
 
 
 class Number(float):
-    """A decimal that ``json`` writes with all of its digits."""
+    """A decimal that ``json`` writes with all its digits."""
 
     def __init__(self, value: decimal.Decimal) -> None:
         self._text = f"{value:f}"
@@ -208,7 +208,7 @@ class Number(float):
 
 
 def text_of(value: Any) -> bytes:
-    """``json.dumps`` asks ``float.__repr__`` for numbers, so decimals are put in afterwards."""
+    """``json.dumps`` uses ``float.__repr__`` for numbers, so decimals are inserted afterwards."""
     numbers: list[str] = []
 
     def marked(one: Any) -> Any:
@@ -226,13 +226,13 @@ def text_of(value: Any) -> bytes:
 
 
 @given(st.data(), st.sampled_from([1, 16]))
-def test_what_spark_writes_is_read_as_it_was(data, few_rows):
+def test_values_written_by_spark_are_read(data, few_rows):
     kind = data.draw(records(KINDS))
     assume("\\ue00" not in json.dumps(kind.definition))
     rows = data.draw(st.lists(kind.values, max_size=6))
     wanted = arrow_of(rows, kind.arrow)
     texts = [text_of(as_json(kind.arrow, row)) for row in rows]
-    with mock.patch("eos.schemas.reading._json._FEW_ROWS", few_rows):
+    with mock.patch("eos.schemas.reading._json_reader._FEW_ROWS", few_rows):
         found = decode(version(SchemaType.JSON, kind.definition), texts)
     assert reasons(found) == {}
     names = [field.name for field in kind.arrow]
@@ -242,7 +242,7 @@ def test_what_spark_writes_is_read_as_it_was(data, few_rows):
 
 
 @given(st.data())
-def test_in_bulk_and_row_by_row_the_same_rows_fail(data):
+def test_bulk_and_row_by_row_parsing_fail_for_the_same_rows(data):
     texts = []
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(TEXT_OF_ROW)))
@@ -251,9 +251,9 @@ def test_in_bulk_and_row_by_row_the_same_rows_fail(data):
         texts.append(TEXT_OF_ROW[:at] + extra + TEXT_OF_ROW[at + size :])
     both = []
     for in_bulk in (True, False):
-        with mock.patch("eos.schemas.reading._json._FEW_ROWS", 1 if in_bulk else 1000):
+        with mock.patch("eos.schemas.reading._json_reader._FEW_ROWS", 1 if in_bulk else 1000):
             if not in_bulk:
-                with mock.patch("eos.schemas.reading._json._has_maps", return_value=True):
+                with mock.patch("eos.schemas.reading._json_reader._has_maps", return_value=True):
                     both.append(decode(JSON, texts))
             else:
                 both.append(decode(JSON, texts))
@@ -261,7 +261,7 @@ def test_in_bulk_and_row_by_row_the_same_rows_fail(data):
     assert both[0].columns.to_pylist() == both[1].columns.to_pylist()
 
 
-def test_a_definition_that_our_own_writer_registered_reads_days_and_moments_as_text():
+def test_a_derived_definition_reads_dates_and_timestamps_as_text():
     column = pa.struct([("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))])
     info = JsonSchema().writer(column).info
     text = b'{"day":"2026-11-20","at":"2026-11-20T12:00:00.123456Z"}'
@@ -278,19 +278,19 @@ def test_a_definition_that_our_own_writer_registered_reads_days_and_moments_as_t
     ("kind", "named"),
     [("string", "long"), ({"type": "array", "items": "long"}, "long"), ("boolean", "long")],
 )
-def test_another_type_of_a_field_is_refused_by_name(kind, named):
+def test_a_changed_field_type_is_refused_by_name(kind, named):
     mine = JsonSchema(json.dumps(record(has("id", kind))))
     with pytest.raises(IncompatibleSchema, match=f"'id' was written as {named}"):
         check_readable(mine, JSON)
 
 
 def test_a_union_of_several_types_is_refused():
-    with pytest.raises(IncompatibleSchema, match="nothing tells"):
+    with pytest.raises(IncompatibleSchema, match="JSON does not say"):
         decode(version(SchemaType.JSON, record(has("a", ["int", "string"]))), [])
 
 
-def test_a_number_that_stands_for_a_symbol_is_its_text():
-    """As ``pulsar-client`` writes an enum whose values in Python are numbers."""
+def test_a_number_instead_of_an_enum_symbol_is_read_as_text():
+    """pulsar-client writes so an enum whose Python values are numbers."""
     color = {"type": "enum", "name": "Color", "symbols": ["RED", "GREEN"]}
     kind = version(SchemaType.JSON, record(has("color", ["null", color])))
     found = decode(kind, [b'{"color":2}', b'{"color":"RED"}', b'{"color":true}'])

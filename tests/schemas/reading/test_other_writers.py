@@ -1,4 +1,4 @@
-"""What Spark's ``to_json`` and Pulsar's own Python client write is read as it was."""
+"""Values that were written by Spark's ``to_json`` and by Pulsar's own Python client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize("by_column", [True, False], ids=["all", "without the map"])
-def test_what_spark_writes_as_json_is_read_as_it_was(spark, by_column):
+def test_json_written_by_spark_is_read(spark, by_column):
     df = spark.sql(f"{ROWS} UNION ALL SELECT {', '.join(['NULL'] * 14)}")
     definition = OWN
     if not by_column:
@@ -83,7 +83,7 @@ ROW: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_what_pulsar_client_writes_as_avro_is_read_as_it_was(pulsar_standalone, client, name):
+def test_avro_written_by_pulsar_client_is_read(pulsar_standalone, client, name):
     topic = f"persistent://public/default/{name}"
     writer = pulsar.Client(
         pulsar_standalone.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -100,4 +100,7 @@ def test_what_pulsar_client_writes_as_avro_is_read_as_it_was(pulsar_standalone, 
     assert reasons(found) == {}
     full, empty = ({name: row[name] for name in ROW} for row in found.columns.to_pylist())
     assert full == ROW
-    assert empty == dict.fromkeys(ROW) | {"id": 1, "part": {"x": None}}  # as it makes them
+    assert empty == dict.fromkeys(ROW) | {
+        "id": 1,
+        "part": {"x": None},
+    }  # its default for nested records

@@ -1,4 +1,4 @@
-"""What people are shown when a topic refuses a changed schema."""
+"""The text for people when a topic refuses a changed schema."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ID = pa.field("id", pa.int64())
 
 
 def shown(registered: SchemaInfo, wanted: SchemaInfo) -> list[str]:
-    """The lines of fields, one blank between words."""
+    """The lines of fields, with single blanks."""
     return [" ".join(line.split()) for line in side_by_side(registered, wanted).splitlines()[2:]]
 
 
-def test_the_fields_of_protobuf_stand_side_by_side_with_their_numbers():
+def test_protobuf_fields_are_compared_with_their_numbers():
     inner = pa.struct([pa.field("a", pa.float64())])
     old = [ID, pa.field("many", pa.list_(pa.string())), pa.field("at", pa.timestamp("us", "UTC"))]
     new = [ID, pa.field("by", pa.map_(pa.string(), pa.int64())), pa.field("in", inner)]
@@ -37,7 +37,7 @@ def test_the_fields_of_protobuf_stand_side_by_side_with_their_numbers():
     ]
 
 
-def test_the_fields_of_pairs_stand_side_by_side():
+def test_the_fields_of_pairs_are_compared():
     record = pa.struct([ID])
 
     def pair(key: pa.DataType, value: pa.DataType) -> SchemaInfo:
@@ -51,7 +51,7 @@ def test_the_fields_of_pairs_stand_side_by_side():
     ]
 
 
-def test_a_definition_is_shown_in_lines():
+def test_a_definition_is_shown_as_lines():
     record = pa.struct([ID])
     avro = definition_text(AvroSchema().writer(record).info)
     assert '\n      "name": "id",\n' in avro
@@ -61,7 +61,7 @@ def test_a_definition_is_shown_in_lines():
     assert definition_text(PrimitiveSchema("string").info) == ""
 
 
-def test_a_definition_that_is_none_is_shown_as_it_is():
+def test_an_invalid_definition_is_shown_unchanged():
     for data in (b"no json", b"[" * 100_000):
         assert definition_text(SchemaInfo(data=data, type=SchemaType.AVRO)) == data.decode()
     for kind in (SchemaType.PROTOBUF_NATIVE, SchemaType.KEY_VALUE):

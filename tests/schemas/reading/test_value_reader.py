@@ -1,4 +1,4 @@
-"""Versions of a schema, schemas of one's own, pairs: what columns a topic's values become."""
+"""The columns of a topic's values: schema versions, the user's schema, pairs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ NEW = record(has("id", "long"), has("name", ["null", "string"], default=None))
 
 
 def v(number: int) -> bytes:
-    """A version as messages name it."""
+    """A version in the form of messages."""
     return number.to_bytes(8, "big")
 
 
-def test_each_message_is_read_by_the_version_that_it_names():
+def test_each_message_is_read_with_the_version_that_it_names():
     reader = value_reader(version(SchemaType.AVRO, NEW, 1))
     versions = {v(0): version(SchemaType.AVRO, OLD, 0), v(1): version(SchemaType.AVRO, NEW, 1)}
     rows = [
@@ -75,7 +75,7 @@ UNKNOWN = [
     (bytes(9), "a schema version of 9 bytes"),
     (v(7), "schema version 7, which is not in the registry"),
     (b"\xff" * 8, "schema version -1, which is not in the registry"),
-    (v(5), "another kind"),
+    (v(5), "different kinds"),
 ]
 
 
@@ -89,8 +89,8 @@ UNKNOWN = [
     ],
     ids=["avro", "json", "string", "empty"],
 )
-def test_what_names_no_version_of_the_topic_is_malformed_though_its_bytes_fit(kind, data):
-    """Java's ``AUTO_CONSUME`` gives bytes; a broker that is asked for odd versions hangs up."""
+def test_a_message_of_an_unknown_version_is_malformed_even_if_its_bytes_fit(kind, data):
+    """Java's ``AUTO_CONSUME`` returns bytes; a broker closes the connection for odd versions."""
     reader = value_reader(kind)
     foreign = version(SchemaType.INT32, number=5)
 
@@ -106,15 +106,15 @@ def test_what_names_no_version_of_the_topic_is_malformed_though_its_bytes_fit(ki
         nulls = [dict.fromkeys(reader.schema.names)]
         assert found.columns.to_pylist()[1:] == nulls * (len(values) - 1)
     failed = reasons(found)
-    assert sorted(failed) == list(range(1, len(UNKNOWN) + 1))  # a tombstone is none
+    assert sorted(failed) == list(range(1, len(UNKNOWN) + 1))  # a tombstone is not malformed
     for number, (_, reason) in enumerate(UNKNOWN, 1):
         assert reason in failed[number]
         assert failed[number] in found.refused
         assert found.refused[failed[number]].hint
 
 
-def test_what_names_no_version_of_the_topic_is_read_by_a_schema_of_ones_own():
-    """As by ``Schema.AVRO(Mine.class)``, ``Schema.STRING`` and so on of the Java client."""
+def test_a_message_of_an_unknown_version_is_read_with_the_users_schema():
+    """Like ``Schema.AVRO(Mine.class)``, ``Schema.STRING`` and so on of the Java client."""
     for kind, mine, data in (
         (version(SchemaType.AVRO, NEW, 1), AvroSchema(json.dumps(OLD)), b"\2\2a"),
         (version(SchemaType.JSON, NEW, 1), JsonSchema(json.dumps(OLD)), b'{"id":1,"gone":"a"}'),
@@ -128,7 +128,7 @@ def test_what_names_no_version_of_the_topic_is_read_by_a_schema_of_ones_own():
         reader = value_reader(kind, as_schema=mine)
         names = [None, b"", b"\0", bytes(9), v(7)]
         if kind is not None and kind.info.data in (b"no Avro", b'{"type":"object"}'):
-            names.append(v(1))  # a definition that is not understood says nothing either
+            names.append(v(1))  # and an invalid definition
         named = pa.array(names, pa.binary())
         found = reader.decode_versions(
             pa.array([data] * len(named), pa.binary()), None, named, {v(1): kind}.get
@@ -138,8 +138,8 @@ def test_what_names_no_version_of_the_topic_is_read_by_a_schema_of_ones_own():
         assert json.loads(only) in ({"id": 1, "gone": "a"}, {"value": "text"}, {"value": 7})
 
 
-def test_a_version_of_the_key_of_a_pair_may_be_of_another_kind():
-    """Compared by data alone, brokers admit it; JSON read as Avro would be nonsense."""
+def test_a_version_with_another_kind_of_key_schema_is_malformed():
+    """Brokers accept it, because the data are equal; JSON read as Avro would be nonsense."""
 
     def pair(key: Schema, number: int) -> SchemaVersion:
         kind = pa.struct([("key", pa.struct([("id", pa.int64())])), ("value", pa.string())])
@@ -153,18 +153,18 @@ def test_a_version_of_the_key_of_a_pair_may_be_of_another_kind():
         {v(0): old, v(1): new}.get,
     )  # fmt: skip
     assert found.columns.to_pylist()[1] == {"key": {"id": 0}, "value": "y"}
-    assert "another kind" in reasons(found)[0]
+    assert "different kinds" in reasons(found)[0]
 
 
-def test_a_version_that_can_not_be_read_is_shown_beside_the_readers():
+def test_the_error_for_an_unreadable_version_shows_both_schemas():
     reader = value_reader(version(SchemaType.AVRO, record(has("id", "int")), 7))
     writer = version(SchemaType.AVRO, record(has("id", "string"), has("more", "int")), 3)
     with pytest.raises(IncompatibleSchema) as caught:
         reader.decode(pa.array([b"\x00"]), writer=writer)
     text = [" ".join(line.split()) for line in str(caught.value).splitlines()]
     assert text[0] == (
-        "Messages of schema version 3 can't be read by version 7: The field 'id' was written as "
-        "string, which can't be read as int."
+        "Messages of schema version 3 can't be read with schema version 7: The field 'id' was "
+        "written as string, which can't be read as int."
     )
     assert text[1:4] == ["written: avro read: avro", "id string int <-", "more int <-"]
 
@@ -172,7 +172,7 @@ def test_a_version_that_can_not_be_read_is_shown_beside_the_readers():
 DEFINITION = json.dumps(record(has("id", "long"), has("new", "string", default="none")))
 
 
-def test_a_schema_of_ones_own_says_what_is_read():
+def test_the_users_schema_determines_the_columns():
     registered = version(SchemaType.AVRO, OLD)
     data = oracle(OLD, {"id": 1, "gone": "y"})
     found = decode(registered, [data], AvroSchema(DEFINITION))
@@ -196,16 +196,16 @@ def test_a_schema_of_ones_own_says_what_is_read():
         PrimitiveSchema("string"),
     ],
 )
-def test_a_schema_of_ones_own_that_does_not_fit_is_refused_before_any_message(as_schema):
-    with pytest.raises(IncompatibleSchema, match="version 4 can't be read by a schema of your own"):
+def test_a_users_schema_that_does_not_fit_is_refused_before_any_message(as_schema):
+    with pytest.raises(IncompatibleSchema, match="version 4 can't be read with your schema"):
         check_readable(as_schema, version(SchemaType.AVRO, OLD, 4))
 
 
 @pytest.mark.parametrize(
     "as_schema", [AvroSchema(), JsonSchema(), ProtobufSchema(), KeyValueSchema()]
 )
-def test_a_schema_that_says_nothing_is_refused(as_schema):
-    with pytest.raises(ConfigurationError, match="does not say"):
+def test_a_schema_without_a_definition_is_refused_for_reading(as_schema):
+    with pytest.raises(ConfigurationError, match="has no definition"):
         value_reader(version(SchemaType.AVRO, OLD), as_schema=as_schema)
 
 
@@ -213,16 +213,16 @@ def test_a_schema_that_says_nothing_is_refused(as_schema):
     "kind", [SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE]
 )
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000])
-def test_a_registry_that_answers_oddly_is_told(kind, data):
+def test_invalid_registered_data_are_an_error(kind, data):
     with pytest.raises(IncompatibleSchema):
         value_reader(SchemaVersion(SchemaInfo(type=kind, data=data), 0))
 
 
 @pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
 @pytest.mark.parametrize("levels", [90, 150, 200, 300, 400, 600])
-def test_a_definition_of_many_levels_is_read_or_refused(kind, levels):
+def test_a_deeply_nested_definition_is_read_or_refused(kind, levels):
     text = '"int"'
-    for level in range(levels):  # json.dumps does not go as deep
+    for level in range(levels):  # json.dumps does not nest as deeply
         field = f'{{"name":"f","type":["null",{text}]}}'
         text = f'{{"type":"record","name":"r{level}","fields":[{field}]}}'
     registered = SchemaVersion(SchemaInfo(type=kind, data=text.encode()), 0)
@@ -236,12 +236,12 @@ def test_a_definition_of_many_levels_is_read_or_refused(kind, levels):
 
 
 @pytest.mark.parametrize("kind", [3, 22, 99])
-def test_kinds_that_are_not_read_are_named(kind):
+def test_unsupported_schema_types_are_named(kind):
     with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|EXTERNAL|99"):
         value_reader(SchemaVersion(SchemaInfo(type=kind), 0))
 
 
-def test_a_record_without_fields_has_rows_without_columns():
+def test_a_record_without_fields_has_rows_and_no_columns():
     reader = value_reader(version(SchemaType.AVRO, record()))
     found = reader.decode(pa.array([b"", None, b"x"]))
     assert found.columns.num_rows == 3
@@ -270,7 +270,7 @@ PAIRS = pa.StructArray.from_arrays(
 
 @pytest.mark.parametrize("encoding", ["separated", "inline"])
 @pytest.mark.parametrize("key", [AvroSchema(), None])
-def test_pairs_that_we_write_we_read(encoding, key):
+def test_written_pairs_are_read_back(encoding, key):
     schema = KeyValueSchema(key, PrimitiveSchema("string"), encoding=encoding)
     writer = schema.writer(PAIRS.type)
     encoded = writer.encode(PAIRS)
@@ -294,7 +294,7 @@ def test_pairs_that_we_write_we_read(encoding, key):
     ],
     ids=["avro", "json", "int8", "string"],
 )
-def test_a_slice_of_values_is_read_as_its_rows_alone(kind, data):
+def test_a_slice_of_values_is_read_like_its_rows(kind, data):
     values = pa.array([*data[:4], None, b"\xff\xff", *data[4:]], pa.binary())
     reader = value_reader(kind)
     whole = reader.decode(values)
@@ -318,7 +318,7 @@ def pair_version(**properties: str) -> SchemaVersion:
     return SchemaVersion(schema.writer(kind).info, 0)
 
 
-def test_an_inline_pair_that_is_malformed_harms_itself_only():
+def test_a_malformed_inline_pair_fails_alone():
     rows: list[Any] = [
         inline(b"k", b"\x01"),
         inline(b"k", b"\x01")[:-1],
@@ -341,12 +341,12 @@ def test_an_inline_pair_that_is_malformed_harms_itself_only():
     ]
     why = reasons(found)
     assert sorted(why) == [1, 2, 3, 4, 5, 6, 8, 9]
-    assert why[1] == "The value is no pair of a key and a value."
-    assert why[8] == "Of the key: The value is no UTF-8 text."
-    assert why[9] == "Of the value: The value is not 1 bytes long."
+    assert why[1] == "The value is not a pair of a key and a value."
+    assert why[8] == "In the key: The value is not UTF-8 text."
+    assert why[9] == "In the value: The value is not 1 bytes long."
 
 
-def test_pairs_are_read_by_two_schemas_of_ones_own():
+def test_pairs_are_read_with_two_given_schemas():
     key = AvroSchema(json.dumps(record(has("a", ["null", "double"]))))
     writer = KeyValueSchema(value=PrimitiveSchema("string")).writer(PAIRS.type)
     keys, values = writer.encode(PAIRS).flatten()

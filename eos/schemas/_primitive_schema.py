@@ -1,4 +1,4 @@
-"""Schemas of single values: text, numbers, moments.
+"""Schemas of single values: strings, numbers, dates and timestamps.
 
 Source: ``org.apache.pulsar.client.impl.schema`` (numbers are big endian; ``Date`` and ``Timestamp``
 are milliseconds since 1970).
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.errors import InputError
-from eos.schemas._base import Schema, SchemaWriter
+from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.wire.columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.sql_names import sql_name
@@ -27,14 +27,14 @@ _MILLIS_A_DAY: Final = 86_400_000
 class _Primitive:
     type: SchemaType
     takes: Callable[[pa.DataType], bool]
-    dtype: str  # of numpy; "" for what is bytes already
+    dtype: str  # of numpy; "" for bytes and strings
 
 
 def _whole(bits: int) -> Callable[[pa.DataType], bool]:
     return lambda kind: bool(pa.types.is_signed_integer(kind) and kind.bit_width <= bits)
 
 
-def _is_moment(kind: pa.DataType) -> bool:
+def _is_timestamp(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
@@ -49,35 +49,35 @@ _PRIMITIVES: Final[dict[str, _Primitive]] = {
     "float": _Primitive(SchemaType.FLOAT, pa.types.is_float32, ">f4"),
     "double": _Primitive(SchemaType.DOUBLE, pa.types.is_floating, ">f8"),
     "date": _Primitive(SchemaType.DATE, pa.types.is_date32, ">i8"),
-    "timestamp": _Primitive(SchemaType.TIMESTAMP, _is_moment, ">i8"),
+    "timestamp": _Primitive(SchemaType.TIMESTAMP, _is_timestamp, ">i8"),
 }
 PRIMITIVE_NAMES: Final = tuple(_PRIMITIVES)
 
 
 @dataclass(frozen=True)
 class PrimitiveSchema(Schema):
-    """One of ``PRIMITIVE_NAMES``. A timestamp loses what is finer than a millisecond."""
+    """One of ``PRIMITIVE_NAMES``. Timestamps are rounded down to milliseconds."""
 
     name: str
 
     @property
     def info(self) -> SchemaInfo:
-        """As the registry has it."""
+        """The schema as it is registered."""
         return SchemaInfo(name=self.name, type=_PRIMITIVES[self.name].type)
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:  # noqa: ARG002
-        """See ``Schema``; what is registered does not matter."""
+        """See ``Schema``; ``registered`` is ignored."""
         primitive = _PRIMITIVES[self.name]
         if not primitive.takes(column):
             raise InputError(
-                f"The value is {sql_name(column)}: schema {self.name!r} does not take it.",
+                f"The value is {sql_name(column)}, which schema {self.name!r} does not support.",
                 hint=f"Cast it, or choose the schema {name_for(column)!r}.",
             )
         return SchemaWriter(self.info, lambda values: _encode(values, primitive.dtype))
 
 
 def name_for(column: pa.DataType) -> str:
-    """The narrowest schema for single values of that type; "avro" when there is none."""
+    """Return the narrowest schema for single values of that type; "avro" if there is none."""
     fitting = (name for name, one in _PRIMITIVES.items() if one.takes(column))
     return next((name for name in fitting if name != "bytes" or column in BINARY_TYPES), "avro")
 
@@ -100,7 +100,7 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any]:
     zero = False if pa.types.is_boolean(kind) else 0
     numbers: npt.NDArray[Any] = values.fill_null(zero).to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(kind):
-        numbers = numbers // 1000  # rounded towards the past
+        numbers = numbers // 1000  # rounds down, also before 1970
     elif pa.types.is_date32(kind):
         numbers = numbers * _MILLIS_A_DAY
     return numbers

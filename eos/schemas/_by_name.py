@@ -1,24 +1,25 @@
-"""The schemas that have a name."""
+"""Schemas by their names, as users give them in an option."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from eos.errors import ConfigurationError
-from eos.schemas._avro import AvroSchema, JsonSchema
-from eos.schemas._base import Schema
+from eos.schemas._avro_schema import AvroSchema, JsonSchema
 from eos.schemas._key_value import KeyValueSchema
-from eos.schemas._primitives import PRIMITIVE_NAMES, PrimitiveSchema
-from eos.schemas._protobuf import ProtobufSchema
+from eos.schemas._primitive_schema import PRIMITIVE_NAMES, PrimitiveSchema
+from eos.schemas._protobuf_schema import ProtobufSchema
+from eos.schemas._schema_base import Schema
 
 SCHEMA_NAMES: Final = (*PRIMITIVE_NAMES, "json", "avro", "protobuf", "key_value")
 
 
 def schema_of(name: str) -> Schema | None:
-    """The schema of that name; None for ``bytes``: values as they are, and nothing registered.
+    """Return the schema of that name; None for ``bytes``: unchanged values, without a registered
+    schema.
 
     Raises:
-        ConfigurationError: there is none; names those that there are.
+        ConfigurationError: the name is unknown; the error lists the known ones.
     """
     if name == "bytes":
         return None
@@ -34,5 +35,5 @@ def schema_of(name: str) -> Schema | None:
         case "key_value":
             return KeyValueSchema()
     raise ConfigurationError(
-        f"There is no schema {name!r}.", hint=f"There are: {', '.join(SCHEMA_NAMES)}."
+        f"Schema {name!r} does not exist.", hint=f"Use one of {', '.join(SCHEMA_NAMES)}."
     )

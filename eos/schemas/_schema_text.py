@@ -1,4 +1,4 @@
-"""Schemas as text for people."""
+"""Describes schemas as text: their fields, and the differences of two."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from eos.errors import ConfigurationError
 from eos.schemas._key_value import parts
-from eos.schemas._protobuf import message_class, parsed_data
+from eos.schemas._protobuf_schema import message_class, parsed_data
 from eos.wire.avro import AvroType, RecordOf, Union, describe_type, parse_definition
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _MAX_LINES: Final = 40
 _MAX_DEPTH: Final = 5
 _MAX_FIELDS: Final = 2000
-"""Of a schema; what its types hold that use each other may be any number."""
+"""Fields of a schema that are listed. Types that use each other can have any number."""
 
 
 def side_by_side(
@@ -26,9 +26,9 @@ def side_by_side(
     wanted: SchemaInfo,
     titles: tuple[str, str] = ("the topic has", "the rows need"),
 ) -> str:
-    """What the topic has and what the rows need: a line for each field, differences marked.
+    """Return both schemas as a table, with a line for each field and differences marked.
 
-    ``titles``: of both, when they are something else.
+    ``titles``: of the two columns.
     """
     has, needs = _fields(registered), _fields(wanted)
     names = list(dict.fromkeys([*has, *needs]))
@@ -44,8 +44,8 @@ def side_by_side(
 
 
 def changed_fields(registered: SchemaInfo, wanted: SchemaInfo) -> tuple[list[str], list[str]]:
-    """The fields that only ``wanted`` has, and those that only ``registered`` has; none where one
-    of them has no fields, or none that can be read."""
+    """Return the fields that only ``wanted`` has, and those that only ``registered`` has; none if
+    one of them has no fields, or can't be parsed."""
     has, needs = _fields(registered), _fields(wanted)
     if not has or not needs:
         return [], []
@@ -53,7 +53,7 @@ def changed_fields(registered: SchemaInfo, wanted: SchemaInfo) -> tuple[list[str
 
 
 def retyped_fields(registered: SchemaInfo | None, wanted: SchemaInfo) -> list[str]:
-    """The fields that are something else in both, in words."""
+    """Return a sentence for each field that has different types in both."""
     has, needs = _fields(registered), _fields(wanted)
     return [
         f"{name} is {has[name]} in the topic, and {needs[name]} here"
@@ -63,8 +63,8 @@ def retyped_fields(registered: SchemaInfo | None, wanted: SchemaInfo) -> list[st
 
 
 def field_names(info: SchemaInfo) -> frozenset[str]:
-    """The fields of a record, or of a Protobuf message; none of anything else, or of a definition
-    that can't be read."""
+    """Return the fields of a record or Protobuf message; none for other schemas, and for a
+    definition that can't be parsed."""
     try:
         if info.type == SchemaType.PROTOBUF_NATIVE and (known := parsed_data(info.data)):
             return frozenset(message_class(*known).DESCRIPTOR.fields_by_name)
@@ -78,8 +78,8 @@ def field_names(info: SchemaInfo) -> frozenset[str]:
 
 
 def definition_text(info: SchemaInfo) -> str:
-    """A registered definition in lines: JSON, Protobuf's fields, both of a pair; "" where the type
-    says all."""
+    """Return a registered definition as lines: JSON, the fields of a Protobuf message, or both
+    parts of a pair; "" for a schema without a definition."""
     match info.type:
         case SchemaType.PROTOBUF_NATIVE:
             return "\n".join(f"{name}: {kind}" for name, kind in _fields(info).items())
@@ -109,7 +109,8 @@ def _kind(info: SchemaInfo | None) -> str:
 
 
 def _fields(info: SchemaInfo | None) -> dict[str, str]:
-    """Field -> its type in words; empty for single values, and for what can't be read."""
+    """Return fields and a description of their types; empty for single values, and for a
+    definition that can't be parsed."""
     match info:
         case SchemaInfo(type=SchemaType.AVRO | SchemaType.JSON, data=data):
             try:
@@ -133,7 +134,8 @@ def _fields(info: SchemaInfo | None) -> dict[str, str]:
 
 
 def _avro_fields(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Each field, those of records in it behind it; a type of its own fields ends at a depth."""
+    """Yield each field, followed by the fields of records in it, to ``_MAX_DEPTH`` levels: types
+    may be recursive."""
     branches = kind.branches if isinstance(kind, Union) else (kind,)
     for record in branches:
         if isinstance(record, RecordOf) and len(path) < _MAX_DEPTH:
@@ -144,7 +146,7 @@ def _avro_fields(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, s
 
 
 def _message_fields(message: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """As Protobuf's language has them, numbers too: readers go by these."""
+    """Yield fields in Protobuf's syntax, with their numbers: readers match fields by number."""
     if len(path) == _MAX_DEPTH:
         return
     for field in message.fields:

@@ -1,4 +1,4 @@
-"""Protobuf: what we write is read, by the numbers of fields."""
+"""Protobuf: written messages are read back; fields are matched by number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf import api_pb2, descriptor_pb2
 
 from eos.errors import IncompatibleSchema
 from eos.schemas import ProtobufSchema
-from eos.schemas._protobuf import message_class
+from eos.schemas._protobuf_schema import message_class
 from eos.schemas.reading import SchemaVersion, check_readable
 from eos.wire.commands import SchemaInfo, SchemaType
 from tests.schemas.reading.reads import decode, reasons
@@ -39,13 +39,13 @@ FULL: dict[str, Any] = {
 EMPTY: dict[str, Any] = {key: [] if isinstance(one, list) else None for key, one in FULL.items()}
 
 
-def test_what_we_write_we_read():
+def test_written_values_are_read_back():
     rows = [FULL, dict.fromkeys(FULL), None]
     writer = ProtobufSchema().writer(COLUMN)
     data = writer.encode(pa.array(rows, COLUMN)).to_pylist()
     found = decode(SchemaVersion(writer.info, 0), data)
     assert found.columns.schema == pa.schema(list(COLUMN))
-    # What is a null list or map is an empty one; a message that is null has columns of nulls.
+    # Null lists and maps are read as empty ones; a null message as nulls in all columns.
     assert found.columns.to_pylist() == [FULL, EMPTY, dict.fromkeys(FULL)]
     assert reasons(found) == {}
 
@@ -77,7 +77,7 @@ def test_a_malformed_message_fails_alone():
         b"\xff",
         mine(n=2**63).SerializeToString(),
         b"\x10\x07",  # the color 7
-        b"\x1a\x01\xff",  # a name that is no UTF-8
+        b"\x1a\x01\xff",  # a name that is not UTF-8
         b"",
         None,
         mine(n=2).SerializeToString(),
@@ -89,28 +89,28 @@ def test_a_malformed_message_fails_alone():
         {"n": 0, "color": "RED", "name": ""}, none, {"n": 2, "color": "RED", "name": ""},
     ]  # fmt: skip
     assert sorted(reasons(found)) == [1, 2, 3, 4]
-    assert reasons(found)[1] == "The value is no message Mine."
+    assert reasons(found)[1] == "The value is not a message Mine."
 
 
-def test_fields_go_by_their_numbers():
+def test_fields_are_matched_by_number():
     mine = message_class(MINE.files, MINE.message)
     other = message(title=(3, KIND.TYPE_STRING), new=(9, KIND.TYPE_INT32), n=(1, KIND.TYPE_INT64))
     found = decode(VERSION, [mine(n=5, name="x").SerializeToString()], other)
     assert found.columns.to_pylist() == [{"title": "x", "new": 0, "n": 5}]
 
 
-def test_a_number_that_stood_for_something_else_is_refused():
+def test_a_field_number_with_another_type_is_refused():
     with pytest.raises(IncompatibleSchema, match="'name' has the number 1") as caught:
         check_readable(message(name=(1, KIND.TYPE_STRING)), VERSION)
     assert "uint64 = 1" in str(caught.value)
 
 
-def test_a_message_that_holds_itself_is_refused():
+def test_a_recursive_message_is_refused():
     with pytest.raises(IncompatibleSchema, match="its own type"):
         decode(SchemaVersion(message(me=(1, KIND.TYPE_MESSAGE)).info, 0), [])
 
 
-def test_the_older_kind_of_protobuf_is_read_by_a_class_of_ones_own():
+def test_the_older_protobuf_type_is_read_with_a_given_class():
     mine = message_class(MINE.files, MINE.message)
     registered = SchemaVersion(SchemaInfo(type=SchemaType.PROTOBUF, data=b"{}"), 0)
     with pytest.raises(IncompatibleSchema, match=r"PROTOBUF.*ProtobufSchema\.of"):
@@ -119,8 +119,8 @@ def test_the_older_kind_of_protobuf_is_read_by_a_class_of_ones_own():
     assert found.columns["n"].to_pylist() == [5]
 
 
-def test_files_may_stand_before_those_that_they_need():
-    """As the Java client registers them."""
+def test_files_may_come_before_their_dependencies():
+    """The Java client registers files in this order."""
     given = ProtobufSchema.of(api_pb2.Method)
     files = descriptor_pb2.FileDescriptorSet.FromString(given.files)
     assert len(files.file) > 2

@@ -1,6 +1,6 @@
-"""Protobuf, as Pulsar's ``PROTOBUF_NATIVE``: the registry keeps the descriptors themselves.
+"""The Protobuf schema (Pulsar's ``PROTOBUF_NATIVE``, whose registered data are descriptors).
 
-Rows become messages one by one, in Python: the one schema whose cost grows with a loop over rows.
+Rows are converted one by one, in Python; all other schemas encode whole columns.
 Source: ``ProtobufNativeSchemaData`` of apache/pulsar.
 """
 
@@ -18,9 +18,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, EncodeError
 
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
-from eos.schemas._base import Schema, SchemaWriter
 from eos.schemas._derive import at
-from eos.schemas._messages import derived_file, extended_file, why_not
+from eos.schemas._protobuf_descriptor import derived_file, extended_file, why_not
+from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _FILE: Final = "row.proto"
@@ -28,11 +28,11 @@ _FILE: Final = "row.proto"
 
 @dataclass(frozen=True)
 class ProtobufSchema(Schema):
-    """Protobuf. ``of``: a compiled message class of your own; by default one made of the columns.
+    """Protobuf: of your compiled message class (``of``), or by default derived from the columns.
 
     Attributes:
-        files: a serialised ``FileDescriptorSet``, each file behind those that it needs.
-        message: the full name of the message in it; "" for one made of the columns.
+        files: a serialised ``FileDescriptorSet``, each file after its dependencies.
+        message: the full name of the message in it; "" to derive one from the columns.
     """
 
     files: bytes = b""
@@ -40,14 +40,14 @@ class ProtobufSchema(Schema):
 
     @classmethod
     def of(cls, message: Any) -> Self:
-        """The schema of a compiled message class.
+        """Return the schema of a compiled message class.
 
         Raises:
-            ConfigurationError: it is none.
+            ConfigurationError: ``message`` is not a message class.
         """
         descriptor = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or not hasattr(descriptor, "fields_by_name"):
-            raise ConfigurationError(f"{message!r} is no compiled Protobuf message class.")
+            raise ConfigurationError(f"{message!r} is not a compiled Protobuf message class.")
         found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
 
         def collect(file: Any) -> None:
@@ -68,8 +68,8 @@ class ProtobufSchema(Schema):
         why = why_not(found.DESCRIPTOR, column)
         if why and not self.message:
             raise IncompatibleSchema(
-                f"The topic's message can't take the rows: {why}",
-                hint="Cast the column to what the topic has, or give it another name.",
+                f"The rows don't fit the topic's message: {why}",
+                hint="Cast the column to the topic's type, or give it another name.",
             )
         if why:
             raise InputError(why)
@@ -77,7 +77,7 @@ class ProtobufSchema(Schema):
 
     @property
     def info(self) -> SchemaInfo:
-        """A class of your own, as the registry has it."""
+        """The schema of the message class, as it is registered."""
         return _info(self.files, message_class(self.files, self.message))
 
     def _files(self, column: pa.DataType, registered: SchemaInfo | None) -> tuple[bytes, str]:
@@ -100,7 +100,8 @@ def _info(files: bytes, message: Any) -> SchemaInfo:
 
 
 def parsed_data(data: bytes) -> tuple[bytes, str] | None:
-    """The descriptors and the message of registered data, if they are such."""
+    """Return the descriptors and the message's name of registered data; None if they are
+    invalid."""
     try:
         known = json.loads(data)
         files, message = base64.b64decode(known["fileDescriptorSet"]), known["rootMessageTypeName"]
@@ -111,10 +112,10 @@ def parsed_data(data: bytes) -> tuple[bytes, str] | None:
 
 
 def message_class(files: bytes, message: str) -> Any:
-    """The class of that message.
+    """Return the class of a message.
 
     Raises:
-        ConfigurationError: the descriptors don't have it, or are none.
+        ConfigurationError: the descriptors are invalid, or don't contain the message.
     """
     pool = descriptor_pool.DescriptorPool()
     try:
@@ -126,7 +127,7 @@ def message_class(files: bytes, message: str) -> Any:
 
 
 def _in_order(files: Iterable[Any]) -> list[Any]:
-    """Each file behind those that it needs; Java's client puts them the other way round."""
+    """Sort files after their dependencies; Java's client stores them in reverse order."""
     known = {file.name: file for file in files}
     seen: set[str] = set()
     ordered: list[Any] = []
@@ -159,7 +160,7 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
         except EncodeError:
             missing = ", ".join(map(repr, _missing_fields(made)))
             raise InputError(
-                f"Columns {missing} are null in a row, or not there: the message requires them.",
+                f"Columns {missing} are null in a row, or missing, but the message requires them.",
                 hint="Fill them (coalesce), or change the message.",
             ) from None
     return pa.array(encoded, pa.binary())
@@ -167,12 +168,12 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
 
 def _missing_fields(message: Any) -> list[str]:
     found = message.FindInitializationErrors()
-    # Keys of maps are data.
+    # Map keys are data, which must not be shown.
     return sorted({re.sub(r"\[.*\]", "[]", path, flags=re.DOTALL) for path in found})
 
 
 def _filler(descriptor: Any, path: str) -> Callable[[Any, dict[str, Any]], None]:
-    """A function that sets a message's fields from a row; ``path``: of the message."""
+    """Return a function that sets a message's fields from a row; ``path``: of the message."""
     setters: dict[str, Callable[[Any, Any], None]] = {}
     fields = descriptor.fields_by_name
 
@@ -180,12 +181,12 @@ def _filler(descriptor: Any, path: str) -> Callable[[Any, dict[str, Any]], None]
         for name, value in row.items():
             if value is None:
                 continue
-            if name not in setters:  # not before: a message may hold messages of its own type
+            if name not in setters:  # on first use: a message type may be recursive
                 setters[name] = _setter(fields[name], at(path, name))
             try:
                 setters[name](message, value)
             except (ValueError, TypeError, AttributeError):
-                # The library's text would show the data.
+                # The library's message would show the data.
                 raise InputError(_refusal(fields[name], at(path, name))) from None
 
     return fill
@@ -198,7 +199,7 @@ def _refusal(field: Any, path: str) -> str:
         names = ", ".join(one.name for one in field.enum_type.values)
         return f"Column {path!r} has a value other than {names}."
     return (
-        f"Column {path!r} has a value that the message does not take: a number out of range, or a "
+        f"Column {path!r} has a value that the message does not allow: a number out of range, or a "
         "null in a list or map."
     )
 
@@ -213,7 +214,7 @@ def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
         return lambda message, value: setattr(message, name, value)
     if inner.full_name == "google.protobuf.Timestamp":
         if field.is_repeated:
-            return lambda message, value: _add_moments(getattr(message, name), value)
+            return lambda message, value: _add_timestamps(getattr(message, name), value)
         return lambda message, value: getattr(message, name).FromDatetime(value)
     fill = _filler(inner, path)
 
@@ -228,8 +229,8 @@ def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
     return add if field.is_repeated else set_one
 
 
-def _add_moments(target: Any, moments: list[Any]) -> None:
-    for one in moments:
+def _add_timestamps(target: Any, timestamps: list[Any]) -> None:
+    for one in timestamps:
         target.add().FromDatetime(one)
 
 

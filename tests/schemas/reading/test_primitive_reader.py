@@ -1,4 +1,4 @@
-"""Single values, as Java's client writes them."""
+"""Single values, in the format of the Java client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NANOS = (12 * 3600 * 10**9) + 123_456_789
          MOMENT.replace(microsecond=123456)),
     ],
 )  # fmt: skip
-def test_a_value_is_read_beside_nulls_and_values_of_another_length(kind, data, wanted):
+def test_a_value_is_read_next_to_nulls_and_values_of_another_length(kind, data, wanted):
     found = decode(version(kind), [data, None, data])
     assert found.columns.to_pydict() == {"value": [wanted, None, wanted]}
     assert reasons(found) == {}
@@ -69,7 +69,7 @@ def test_a_value_is_read_beside_nulls_and_values_of_another_length(kind, data, w
         (SchemaType.LOCAL_DATE_TIME, struct.pack(">qq", 0, -1)),
     ],
 )
-def test_what_its_type_does_not_have_fails_alone(kind, data):
+def test_an_out_of_range_value_fails_alone(kind, data):
     found = decode(version(kind), [data, None])
     assert found.columns.to_pydict() == {"value": [None, None]}
     assert list(reasons(found)) == [0]
@@ -90,7 +90,7 @@ COLUMNS: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_what_we_write_we_read(name):
+def test_written_values_are_read_back(name):
     column = COLUMNS[name]
     data = PrimitiveSchema(name).writer(column.type).encode(column)
     values: list[Any] = data.cast(pa.binary()).to_pylist()

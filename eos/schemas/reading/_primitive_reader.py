@@ -1,9 +1,9 @@
-"""Single values: text, numbers, days and moments.
+"""Reads single values: strings, numbers, dates and timestamps.
 
 | schema | bytes | column |
 |---|---|---|
 | none, ``bytes`` | any | binary |
-| ``string`` | UTF-8, or what the schema's property ``__charset`` says | string |
+| ``string`` | UTF-8, or the encoding in the schema's property ``__charset`` | string |
 | ``boolean`` | 1: 0 or 1 | bool |
 | ``int8`` to ``int64``, ``float``, ``double`` | big endian | the same |
 | ``date`` | 8: milliseconds since 1970 | date32: the day in UTC |
@@ -14,7 +14,7 @@
 | ``time`` | 8: milliseconds | int64 |
 | ``local_time`` | 8: nanoseconds of the day | int64 |
 
-What is finer than a microsecond is cut off, towards the past.
+Times are rounded down to microseconds.
 Source: ``org.apache.pulsar.client.impl.schema``.
 """
 
@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.schemas._properties import UTF8, charset_of
+from eos.schemas._schema_properties import UTF8, charset_of
 from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo, SchemaType
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 from eos.wire.utf8 import as_texts, as_texts_of
 
-NO_TEXT: Final = "The value is no UTF-8 text."
+NOT_UTF8: Final = "The value is not UTF-8 text."
 _MILLIS_A_DAY: Final = 86_400_000
 _NANOS_A_DAY: Final = 86_400 * 10**9
 _MICROS_A_DAY: Final = 86_400 * 10**6
@@ -42,15 +42,15 @@ _NANOS_A_SECOND: Final = 10**9
 _UTC: Final = pa.timestamp("us", "UTC")
 
 Numbers = npt.NDArray[Any]
-# Numbers that a value has, by the names of their parts -> those of the column, and which are wrong.
-_Meaning = Callable[[Numbers], tuple[Numbers, Mask]]
+# The stored numbers of each value, as fields "a" and "b" -> the column's numbers, and invalid rows.
+_Conversion = Callable[[Numbers], tuple[Numbers, Mask]]
 
 
-def _as_is(found: Numbers) -> tuple[Numbers, Mask]:
+def _unchanged(found: Numbers) -> tuple[Numbers, Mask]:
     return found["a"], np.zeros(len(found), np.bool_)
 
 
-def _truth(found: Numbers) -> tuple[Numbers, Mask]:
+def _booleans(found: Numbers) -> tuple[Numbers, Mask]:
     return found["a"] == 1, found["a"] > 1
 
 
@@ -59,8 +59,8 @@ def _days(days: Int64s) -> tuple[Numbers, Mask]:
     return narrow, narrow != days
 
 
-def _moments(coarse: Int64s, factor: int, fine: Int64s | int) -> tuple[Numbers, Mask]:
-    """``coarse`` in units of ``factor`` microseconds, and ``fine`` microseconds."""
+def _timestamps(coarse: Int64s, factor: int, fine: Int64s | int) -> tuple[Numbers, Mask]:
+    """Return ``coarse``, in units of ``factor`` microseconds, plus ``fine`` microseconds."""
     limit = (1 << 63) // factor - 1
     wrong: Mask = (coarse > limit - 1) | (coarse < 1 - limit)
     return np.where(wrong, 0, coarse) * factor + fine, wrong
@@ -68,13 +68,13 @@ def _moments(coarse: Int64s, factor: int, fine: Int64s | int) -> tuple[Numbers, 
 
 def _instant(found: Numbers) -> tuple[Numbers, Mask]:
     nanos = found["b"].astype(np.int64)
-    micros, wrong = _moments(found["a"], 10**6, nanos // 1000)
+    micros, wrong = _timestamps(found["a"], 10**6, nanos // 1000)
     return micros, wrong | (nanos < 0) | (nanos >= _NANOS_A_SECOND)
 
 
 def _local_date_time(found: Numbers) -> tuple[Numbers, Mask]:
     nanos = found["b"]
-    micros, wrong = _moments(found["a"], _MICROS_A_DAY, nanos // 1000)
+    micros, wrong = _timestamps(found["a"], _MICROS_A_DAY, nanos // 1000)
     return micros, wrong | (nanos < 0) | (nanos >= _NANOS_A_DAY)
 
 
@@ -84,15 +84,15 @@ def _long(found: Numbers) -> Int64s:
 
 @dataclass(frozen=True)
 class _Layout:
-    """``dtype``: of a value's parts, in their order, as numpy names them."""
+    """``dtype``: numpy's types of a value's parts, in order."""
 
     type: pa.DataType
     dtype: tuple[str, ...]
-    meaning: _Meaning = _as_is
+    convert: _Conversion = _unchanged
 
 
 _LAYOUTS: Final = {
-    SchemaType.BOOLEAN: _Layout(pa.bool_(), ("u1",), _truth),
+    SchemaType.BOOLEAN: _Layout(pa.bool_(), ("u1",), _booleans),
     SchemaType.INT8: _Layout(pa.int8(), ("i1",)),
     SchemaType.INT16: _Layout(pa.int16(), (">i2",)),
     SchemaType.INT32: _Layout(pa.int32(), (">i4",)),
@@ -104,7 +104,7 @@ _LAYOUTS: Final = {
     ),
     SchemaType.TIME: _Layout(pa.int64(), (">i8",)),
     SchemaType.TIMESTAMP: _Layout(
-        _UTC, (">i8",), lambda found: _moments(_long(found), 1000, 0)
+        _UTC, (">i8",), lambda found: _timestamps(_long(found), 1000, 0)
     ),
     SchemaType.INSTANT: _Layout(_UTC, (">i8", ">i4"), _instant),
     SchemaType.LOCAL_DATE: _Layout(pa.date32(), (">i8",), lambda found: _days(_long(found))),
@@ -127,25 +127,25 @@ class PrimitiveReader:
 
     @staticmethod
     def knows(kind: int) -> bool:
-        """Whether values of that type are single ones."""
+        """Whether ``kind`` is a schema type of single values."""
         return kind in _BLOBS or kind in _LAYOUTS
 
-    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:
-        """See ``ColumnReader``; ``writer`` is of the same type."""
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
+        """See ``ColumnReader``; ``writer`` has the same type."""
         match self._kind:
             case SchemaType.NONE:
-                return values, Failures.none()
+                return values, RowFailures.none()
             case SchemaType.STRING:
                 charset = charset_of(writer)
                 if charset == UTF8:
                     texts, bad = as_texts(values)
-                    return texts, Failures.of(bad, NO_TEXT)
+                    return texts, RowFailures.of(bad, NOT_UTF8)
                 texts, bad = as_texts_of(values, charset)
-                return texts, Failures.of(bad, f"The value is no text in {charset}.")
+                return texts, RowFailures.of(bad, f"The value is not {charset} text.")
         return _numbers(values, _LAYOUTS[self._kind])
 
 
-def _numbers(values: pa.Array, layout: _Layout) -> tuple[pa.Array, Failures]:
+def _numbers(values: pa.Array, layout: _Layout) -> tuple[pa.Array, RowFailures]:
     dtype = np.dtype(list(zip("ab", layout.dtype, strict=False)))
     column = BinaryColumn.of(values)
     valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
@@ -153,11 +153,11 @@ def _numbers(values: pa.Array, layout: _Layout) -> tuple[pa.Array, Failures]:
     found = np.zeros((len(values), dtype.itemsize), np.uint8)
     places = column.offsets[:-1][whole][:, None] + np.arange(dtype.itemsize)
     found[whole] = np.frombuffer(column.data, np.uint8)[places]
-    numbers, wrong = layout.meaning(found.view(dtype)[:, 0])
-    failures = Failures.merged(
+    numbers, wrong = layout.convert(found.view(dtype)[:, 0])
+    failures = RowFailures.merged(
         [
-            Failures.of(valid & ~whole, f"The value is not {dtype.itemsize} bytes long."),
-            Failures.of(valid & wrong, f"The value is no {layout.type}."),
+            RowFailures.of(valid & ~whole, f"The value is not {dtype.itemsize} bytes long."),
+            RowFailures.of(valid & wrong, f"The value is not a valid {layout.type}."),
         ]
     )
     good = valid & whole & ~wrong

@@ -1,7 +1,7 @@
-"""JSON: all rows are parsed at once by Arrow; one by one those that Arrow does not take.
+"""Reads JSON values: Arrow parses many rows at once, Python those that Arrow rejects.
 
-The definition is Avro's, the text that of Jackson and of Spark's ``to_json``: days and moments are
-ISO 8601, bytes are base64, a field that is null may be left out.
+The definition is Avro's, the text is that of Jackson and of Spark's ``to_json``: dates and
+timestamps are ISO 8601, bytes are base64, null fields may be omitted.
 """
 
 from __future__ import annotations
@@ -13,34 +13,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from eos.schemas.reading._avro import is_record, parsed
+from eos.schemas.reading._avro_reader import is_record, parsed
+from eos.schemas.reading._json_compatibility import check_same_text
 from eos.schemas.reading._json_rows import JsonRows
-from eos.schemas.reading._json_types import check_same_text
-from eos.schemas.reading._primitives import NO_TEXT
+from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import arrow_type
 from eos.wire.columns import BinaryColumn, Int64s, Mask, joined
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, from_base64
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 from eos.wire.utf8 import as_texts
 
 _CHUNK_BYTES: Final = 8 << 20
 _FEW_ROWS: Final = 128
 _AS_TEXT: Final = (pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
 
-_Part = tuple[Int64s, pa.Array, Failures]
+_Part = tuple[Int64s, pa.Array, RowFailures]
 
 
 class JsonReader:
     """Reads JSON. See ``ColumnReader``.
 
-    Maps, and values that are no records, are read row by row: Arrow's parser has no maps.
+    Records with maps, and values other than records, are read row by row: Arrow's parser does not
+    support maps.
     """
 
     def __init__(self, reader: SchemaInfo) -> None:
         self.info = reader
         self._kind = parsed(reader)
-        self.type: pa.DataType = arrow_type(self._kind)  # refuses what holds itself
+        self.type: pa.DataType = arrow_type(self._kind)  # rejects recursive types
         check_same_text(self._kind, self._kind)
         self.is_record = is_record(self._kind)
         self._rows = JsonRows(self._kind, self.type)
@@ -48,7 +49,7 @@ class JsonReader:
         self._in_bulk = self.is_record and not _has_maps(self.type)
         self._checked: set[SchemaInfo] = set()
 
-    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, Failures]:
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
         """See ``ColumnReader``."""
         if writer not in self._checked:
             check_same_text(parsed(writer), self._kind)
@@ -60,10 +61,10 @@ class JsonReader:
         parts.append(self._one_by_one(texts, np.flatnonzero(valid & ~simple)))
         column = _scattered([(rows, part) for rows, part, _ in parts], len(texts), self.type)
         failed = [failures.moved(rows) for rows, _, failures in parts]
-        return column, Failures.merged([Failures.of(bad, NO_TEXT), *failed])
+        return column, RowFailures.merged([RowFailures.of(bad, NOT_UTF8), *failed])
 
     def _bulk(self, texts: pa.StringArray, rows: Int64s) -> list[_Part]:
-        """The rows ``rows``, in as few pieces as can be parsed at once."""
+        """Parse ``rows`` in as few chunks as possible: a chunk that fails is halved."""
         parts: list[_Part] = []
         step = max(1, len(texts) * _CHUNK_BYTES // max(1, texts.nbytes))
         todo = [rows[start : start + step] for start in range(0, len(rows), step)]
@@ -71,7 +72,7 @@ class JsonReader:
             some = todo.pop()
             lines = texts if len(some) == len(texts) else texts.take(pa.array(some))
             try:
-                parts.append((some, self._parse(lines), Failures.none()))
+                parts.append((some, self._parse(lines), RowFailures.none()))
             except (pa.ArrowException, Irregular):
                 if len(some) <= _FEW_ROWS:
                     parts.append(self._one_by_one(texts, some))
@@ -101,8 +102,11 @@ class JsonReader:
 
 
 def _simple_rows(texts: pa.StringArray) -> Mask:
-    """Which rows are ``{...}`` in one line. When all rows are, and are parsed as lines, each of
-    them begins and ends an object; so if there are as many objects as rows, each row is one."""
+    """Which rows are ``{...}`` in one line.
+
+    If all rows are, and are parsed as lines, each of them begins and ends an object. So if the
+    parser finds as many objects as rows, each row is one object.
+    """
     column = BinaryColumn.of(texts)
     data = np.frombuffer(column.data, np.uint8)
     simple = column.lengths >= 2
@@ -114,7 +118,7 @@ def _simple_rows(texts: pa.StringArray) -> Mask:
 
 
 def _parsed_as(kind: pa.DataType) -> pa.DataType:
-    """What Arrow's parser is asked for: text where it becomes something else afterwards."""
+    """Return the type to parse ``kind`` as: strings for types that are converted afterwards."""
     if pa.types.is_struct(kind):
         return pa.struct([one.with_type(_parsed_as(one.type)) for one in kind])
     if pa.types.is_list(kind):
@@ -132,7 +136,7 @@ def _has_maps(kind: pa.DataType) -> bool:
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``column``, as ``_parsed_as`` says, as ``kind``."""
+    """Convert ``column`` from the type that ``_parsed_as`` returns to ``kind``."""
     if column.type == kind:
         return column
     if pa.types.is_struct(kind):
@@ -152,7 +156,7 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _scattered(parts: list[tuple[Int64s, pa.Array]], count: int, kind: pa.DataType) -> pa.Array:
-    """One column: part by part its rows, and null in all others."""
+    """Return one column with the rows of all parts in their places, and null in the others."""
     parts = [(rows, part) for rows, part in parts if len(rows)]
     if len(parts) == 1 and len(parts[0][0]) == count:
         return parts[0][1]

@@ -11,19 +11,19 @@ from eos.wire.columns import Int64s, Mask
 
 
 @dataclass(frozen=True)
-class Failures:
+class RowFailures:
     """Rows that can't be read: their numbers, in order, and why, in a sentence without data."""
 
     rows: Int64s
     reasons: list[str]
 
     @classmethod
-    def none(cls) -> Failures:
+    def none(cls) -> RowFailures:
         """No row."""
         return cls(np.zeros(0, np.int64), [])
 
     @classmethod
-    def of(cls, bad: Mask | None, reason: str) -> Failures:
+    def of(cls, bad: Mask | None, reason: str) -> RowFailures:
         """Those of ``bad`` (None: no row), all for one reason."""
         if bad is None:
             return cls.none()
@@ -31,7 +31,7 @@ class Failures:
         return cls(rows, [reason] * len(rows))
 
     @classmethod
-    def merged(cls, parts: Sequence[Failures]) -> Failures:
+    def merged(cls, parts: Sequence[RowFailures]) -> RowFailures:
         """All of them; where several have a row, the first one's reason."""
         reasons: dict[int, str] = {}
         for part in parts:
@@ -43,6 +43,6 @@ class Failures:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def moved(self, rows: Int64s) -> Failures:
+    def moved(self, rows: Int64s) -> RowFailures:
         """The same ones, of rows that have other numbers: row i is ``rows[i]``; in order."""
-        return Failures.merged([Failures(rows[self.rows], self.reasons)])
+        return RowFailures.merged([RowFailures(rows[self.rows], self.reasons)])

@@ -1,4 +1,4 @@
-"""Avro and JSON: both are declared in Avro's schema language."""
+"""The Avro and JSON schemas. Both are declared in Avro's schema language."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from eos.errors import ConfigurationError
-from eos.schemas._base import Schema, SchemaWriter
-from eos.schemas._derive import derived
-from eos.schemas._evolve import evolved
+from eos.schemas._derive import derive_definition
+from eos.schemas._evolve import evolve_definition
+from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.wire.avro import (
     AvroType,
     RecordOf,
@@ -28,9 +28,9 @@ class AvroSchema(Schema):
     """Avro.
 
     Args:
-        definition: a schema of your own, as JSON text. Without it one is made of the columns. That
-            one follows what the topic has: a registered schema that the columns fit is used as it
-            is; else it is extended.
+        definition: your schema, as JSON text. Without it one is derived from the columns and the
+            topic's schema: if the columns fit the registered schema it is used unchanged, else it
+            is extended.
 
     Raises:
         ConfigurationError: the definition is not Avro, or a default is not of its field's type.
@@ -46,13 +46,13 @@ class AvroSchema(Schema):
             return
         if not isinstance(self.definition, str):
             raise ConfigurationError(
-                f"The definition is of type {type(self.definition).__name__}: it is JSON text.",
-                hint="For objects: json.dumps(definition).",
+                f"The definition must be JSON text, not {type(self.definition).__name__}.",
+                hint="Convert objects with json.dumps(definition).",
             )
         kind = parse_definition(self.definition)
         if not isinstance(kind, RecordOf):
             raise ConfigurationError(
-                "The definition is no record.",
+                "The definition is not a record.",
                 hint="For single values choose a schema by name: 'string', 'int64' and so on.",
             )
         check_defaults(kind)
@@ -70,9 +70,9 @@ class AvroSchema(Schema):
     ) -> tuple[bytes, AvroType]:
         if self.definition is not None:
             return self.definition.encode(), parse_definition(self.definition)
-        made = derived(column, as_json=self._as_json)
+        made = derive_definition(column, as_json=self._as_json)
         if registered is not None and registered.type == self.type:
-            made = evolved(registered.data, made, column)
+            made = evolve_definition(registered.data, made, column)
         if isinstance(made, bytes):
             return made, parse_definition(made.decode())
         text = json.dumps(made)
@@ -84,10 +84,10 @@ class AvroSchema(Schema):
 
 @dataclass(frozen=True)
 class JsonSchema(AvroSchema):
-    """JSON, declared in Avro's language; Spark's ``to_json`` makes the text. See ``AvroSchema``.
+    """JSON, declared in Avro's language; Spark's ``to_json`` writes the text. See ``AvroSchema``.
 
-    Days and moments are text (ISO 8601, moments in UTC with microseconds), binary is base64,
-    decimals are numbers; fields that are null are left out, as Jackson does for Java's consumers.
+    Dates and timestamps are text (ISO 8601, timestamps in UTC with microseconds), binary is
+    base64, decimals are numbers; null fields are omitted, as Jackson does for Java's consumers.
     """
 
     _as_json: ClassVar[bool] = True
@@ -103,7 +103,7 @@ class JsonSchema(AvroSchema):
 
 
 def _as_written(column: pa.DataType) -> pa.DataType:
-    """The same type, days and moments as the text that they become in JSON."""
+    """Return ``column`` with strings instead of dates and timestamps, which are text in JSON."""
     types = pa.types
     if types.is_timestamp(column) or types.is_date32(column):
         return pa.string()

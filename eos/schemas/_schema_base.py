@@ -13,10 +13,10 @@ from eos.wire.commands import SchemaInfo
 
 @dataclass(frozen=True)
 class SchemaWriter:
-    """How the values of one topic are written.
+    """Encodes the values of one topic.
 
     Attributes:
-        info: what producers are opened with.
+        info: the schema to open producers with.
         encode: a column of values -> their bytes; a null stays null. Raises ``InputError`` for a
             value that the schema does not allow.
     """
@@ -26,31 +26,32 @@ class SchemaWriter:
 
 
 class Schema(ABC):
-    """What values are: chosen once for a sink, and sent to the tasks."""
+    """The schema of a sink's values. It is chosen once, and pickled for the tasks."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are encoded: of more than one, ``writer`` and ``encode`` take a
-        struct."""
+        """The columns that are encoded. If there are several, ``writer`` and ``encode`` take a
+        struct of them."""
         return ("value",)
 
     @property
     def json_columns(self) -> tuple[str, ...]:
-        """Those of ``columns`` that ``encode`` takes as JSON text, made by Spark."""
+        """Those of ``columns`` that ``encode`` takes as JSON text, written by Spark."""
         return ()
 
     def encode_columns(
         self, rows: dict[str, pa.Array], encode: Callable[[pa.Array], pa.Array]
     ) -> dict[str, pa.Array]:
-        """The columns of messages, those of ``columns`` as bytes by a writer's ``encode``."""
+        """Return the columns of messages, with ``columns`` encoded by a writer's ``encode``."""
         return {**rows, "value": encode(rows["value"])}
 
     @abstractmethod
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
-        """How a column of that type is written to a topic whose newest schema is ``registered``.
+        """Return the writer for a column of that type and a topic whose newest schema is
+        ``registered``.
 
         Raises:
-            InputError: such a column can't be written; the field is named.
-            IncompatibleSchema: it can't be written by what is registered.
-            ConfigurationError: the schema itself is wrong.
+            InputError: the column can't be written; the error names the field.
+            IncompatibleSchema: the column can't be written with the registered schema.
+            ConfigurationError: the schema itself is invalid.
         """

@@ -1,4 +1,4 @@
-"""Can JSON of one definition be read by another one? Asked once, before any row."""
+"""Checks that JSON of one definition can be read with another; once, before reading rows."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from eos.wire.avro import (
 )
 
 _NUMBERS: Final = {
-    "int": {"int", "long", "float", "double", "decimal", "moment"},
-    "long": {"long", "float", "double", "decimal", "moment"},
+    "int": {"int", "long", "float", "double", "decimal", "timestamp"},
+    "long": {"long", "float", "double", "decimal", "timestamp"},
     "float": {"float", "double"},
     "double": {"float", "double"},
     "decimal": {"decimal", "float", "double"},
-    "moment": {"moment", "text", "int", "long"},
-    "text": {"text", "moment"},
+    "timestamp": {"timestamp", "text", "int", "long"},  # and dates
+    "text": {"text", "timestamp"},
     "boolean": {"boolean"},
     "null": {"null"},
 }
 
 
 def check_same_text(writer: AvroType, reader: AvroType, path: str = "") -> None:
-    """Whether what is written by ``writer`` can be read by ``reader``; fields that one of them
-    lacks do not matter.
+    """Check that JSON written with ``writer`` can be read with ``reader``. Fields that only one of
+    them has are ignored.
 
     Raises:
-        IncompatibleSchema: it can't be; the field is named.
+        IncompatibleSchema: it can't be read; the error names the field.
     """
-    writer, reader = sole(writer, path), sole(reader, path)
+    writer, reader = non_null_type(writer, path), non_null_type(reader, path)
     match writer, reader:
         case RecordOf(), RecordOf():
             known = {field.name: field.type for field in writer.fields}
@@ -55,11 +55,11 @@ def check_same_text(writer: AvroType, reader: AvroType, path: str = "") -> None:
             )
 
 
-def sole(kind: AvroType, path: str) -> AvroType:
-    """``kind`` without null.
+def non_null_type(kind: AvroType, path: str) -> AvroType:
+    """Return ``kind`` without null.
 
     Raises:
-        IncompatibleSchema: a union of several types.
+        IncompatibleSchema: ``kind`` is a union of several types.
     """
     if not isinstance(kind, Union):
         return kind
@@ -67,9 +67,9 @@ def sole(kind: AvroType, path: str) -> AvroType:
     found = [one for one in kind.branches if one != null]
     if len(found) > 1:
         raise IncompatibleSchema(
-            f"The field {path.lstrip('.')!r} is {describe_type(kind)}: in JSON nothing tells which "
-            "of them a value is.",
-            hint="Give a schema of your own, with one type there.",
+            f"The field {path.lstrip('.')!r} is {describe_type(kind)}, and JSON does not say which "
+            "of these types a value has.",
+            hint="Give your own schema, with a single type for this field.",
         )
     return found[0] if found else null
 
@@ -77,7 +77,7 @@ def sole(kind: AvroType, path: str) -> AvroType:
 def _kind(kind: AvroType) -> str:
     match kind:
         case Primitive("int" | "long" as name, logical):
-            return "moment" if logical == "date" or "timestamp-" in (logical or "") else name
+            return "timestamp" if logical == "date" or "timestamp-" in (logical or "") else name
         case Primitive("string" | "bytes"):
             return "text"
         case Primitive(name):

@@ -1,4 +1,4 @@
-"""From the type of a column to a Protobuf message, and whether the two fit.
+"""Derives a Protobuf message from the type of a column, and checks whether the two fit.
 
 | Arrow (Spark) | Protobuf |
 |---|---|
@@ -9,10 +9,10 @@
 | string, binary | optional string, optional bytes |
 | timestamp with zone (TIMESTAMP) | google.protobuf.Timestamp |
 | list (ARRAY) | repeated; a null list is an empty one |
-| map with text or whole numbers as keys | map; a null map is an empty one |
-| struct | a message of its own |
+| map with strings or integers as keys | map; a null map is an empty one |
+| struct | a nested message |
 
-Not there: dates, decimals, timestamps without zone, lists of lists. Cast them.
+Not supported: dates, decimals, timestamps without zone, lists of lists. Cast them.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _INTS: Final = {_FIELD.TYPE_INT32, _FIELD.TYPE_SINT32, _FIELD.TYPE_SFIXED32} | _
 
 
 def derived_file(column: pa.DataType, name: str) -> tuple[bytes, str]:
-    """A serialised ``FileDescriptorSet`` for ``column``, and the message's name in it.
+    """Return a serialised ``FileDescriptorSet`` for ``column``, and the message's name in it.
 
     Raises:
-        InputError: a type that has no counterpart; the field is named.
+        InputError: a type has no counterpart; the error names the field.
     """
     check_is_record(column)
     file = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto3")
@@ -71,7 +71,7 @@ def derived_file(column: pa.DataType, name: str) -> tuple[bytes, str]:
 
 
 def extended_file(files: bytes, message: str, column: pa.DataType) -> tuple[bytes, str]:
-    """The registered descriptors, with those fields of ``column`` that they lack."""
+    """Return the registered descriptors, extended by the fields of ``column`` that they lack."""
     known = descriptor_pb2.FileDescriptorSet.FromString(files)
     for file in known.file:
         prefix = f"{file.package}." if file.package else ""
@@ -126,7 +126,7 @@ def _add_field(declared: Any, field: pa.Field, number: int, path: str, scope: st
         made.label, kind, path = _FIELD.LABEL_REPEATED, kind.value_type, f"{path}[]"
     _set_type(made, kind, declared, path, scope, field.name)
     if made.label == _FIELD.LABEL_OPTIONAL and made.type != _FIELD.TYPE_MESSAGE:
-        # proto3's "optional": tells null from 0.
+        # proto3's "optional" distinguishes null from 0.
         made.proto3_optional = True
         made.oneof_index = len(declared.oneof_decl)
         declared.oneof_decl.add(name=f"_{field.name}")
@@ -145,19 +145,19 @@ def _set_type(
         made.type = _SCALARS[str(kind)]
     else:
         raise InputError(
-            f"Column {path!r} is {sql_name(kind)}, which a Protobuf message made of columns does "
-            "not have.",
+            f"Column {path!r} is {sql_name(kind)}, which a derived Protobuf message does not "
+            "support.",
             hint="Cast it: a decimal or a date to string, for example.",
         )
 
 
 def _entry_name(name: str) -> str:
-    """As protoc names the message of a map's entries."""
+    """Return protoc's name for the message of a map's entries."""
     return "".join(part.capitalize() for part in name.split("_")) + "Entry"
 
 
 def _file_set(file: Any, others: Iterable[Any] = ()) -> bytes:
-    """``file`` behind those that it needs."""
+    """Return a serialised file set: the files that ``file`` depends on, and ``file``."""
     files = descriptor_pb2.FileDescriptorSet(file=others)
     timestamps = timestamp_pb2.DESCRIPTOR
     if any(_uses_timestamps(declared) for declared in file.message_type):
@@ -176,7 +176,7 @@ def _uses_timestamps(declared: Any) -> bool:
 
 
 def why_not(descriptor: Any, column: pa.DataType, path: str = "") -> str:
-    """Why rows of ``column`` can't be messages of ``descriptor``, in a sentence; "" if they can."""
+    """Explain why rows of ``column`` can't be messages of ``descriptor``; "" if they can."""
     if not pa.types.is_struct(column):
         return (
             f"The value is {sql_name(column)}; the schema has the message {descriptor.full_name}."
@@ -194,7 +194,7 @@ def why_not(descriptor: Any, column: pa.DataType, path: str = "") -> str:
 
 def _why_not_field(declared: Any, kind: pa.DataType, path: str) -> str:
     types, message = pa.types, declared.message_type
-    mismatch = f"Column {path!r} is {sql_name(kind)}; the message has another type there."
+    mismatch = f"Column {path!r} is {sql_name(kind)}; the message's field has another type."
     if message is not None and message.GetOptions().map_entry:
         if not types.is_map(kind):
             return mismatch

@@ -1,4 +1,4 @@
-"""From the values of messages to columns, by the schemas of a topic."""
+"""Decodes the values of a topic's messages to columns, whatever schema version they have."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import ConfigurationError, IncompatibleSchema
-from eos.schemas._avro import AvroSchema
-from eos.schemas._base import Schema
-from eos.schemas._describe import side_by_side
+from eos.schemas._avro_schema import AvroSchema
 from eos.schemas._key_value import KeyValueSchema, is_inline, pair_info
-from eos.schemas._primitives import PrimitiveSchema
-from eos.schemas._protobuf import ProtobufSchema
-from eos.schemas.reading._avro import AvroReader, parsed
-from eos.schemas.reading._base import ColumnReader, check_kind
-from eos.schemas.reading._json import JsonReader
-from eos.schemas.reading._pairs import PairReader, pair_of
-from eos.schemas.reading._primitives import PrimitiveReader
-from eos.schemas.reading._protobuf import ProtobufReader
+from eos.schemas._primitive_schema import PrimitiveSchema
+from eos.schemas._protobuf_schema import ProtobufSchema
+from eos.schemas._schema_base import Schema
+from eos.schemas._schema_text import side_by_side
+from eos.schemas.reading._avro_reader import AvroReader, parsed
+from eos.schemas.reading._column_reader import ColumnReader, check_kind
+from eos.schemas.reading._json_reader import JsonReader
+from eos.schemas.reading._pair_reader import PairReader, pair_of
+from eos.schemas.reading._primitive_reader import PrimitiveReader
+from eos.schemas.reading._protobuf_reader import ProtobufReader
 from eos.wire.columns import FALSE
 from eos.wire.commands import SchemaInfo, SchemaType
-from eos.wire.failures import Failures
+from eos.wire.row_failures import RowFailures
 
 MAX_VALUE_BYTES: Final = 64 << 20
-"""Of one value that becomes columns, which take up to five times as much meanwhile."""
+"""The maximum size of a value; decoding takes up to five times as much memory."""
 _TOO_LONG: Final = f"The value is longer than {MAX_VALUE_BYTES >> 20} MiB."
 _BYTES: Final = SchemaInfo(type=SchemaType.NONE)
-VERSION_BYTES: Final = 8  # brokers count versions, big endian
+VERSION_BYTES: Final = 8  # versions are numbers, big endian
 _READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
     SchemaType.AVRO: AvroReader,
     SchemaType.JSON: JsonReader,
@@ -42,13 +42,13 @@ _READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """A schema of a topic; ``number``: its version in the registry, if that is known."""
+    """A schema of a topic; ``number``: its version in the registry, if it has one."""
 
     info: SchemaInfo
     number: int | None = None
 
     def __str__(self) -> str:
-        return "a schema of your own" if self.number is None else f"version {self.number}"
+        return "your schema" if self.number is None else f"schema version {self.number}"
 
 
 @dataclass(frozen=True)
@@ -56,32 +56,31 @@ class DecodedValues:
     """Values as columns.
 
     Attributes:
-        columns: a row for each value; all of its columns are null where the value was null, and
-            where it is malformed.
-        failures: the malformed rows, and why.
-        refused: of ``decode_versions``: the reasons that hold for all messages of a version, and
+        columns: a row for each value; all its columns are null if the value is null or malformed.
+        failures: the malformed rows, and the reasons.
+        refused: of ``decode_versions``: the reasons that apply to all messages of a version, and
             the error of each, which shows both schemas.
     """
 
     columns: pa.RecordBatch
-    failures: Failures
+    failures: RowFailures
     refused: Mapping[str, IncompatibleSchema] = field(default_factory=dict)
 
 
 class ValueReader:
-    """Reads the values of a topic by one schema, whatever version of it each was written by.
+    """Reads the values of a topic with one schema, whatever version each was written with.
 
     Attributes:
         schema: of the columns: a record's fields; ``key`` and ``value`` of pairs; else ``value``.
-        is_record: whether it is the first, or a pair.
-        is_pair: whether it is a pair.
+        is_record: whether the values are records or pairs.
+        is_pair: whether the values are pairs.
     """
 
     def __init__(
         self, reader: SchemaVersion, written: SchemaVersion, *, is_own: bool = False
     ) -> None:
-        """``written``: what ``decode`` takes values for by default. ``is_own``: the user says what
-        values are of which the registry says nothing that is understood."""
+        """``written``: the default schema of values. ``is_own``: the user gave ``reader``; it is
+        also the schema of values for which the registry has none that can be parsed."""
         self._reader = reader
         self._written = written
         self._is_own = is_own
@@ -98,18 +97,19 @@ class ValueReader:
         *,
         writer: SchemaVersion | None = None,
     ) -> DecodedValues:
-        """Read values that were written by one version of the schema.
+        """Read values that were written with one version of the schema.
 
         Args:
             values: binary; a null is a message without a value.
-            keys: of the messages, binary or text; pairs with the encoding ``separated`` need them.
-            writer: the version that the messages name; None: the topic's own.
+            keys: of the messages, binary or text; needed for pairs with the encoding ``separated``.
+            writer: the version that the messages name; None: the topic's schema.
 
         Raises:
-            IncompatibleSchema: nothing that was written by ``writer`` can be read; shows both.
+            IncompatibleSchema: values of ``writer`` can't be read at all; the error shows both
+                schemas.
         """
-        writer = self._understood(writer or self._written)
-        data, long = _of_bearable_length(values.cast(pa.binary()))
+        writer = self._parsable(writer or self._written)
+        data, long = _without_long_values(values.cast(pa.binary()))
         if self.is_pair:
             data = _pairs(data, keys, writer.info)
         try:
@@ -119,13 +119,12 @@ class ValueReader:
             titles = ("written:", "read:")
             both = side_by_side(writer.info, self._reader.info, titles)
             raise IncompatibleSchema(
-                f"Messages of schema {writer} can't be read by {self._reader}: {error.message}"
-                f"{both}\n",
-                hint=error.hint or "Give a schema of your own that can read both versions.",
+                f"Messages of {writer} can't be read with {self._reader}: {error.message}{both}\n",
+                hint=error.hint or "Give your own schema that can read both versions.",
             ) from error
-        failures = Failures.merged([long, failures])
+        failures = RowFailures.merged([long, failures])
         columns = column.flatten() if self._column.is_record else [column]
-        if not columns:  # of a record without fields; a batch knows its rows by its columns
+        if not columns:  # a record without fields: without columns, a batch has no row count
             batch = pa.RecordBatch.from_struct_array(column)
         else:
             batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -140,22 +139,22 @@ class ValueReader:
     ) -> DecodedValues:
         """Read values that name different versions.
 
-        Messages that name none, or one that the registry does not have, are read by a schema of
-        one's own, as the Java client does; without one they are malformed: there are no words for
-        their bytes, even where these happen to fit the topic's schema (Java's ``AUTO_CONSUME``
-        gives bytes). So are those of a version that can't be read.
+        Messages that name no version, or one that is not in the registry, are read with the user's
+        schema, as in the Java client. Without one they are malformed, because their format is
+        unknown, even if their bytes fit the topic's schema (Java's ``AUTO_CONSUME`` returns bytes).
+        Messages of a version that can't be read are malformed, too.
 
         Args:
             values, keys: as for ``decode``.
-            versions: binary: the version that each message names; null for none.
-            find: the schema of a version, None if the registry has none; asked once for each one in
-                ``versions`` that may be one.
+            versions: binary, the version that each message names; null for none.
+            find: returns the schema of a version, None if it is not in the registry; called once
+                for each valid version in ``versions``.
         """
         encoded = versions.dictionary_encode()
         numbers = encoded.indices.fill_null(-1).to_numpy()
         order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         batches: list[pa.RecordBatch] = []
-        failures: list[Failures] = []
+        failures: list[RowFailures] = []
         refused: dict[str, IncompatibleSchema] = {}
         for number in np.unique(numbers).tolist():
             rows = np.flatnonzero(numbers == number)
@@ -167,27 +166,27 @@ class ValueReader:
             except IncompatibleSchema as error:
                 reason = error.message.splitlines()[0]
                 refused[reason] = error
-                found = DecodedValues(*self._none_of(some, reason))
+                found = DecodedValues(*self._all_malformed(some, reason))
             order.append(rows)
             batches.append(found.columns)
             failures.append(found.failures.moved(rows))
         if len(batches) == 1:
             return DecodedValues(batches[0], failures[0], refused)
-        if not batches or not len(self.schema):  # a table has no rows without columns
-            none, _ = self._none_of(values, "")
-            return DecodedValues(none, Failures.merged(failures), refused)
+        if not batches or not len(self.schema):  # without columns, a table has no rows
+            none, _ = self._all_malformed(values, "")
+            return DecodedValues(none, RowFailures.merged(failures), refused)
         table = pa.Table.from_batches(batches).combine_chunks()
         back = np.argsort(np.concatenate(order))
         (batch,) = table.take(pa.array(back)).combine_chunks().to_batches()
-        return DecodedValues(batch, Failures.merged(failures), refused)
+        return DecodedValues(batch, RowFailures.merged(failures), refused)
 
     def _writer(self, named: bytes, find: Callable[[bytes], SchemaVersion | None]) -> SchemaVersion:
-        """What messages were written by that name the version ``named``; empty: none.
+        """Return the schema of messages that name the version ``named``; empty: no version.
 
         Raises:
-            IncompatibleSchema: that is not known.
+            IncompatibleSchema: it is unknown.
         """
-        # Asked for a version of fewer bytes, brokers close the connection.
+        # Brokers close the connection when asked for a version of another length.
         found = find(named) if len(named) == VERSION_BYTES else None
         if found is not None:
             return found
@@ -195,12 +194,12 @@ class ValueReader:
             return self._reader
         raise IncompatibleSchema(
             why_unknown(named),
-            hint='If you know what they are, say so, and they are read by it: schema="avro" or '
-            '"json" with schemaDefinition, or the name of a single type, such as "string".',
+            hint='If you know their schema, give it: schema="avro" or "json" with '
+            'schemaDefinition, or the name of a single type, such as "string".',
         )
 
-    def _understood(self, writer: SchemaVersion) -> SchemaVersion:
-        """``writer``, or one's own schema where the registry has no definition in its place."""
+    def _parsable(self, writer: SchemaVersion) -> SchemaVersion:
+        """Return ``writer``, or the user's schema if the registered definition can't be parsed."""
         if self._is_own and writer.info.type in (SchemaType.AVRO, SchemaType.JSON):
             try:
                 parsed(writer.info)
@@ -208,17 +207,17 @@ class ValueReader:
                 return self._reader if self._reader.info.type == writer.info.type else writer
         return writer
 
-    def _none_of(self, values: pa.Array, reason: str) -> tuple[pa.RecordBatch, Failures]:
-        """All of ``values`` malformed."""
-        failures = Failures.of(values.is_valid().to_numpy(zero_copy_only=False), reason)
-        if not len(self.schema):  # a batch knows its rows by its columns
+    def _all_malformed(self, values: pa.Array, reason: str) -> tuple[pa.RecordBatch, RowFailures]:
+        """Return null columns, and all of ``values`` as malformed."""
+        failures = RowFailures.of(values.is_valid().to_numpy(zero_copy_only=False), reason)
+        if not len(self.schema):  # without columns, a batch has no row count
             return pa.RecordBatch.from_struct_array(pa.nulls(len(values), pa.struct([]))), failures
         nulls = [pa.nulls(len(values), one.type) for one in self.schema]
         return pa.RecordBatch.from_arrays(nulls, schema=self.schema), failures
 
 
 def why_unknown(named: bytes | None) -> str:
-    """Why a version that a message names says nothing; None, or empty: it names none."""
+    """Explain why the version that a message names is unknown; None, or empty: it names none."""
     if not named:
         return "The message names no version of the topic's schema."
     if len(named) != VERSION_BYTES:
@@ -230,35 +229,35 @@ def why_unknown(named: bytes | None) -> str:
 def value_reader(
     registered: SchemaVersion | None, *, as_schema: Schema | None = None
 ) -> ValueReader:
-    """What reads the values of a topic.
+    """Return a reader for the values of a topic.
 
     Args:
-        registered: the topic's schema; by default its columns are read. None: it has none.
-        as_schema: a schema of one's own, which says what is read instead.
+        registered: the topic's schema, which is read by default. None: the topic has no schema.
+        as_schema: the user's schema, which is read instead.
 
     Raises:
-        IncompatibleSchema: no columns can be made of the schema that is read. Whether ``as_schema``
-            can read what is written by ``registered``, ``check_readable`` asks.
-        ConfigurationError: ``as_schema`` does not say what it is made of.
+        IncompatibleSchema: the schema has no columns. (``check_readable`` checks whether
+            ``as_schema`` can read values of ``registered``.)
+        ConfigurationError: ``as_schema`` has no definition.
     """
     written = registered or SchemaVersion(_BYTES)
     if as_schema is None:
         return ValueReader(written, written)
     reader = SchemaVersion(declared(as_schema, written.info))
     if written.info.type == SchemaType.NONE:
-        written = reader  # nobody says what it is: the user does
+        written = reader  # only the user knows the schema
     return ValueReader(reader, written, is_own=True)
 
 
 def check_readable(as_schema: Schema, registered: SchemaVersion) -> None:
-    """Raise ``IncompatibleSchema`` when ``as_schema`` can't read what is written by ``registered``;
-    shows both."""
+    """Raise ``IncompatibleSchema``, with both schemas, if ``as_schema`` can't read values of
+    ``registered``."""
     none = pa.array([], pa.binary())
     value_reader(registered, as_schema=as_schema).decode(none, none)
 
 
 def are_same_values(one: SchemaInfo, other: SchemaInfo) -> bool:
-    """Whether values of both become the same columns."""
+    """Whether values of both schemas become the same columns."""
     if (one.type, one.data) != (other.type, other.data):
         return False
     if one.type != SchemaType.KEY_VALUE:
@@ -267,11 +266,10 @@ def are_same_values(one: SchemaInfo, other: SchemaInfo) -> bool:
 
 
 def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
-    """A schema of one's own as the registry would have it; what it leaves open is as
-    ``registered``.
+    """Return the user's schema in the registry's form; what it leaves open is as in ``registered``.
 
     Raises:
-        ConfigurationError: it does not say what it is made of.
+        ConfigurationError: the schema has no definition.
     """
     match schema:
         case AvroSchema(definition=str() as definition):
@@ -290,18 +288,18 @@ def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
                 encoding = "inline" if is_inline(registered) else "separated"
             return pair_info(infos[0], infos[1], encoding)
     raise ConfigurationError(
-        f"{type(schema).__name__}() does not say what values are made of.",
-        hint="For reading, give it a definition, or leave it out: then the registry's is taken.",
+        f"{type(schema).__name__}() has no definition, which reading needs.",
+        hint="Give it a definition, or omit the schema to use the registered one.",
     )
 
 
-def _of_bearable_length(values: pa.Array) -> tuple[pa.Array, Failures]:
-    """``values``, null where one is too long to be read as columns; and those rows."""
+def _without_long_values(values: pa.Array) -> tuple[pa.Array, RowFailures]:
+    """Return ``values`` with null instead of those that are too long, and these rows."""
     if values.nbytes <= MAX_VALUE_BYTES:
-        return values, Failures.none()
+        return values, RowFailures.none()
     is_long = pc.fill_null(pc.greater(pc.binary_length(values), MAX_VALUE_BYTES), FALSE)
     shorter = pc.if_else(is_long, pa.scalar(None, pa.binary()), values)
-    return shorter, Failures.of(is_long.to_numpy(zero_copy_only=False), _TOO_LONG)
+    return shorter, RowFailures.of(is_long.to_numpy(zero_copy_only=False), _TOO_LONG)
 
 
 def _column_reader(info: SchemaInfo) -> ColumnReader:
@@ -323,6 +321,6 @@ def _column_reader(info: SchemaInfo) -> ColumnReader:
 
 def _pairs(values: pa.Array, keys: pa.Array | None, writer: SchemaInfo) -> pa.StructArray:
     if keys is None and writer.type == SchemaType.KEY_VALUE and not is_inline(writer):
-        raise AssertionError("Pairs with separated keys are read with the messages' keys.")
+        raise AssertionError("Reading pairs with separated keys needs the messages' keys.")
     keys = pa.nulls(len(values), pa.binary()) if keys is None else keys.cast(pa.binary())
     return pa.StructArray.from_arrays([keys, values], names=["key", "value"])
