@@ -121,7 +121,7 @@ def test_empty_broker_at_the_old_address_is_never_clean(
 
 
 def test_manual_has_a_command_for_each_state():
-    table = MANUAL.read_text().split("## What you see, what to type")[1].split("\n## ")[0]
+    table = MANUAL.read_text().split("## States and commands")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     for state in WAYS:
         mine = [row for row in rows if f"`{state}`" in row.split("|")[1]]

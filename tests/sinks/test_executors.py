@@ -1,4 +1,4 @@
-"""How the package gets to the executors of a standalone cluster, as docs/executors.md says."""
+"""How the package gets to the executors of a standalone cluster, as docs/deployment.md says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.wheel import (
 # A master, a worker, a driver and an executor: four JVMs begin one after the other.
 pytestmark = pytest.mark.timeout(400)
 
-# Import names of the packages in docs/executors.md, with what their wheels carry besides.
+# Import names of the packages in docs/deployment.md, with what their wheels carry besides.
 NEEDED = ("google", "google_crc32c*", "numpy*", "pyarrow*")
 SPARK = ("pyspark", "py4j")
 JOB = """
@@ -127,6 +127,6 @@ def test_spark_does_not_take_a_wheel_by_its_own_name():
 
 
 def test_the_packages_that_the_docs_name_are_those_that_the_test_has():
-    text = (ROOT / "docs" / "executors.md").read_text()
+    text = (ROOT / "docs" / "deployment.md").read_text()
     (line,) = re.findall(r"^pip install (pyarrow.*)$", text, re.M)
     assert set(line.split()) == {"pyarrow", "numpy", "protobuf", "google-crc32c"}
