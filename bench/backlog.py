@@ -33,7 +33,7 @@ from bench.rows import RowShape
 from eos import PulsarSink
 from eos.client import PulsarClient
 from eos.wire.batch import Compression, EncodedBatch, Rows, encode_batches
-from examples.flights.data import read_aircraft, read_flights
+from examples.flights.flight_files import read_aircraft, read_flights
 
 _SINK_ID: Final = "backlog"
 _BATCH_MESSAGES: Final = 2_000

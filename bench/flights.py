@@ -12,7 +12,7 @@ from bench import pulsar_spark
 from bench.environment import CORES, Setting
 from bench.interleaved import WARM_UP, rates_by_turns
 from bench.paths import EosSink, pass_through_python
-from examples.flights.data import read_flights
+from examples.flights.flight_files import read_flights
 
 _TIMES: Final = 2
 """The flights are written by one run."""

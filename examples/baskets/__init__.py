@@ -1,1 +1,1 @@
-"""The demo end to end: baskets of a grocer's shops, from topic to topic and table, under kills."""
+"""``make demo-e2e``: a grocer's baskets, from a topic to a topic and a table, under kills."""

@@ -1,1 +1,1 @@
-"""The demo: a year of flights written to Pulsar twice, under the same kills."""
+"""``make demo``: a year of flights is written to Pulsar in two ways, under the same kills."""

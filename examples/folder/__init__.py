@@ -1,4 +1,4 @@
-"""A sink of one's own: each epoch becomes a folder of files, whole or not at all.
+"""Your own sink: each epoch becomes a folder of files, all or nothing.
 
 See docs/writing-a-sink.md.
 """

@@ -1,4 +1,4 @@
-"""The participant: an attempt is a folder, and to commit it is to rename it."""
+"""The participant: each attempt writes a folder; renaming the folder commits it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eos.protocol import (
 
 @dataclass(frozen=True)
 class FolderPart(Part):
-    """``root`` is the output; ``name`` that of the attempt's folder, ``number`` counts attempts."""
+    """``root`` is the output, ``name`` the attempt's folder, ``number`` counts the attempts."""
 
     root: str
     name: str | None = None
@@ -42,7 +42,7 @@ class FolderPart(Part):
 
     @property
     def output(self) -> str:
-        """The folder that readers look into."""
+        """The folder that readers list."""
         return self.root
 
     identity = output
@@ -54,38 +54,38 @@ class FolderPart(Part):
 
     @property
     def begun_at(self) -> tuple[int, ...] | None:
-        """Counts the attempts of the sink."""
+        """The number of the attempt; it grows with each attempt of the sink."""
         return None if self.number is None else (self.number,)
 
     @property
     def records(self) -> int | None:
-        """Files."""
+        """The number of files."""
         return self.files
 
     @property
     def bytes(self) -> int | None:
-        """Of all files."""
+        """The size of all files."""
         return self.size_bytes
 
     @property
     def staged(self) -> Path:
-        """Where an attempt is written: no reader looks there."""
+        """The folder of an attempt; readers ignore it."""
         return Path(self.root, ".staged", str(self.name))
 
     @property
     def done(self) -> Path:
-        """Where it is, when it is committed."""
+        """The folder of a committed attempt."""
         return Path(self.root, str(self.name))
 
     def check(self, stage: Stage) -> None:
         """See ``Part``."""
-        require(Path(self.root).is_absolute(), f"{self.root} is no absolute path")
+        require(Path(self.root).is_absolute(), f"{self.root} must be an absolute path")
         is_named = self.name is not None and self.number is not None
-        require(is_named is (stage is not Stage.CLAIMED), "an attempt has a name and a number")
+        require(is_named is (stage is not Stage.CLAIMED), "attempts have names, claims do not")
         is_path = self.name is not None and str(uuid.UUID(self.name)) != self.name
-        require(not is_path, "the name of an attempt is no uuid")  # it might lead elsewhere
+        require(not is_path, "the name of an attempt must be a uuid")  # a path could lead elsewhere
         is_counted = self.files is not None and self.size_bytes is not None
-        require(is_counted is (stage is Stage.PREPARED), "files are counted when prepared")
+        require(is_counted is (stage is Stage.PREPARED), "files must be counted when prepared")
 
     def check_follows(self, previous: Part) -> None:
         """See ``Part``."""
@@ -104,7 +104,7 @@ class FolderPart(Part):
 
 
 class FolderParticipant(Participant):
-    """Writes below ``root``, on one file system."""
+    """Writes folders below ``root``, on one file system."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = str(Path(root).absolute())
@@ -115,59 +115,59 @@ class FolderParticipant(Participant):
         return FolderPart(self._root)
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """The folder, when the log names attempts in it."""
+        """Report the folder as missing if the log names attempts in it."""
         gone = history.last_begun(claim.key) is not None and not Path(self._root).is_dir()
-        return f"there is no folder {self._root}" if gone else None
+        return f"folder {self._root} does not exist" if gone else None
 
     def make(self, claim: Part) -> None:
-        """The folder."""
+        """Create the folder."""
         Path(self._root, ".staged").mkdir(parents=True, exist_ok=True)
 
     def attach(self, claim: Part, history: History) -> None:
-        """Go on counting."""
+        """Continue counting after the last attempt in the log."""
         last = history.last_begun(claim.key)
         part = None if last is None else last.part(claim.key)
         self._number = 0 if part is None or part.begun_at is None else part.begun_at[0]
 
     def begin(self, attempt: Attempt) -> FolderPart:
-        """A name; the folder comes with the first file."""
+        """Choose a name; the output creates the folder with the first file."""
         self._number += 1
         return FolderPart(self._root, name=str(uuid.uuid4()), number=self._number)
 
     def count(self, part: Part, written: Sequence[Any]) -> FolderPart:
-        """``written``: the files of the attempt."""
+        """Count ``written``, the files of the attempt."""
         paths = [Path(path) for path in written]
         size_bytes = sum(path.stat().st_size for path in paths)
         return replace(_mine(part), files=len(paths), size_bytes=size_bytes)
 
     def prepare(self, record: LogRecord, part: Part) -> FolderPart:
-        """Files survive a power failure from here on."""
+        """Sync the files, so that they survive a power failure."""
         mine = _mine(part)
         for path in [*mine.staged.glob("*"), mine.staged, mine.staged.parent] if mine.files else []:
             _sync(path)
         return mine
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Rename: there is no moment at which half of it is there."""
+        """Rename the folder, which is atomic."""
         mine = _mine(part)
         if not mine.files:
-            return COMMITTED  # it has no rows in this epoch
+            return COMMITTED  # no rows in this epoch
         try:
             os.rename(mine.staged, mine.done)
             _sync(mine.done.parent)
         except FileNotFoundError:
-            pass  # done before, or gone
+            pass  # renamed before, or deleted
         except OSError as error:
-            return unknown(f"{mine.label} can't be renamed: {error.strerror}")
+            return unknown(f"{mine.label} cannot be renamed: {error.strerror}")
         return self.outcome(part, timeout_s=deadline_s)
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Delete what no reader has seen."""
+        """Delete the staged files, which no reader has seen."""
         shutil.rmtree(_mine(part).staged, ignore_errors=True)
         return COMMITTED if _mine(part).done.is_dir() else ABORTED
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
-        """The folder is there, or it is not."""
+        """Check which of the two folders exists."""
         mine = _mine(part)
         if mine.done.is_dir() or mine.files == 0:
             return COMMITTED
@@ -175,12 +175,12 @@ class FolderParticipant(Participant):
 
 
 class FolderKind:
-    """``folder`` in the log."""
+    """The kind ``folder`` of parts in the log."""
 
     part: type[Part] = FolderPart
 
     def open(self, sink_id: str, part: Part, access: Access) -> FolderParticipant:
-        """For recovery: the log knows where."""
+        """Open it for recovery, at the place that the log names."""
         return FolderParticipant(_mine(part).root)
 
 

@@ -251,7 +251,7 @@ def test_a_missing_folder_counts_as_another_output(driver, make_driver, folder):
     driver.run("0")
     driver.close()
     shutil.rmtree(folder)
-    with pytest.raises(NewCluster, match=r"There is no folder .*a different one"):
+    with pytest.raises(NewCluster, match=r"Folder .* does not exist.*a different one"):
         make_driver(folder=folder).committer.claim()
 
 

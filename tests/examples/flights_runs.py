@@ -1,4 +1,4 @@
-"""Runs made by hand: four epochs of three flights, as they go when all is well."""
+"""Runs made by hand: four epochs of three flights, with the kills of a good demo."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from eos.ids import TxnId
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import PulsarPart
-from examples.child import Event
-from examples.flights.data import Flights
-from examples.flights.run import DemoRun, Kill
+from examples._demo.subprocesses import Event
+from examples.flights.flight_files import Flights
+from examples.flights.flights_run import FlightsRun, Kill
 from tests.protocol.epochs import NOW
 
 T0 = NOW.timestamp()
@@ -27,7 +27,7 @@ def record(
     run_id: str = "r1",
     reason: Reason | None = None,
 ) -> LogRecord:
-    """A record as the report looks at it, ``at_s`` seconds after the first epoch began."""
+    """Return a record as the report needs it, ``at_s`` seconds after the first epoch began."""
     return LogRecord(
         sink_id="flights",
         query_id="q",
@@ -42,9 +42,9 @@ def record(
     )
 
 
-def eos_run() -> DemoRun:
+def eos_run() -> FlightsRun:
     """The executor killed in epoch 1, the driver in epoch 2: exactly once."""
-    run = DemoRun("eos", FLIGHTS)
+    run = FlightsRun("eos", FLIGHTS)
     run.records = [
         record(0, "OPEN", 1, txn=1),
         record(0, "PREPARED", 2, txn=1),
@@ -75,9 +75,9 @@ def eos_run() -> DemoRun:
     return run
 
 
-def today_run() -> DemoRun:
-    """The same kills: flight 3 was sent twice by the executor's death, 6 to 8 by the driver's."""
-    run = DemoRun("today", FLIGHTS)
+def pulsar_client_run() -> FlightsRun:
+    """The same kills: flight 3 was sent twice for the executor's death, 6 to 8 for the driver's."""
+    run = FlightsRun("pulsar_client", FLIGHTS)
     run.events = _events((0, 0, 4), (1, 10, 17), (2, 20, 22))
     run.events += [Event("died", -1, T0 + 23), *_events((2, 27, 29), (3, 30, 34))]
     run.kills = [Kill("executor", 1, T0 + 11.5, 1), Kill("driver", 2, T0 + 23, 3)]

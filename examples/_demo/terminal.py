@@ -1,0 +1,89 @@
+"""A demo's output: progress bars in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from examples._demo.demo_report import Conclusion, DemoReport
+
+_WIDTH_CHARS: Final = 88
+
+
+class Terminal:
+    """Prints to a terminal or a file.
+
+    Attributes:
+        console: for further output.
+    """
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        if not self.console.is_terminal:
+            self.console = Console(highlight=False, width=_WIDTH_CHARS)
+        self._width = min(_WIDTH_CHARS, self.console.width)
+        self._started = time.monotonic()
+
+    def log(self, text: str) -> None:
+        """Print an event, after the seconds since the start."""
+        self.console.print(
+            f"[dim]{time.monotonic() - self._started:6.1f} s[/]  {escape(text)}", soft_wrap=True
+        )
+
+    def print(self, text: str) -> None:
+        """Print a line of text."""
+        self.console.print(escape(text), soft_wrap=True)
+
+    def fail(self, text: str) -> None:
+        """Print an error in red."""
+        self.console.print(f"\n[bold red]{escape(text)}[/]", soft_wrap=True)
+
+    def show_verdict(self, conclusion: Conclusion) -> None:
+        """Print the verdict, in green or red."""
+        color = "red" if conclusion.exit_code else "green"
+        self.console.print(f"\n[bold {color}]{escape(conclusion.sentence)}[/]", soft_wrap=True)
+
+    @contextmanager
+    def section(self, title: str, epochs: int) -> Iterator[Callable[[int], None]]:
+        """Print a heading; yield a function that shows how many epochs are done."""
+        self.console.print()
+        self.console.rule(f"[bold]{escape(title)}", align="left", style="dim")
+        if not self.console.is_terminal:
+            yield lambda done: self.log(f"{done} of {epochs} epochs")
+            return
+        columns = (
+            TextColumn("[dim]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.console) as bar:
+            task = bar.add_task("epochs", total=epochs)
+            yield lambda done: bar.update(task, completed=done)
+
+    def show_table(self, report: DemoReport) -> None:
+        """Print the table, and the evidence from the commit log."""
+        table = Table(caption=report.caption, caption_justify="left", width=self._width)
+        table.add_column(report.table_title)
+        for column in report.columns:
+            table.add_column(column.replace(" + ", " +\n"), justify="right", min_width=18)
+        for line in report.lines:
+            cells = [
+                f"[bold red]{escape(cell)}[/]" if bad else escape(cell)
+                for cell, bad in zip(line.cells, line.bad, strict=True)
+            ]
+            table.add_row(line.label, *cells)
+        self.console.print()
+        self.console.print(table)
+        if report.evidence:
+            self.console.print("\nThe commit log of eos says:")
+        for text in report.evidence:
+            self.console.print(f"- {escape(text)}.", width=self._width)
+        self.console.print()

@@ -1,0 +1,135 @@
+"""Compares the rows of both outputs with the rows that the input must produce. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from examples.baskets.basket_year import Basket, ShopDay
+
+
+class ShopDayCount(NamedTuple):
+    """An output row: the ``baskets`` of a window, and their ``messages`` in the input topic."""
+
+    window: ShopDay
+    baskets: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class OutputVerdict:
+    """The comparison for one output. All zero but ``rows`` for exactly-once.
+
+    Attributes:
+        rows: how many it has.
+        extra: rows of windows that already have a row, or that do not exist.
+        missing: windows without a row.
+        wrong: windows with a row of wrong counts.
+    """
+
+    rows: int
+    extra: int
+    missing: int
+    wrong: int
+
+
+@dataclass(frozen=True)
+class BasketVerdict:
+    """The comparison for the whole run.
+
+    Attributes:
+        messages: readable messages in the input topic, without the final event.
+        duplicates: those of them whose basket has an earlier message.
+        unsent: baskets of the data set that are not in the input topic.
+        fakes: readable messages of aborted transactions.
+        windows: how many there must be.
+        differing: rows that only one output has, or that it has more often.
+    """
+
+    messages: int
+    duplicates: int
+    unsent: int
+    fakes: int
+    windows: int
+    topic: OutputVerdict
+    table: OutputVerdict
+    differing: int
+
+    @property
+    def anomalies(self) -> tuple[str, ...]:
+        """Everything that is wrong, in words."""
+        found = [
+            (self.unsent, "baskets missing from the input topic"),
+            (self.fakes, "readable messages of aborted transactions"),
+            (self.differing, "rows in only one of the outputs"),
+        ]
+        for name, output in (("topic", self.topic), ("table", self.table)):
+            found += [
+                (output.extra, f"extra rows in the {name}"),
+                (output.missing, f"windows missing from the {name}"),
+                (output.wrong, f"windows with a wrong count in the {name}"),
+            ]
+        return tuple(f"{number:,} {text}" for number, text in found if number)
+
+
+def compare(
+    baskets: Iterable[Basket],
+    last: Basket,
+    sent: Iterable[int],
+    topic: Iterable[ShopDayCount],
+    table: Iterable[ShopDayCount],
+) -> BasketVerdict:
+    """Compare the rows that plain readers found with the data set.
+
+    Args:
+        baskets: the data set.
+        last: the final event, which closes the windows and has no closed one itself.
+        sent: the basket of each message in the input topic.
+        topic, table: the rows of the two outputs.
+    """
+    known = {basket.basket: basket for basket in baskets}
+    messages = Counter(basket for basket in sent if basket != last.basket)
+    expected = _expected(known, messages)
+    rows = Counter(topic), Counter(table)
+    return BasketVerdict(
+        messages=messages.total(),
+        duplicates=sum(n - 1 for basket, n in messages.items() if basket in known),
+        unsent=len(known.keys() - messages.keys()),
+        fakes=sum(n for basket, n in messages.items() if basket not in known),
+        windows=len(expected),
+        topic=_verdict_on(expected, rows[0]),
+        table=_verdict_on(expected, rows[1]),
+        differing=((rows[0] - rows[1]) + (rows[1] - rows[0])).total(),
+    )
+
+
+def _expected(known: dict[int, Basket], messages: Counter[int]) -> dict[ShopDay, tuple[int, int]]:
+    """Return for each window its baskets, from the data set, and their messages, as read."""
+    baskets: Counter[ShopDay] = Counter()
+    read: Counter[ShopDay] = Counter()
+    for basket in known.values():
+        window = basket.window
+        baskets[window] += 1
+        read[window] += messages[basket.basket]
+    return {window: (n, read[window]) for window, n in baskets.items()}
+
+
+def _verdict_on(
+    expected: dict[ShopDay, tuple[int, int]], rows: Counter[ShopDayCount]
+) -> OutputVerdict:
+    found: Counter[ShopDay] = Counter()
+    for row, times in rows.items():
+        found[row.window] += times
+    wrong = {
+        row.window
+        for row in rows
+        if row.window in expected and (row.baskets, row.messages) != expected[row.window]
+    }
+    return OutputVerdict(
+        rows=rows.total(),
+        extra=sum(n - (window in expected) for window, n in found.items()),
+        missing=len(expected.keys() - found.keys()),
+        wrong=len(wrong),
+    )

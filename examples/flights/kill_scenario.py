@@ -1,0 +1,177 @@
+"""Runs the job once, in one of the two ways, and kills an executor and the driver."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from eos.commit_log import CommitLog
+from eos.protocol import State
+from eos.standalone import PulsarStandalone
+from examples._demo.demo_command import DemoFailed, log_tail
+from examples._demo.demo_topic import Topic
+from examples._demo.subprocesses import Event, SparkDriver
+from examples.flights.flight_files import FILES_PER_EPOCH, Flights
+from examples.flights.flights_run import FlightsRun, Kill, Way
+from examples.flights.topic_watcher import TopicWatcher, drain
+from examples.flights.write_flights import SINK_ID, FlightsTask
+
+PARTITIONS: Final = 4
+_SILENCE_S: Final = 90.0
+_POLL_S: Final = 0.005
+_STEPS_PER_TASK: Final = 12
+
+
+class KillScenario:
+    """Kills an executor in the epoch at one third of the job, the driver in the one at two thirds.
+
+    Args:
+        folder: for data of the run.
+        log_folder: for the output of the driver programs.
+        log: called with one line of text for each thing that happens.
+        progress: called with the number of finished epochs.
+    """
+
+    def __init__(
+        self,
+        broker: PulsarStandalone,
+        flights: Flights,
+        folder: Path,
+        log_folder: Path,
+        *,
+        log: Callable[[str], None],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._broker = broker
+        self._flights = flights
+        self._folder = folder
+        self._log_folder = log_folder
+        self._log = log
+        self._progress = progress
+        self._executor_epoch = flights.epochs // 3
+        self._driver_epoch = flights.epochs * 2 // 3
+        self._messages_before = 0  # in the topic, when the present epoch began
+
+    def run(self, way: Way) -> FlightsRun:
+        """Run the job in one way, from the first epoch to the last.
+
+        Raises:
+            DemoFailed: the job or a reader failed.
+        """
+        run = FlightsRun(way, self._flights)
+        topic = Topic.create(self._broker, f"flights-{way}", PARTITIONS)
+        task = self._task(way, topic)
+        try:
+            with TopicWatcher(self._broker.service_url, topic.url) as watcher:
+                self._log("starting Spark: a driver and two executors")
+                dying = replace(task, dies_after=self._driver_epoch)
+                self._run_driver(run, dying, topic, first=True)
+                if run.last_kill("driver"):
+                    self._log("driver started again, on the same checkpoint")
+                    self._run_driver(run, task, topic, first=False)
+                self._log("reading the whole topic with a new reader")
+                run.drained = drain(self._broker.service_url, topic.url)
+                watcher.await_rows(len(run.drained))
+        except (RuntimeError, TimeoutError) as error:
+            raise DemoFailed(f"{error}.\n{log_tail(self._log_file(way))}") from None
+        run.seen = watcher.seen
+        if way == "eos":
+            run.records = CommitLog.open_read_only(task.commit_log, SINK_ID).records()
+        return run
+
+    def _run_driver(self, run: FlightsRun, task: FlightsTask, topic: Topic, *, first: bool) -> None:
+        """Run a driver program until it is killed as planned, or has finished."""
+        # The failpoint counts prepared epochs; an aborted attempt is never prepared.
+        setting = {"EOS_FAILPOINTS": f"prepare=kill@{self._driver_epoch + 1}"}
+        env = setting if first and run.way == "eos" else {}
+        with SparkDriver(
+            "examples.flights.write_flights",
+            task,
+            self._log_file(run.way),
+            Path(task.scratch_dir),
+            env,
+        ) as driver:
+            while True:
+                event = driver.next_event(_SILENCE_S)
+                run.events.append(event)
+                if event.event == "begin":
+                    self._messages_before = topic.messages_in()
+                    if first and event.epoch == self._executor_epoch:
+                        self._kill_executor(run, driver, topic)
+                elif event.event == "end":
+                    self._progress(event.epoch + 1)
+                    if first and event.epoch == self._executor_epoch:
+                        self._retry_executor_kill(run, task, topic)
+                elif event.event == "finished":
+                    return
+                elif event.event == "died":
+                    self._record_death(run, event, driver.exit_code, topic, first=first)
+                    return
+
+    def _kill_executor(self, run: FlightsRun, driver: SparkDriver, topic: Topic) -> None:
+        """Kill while the epoch is being sent: when a quarter of its rows have arrived."""
+        rows = len(self._flights.ids(self._executor_epoch))
+        deadline = time.monotonic() + _SILENCE_S
+        while (sent := topic.messages_in() - self._messages_before) < rows / 4:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"No rows of epoch {self._executor_epoch} arrive")
+            time.sleep(_POLL_S)
+        if sent >= rows:
+            return
+        pid = driver.kill_oldest_executor()
+        if pid is None:
+            raise RuntimeError("No executor is running")
+        run.kills.append(Kill("executor", self._executor_epoch, time.time(), sent))
+        self._log(
+            f"executor killed (pid {pid}): the broker has {sent:,} of {rows:,} rows of "
+            f"epoch {self._executor_epoch}"
+        )
+
+    def _retry_executor_kill(self, run: FlightsRun, task: FlightsTask, topic: Topic) -> None:
+        """Plan the kill for the next epoch if this one hit no running task: it showed nothing."""
+        epoch = self._executor_epoch
+        if run.way == "eos":
+            records = CommitLog.open_read_only(task.commit_log, SINK_ID).records()
+            is_hit = any(r.state is State.ABORTED and r.epoch == str(epoch) for r in records)
+        else:
+            is_hit = topic.messages_in() - self._messages_before > len(self._flights.ids(epoch))
+        if not is_hit and epoch + 1 < self._driver_epoch:
+            self._log(f"the kill had no effect on epoch {epoch}: it is repeated in the next one")
+            self._executor_epoch += 1
+
+    def _record_death(
+        self, run: FlightsRun, event: Event, code: int | None, topic: Topic, *, first: bool
+    ) -> None:
+        begun = max((e.epoch for e in run.events if e.event == "begin"), default=-1)
+        if not first or begun != self._driver_epoch or code != -signal.SIGKILL:
+            where = f"in epoch {begun}" if begun >= 0 else "before its first epoch"
+            raise RuntimeError(f"The driver ended {where} with exit code {code}, not as planned")
+        sent = topic.messages_in() - self._messages_before
+        run.kills.append(Kill("driver", begun, event.at, sent))
+        when = (
+            "between PREPARED and END_TXN" if run.way == "eos" else "before Spark had recorded it"
+        )
+        self._log(f"driver killed, with its JVM: all rows of epoch {begun} are sent, {when}")
+
+    def _log_file(self, way: Way) -> Path:
+        return self._log_folder / f"{way}.log"
+
+    def _task(self, way: Way, topic: Topic) -> FlightsTask:
+        scratch = self._folder / f"{way}-scratch"
+        scratch.mkdir()
+        rows_per_task = self._flights.rows // self._flights.epochs // FILES_PER_EPOCH
+        return FlightsTask(
+            way=way,
+            input_dir=str(self._flights.folder),
+            scratch_dir=str(scratch),
+            checkpoint=str(self._folder / f"{way}-checkpoint"),
+            service_url=self._broker.service_url,
+            admin_url=self._broker.admin_url,
+            topic=topic.url,
+            commit_log=str(self._folder / "commit-log"),
+            rows_per_step=max(1, rows_per_task // _STEPS_PER_TASK),
+        )
