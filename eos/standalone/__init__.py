@@ -1,4 +1,4 @@
-"""A real Pulsar broker, or several, for tests, demos and first steps, on any machine."""
+"""A real Pulsar broker, or a cluster, for tests, demos and first steps, on any machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BrokerNode", "ClusterNode", "PulsarCluster", "PulsarStandalone"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because the pytest plugin lives here and is imported by every pytest run.
+    # Lazy: every pytest run imports the pytest plugin from here.
     if name == "PulsarStandalone":
         from eos.standalone._broker import PulsarStandalone
 

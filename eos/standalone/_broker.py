@@ -1,4 +1,4 @@
-"""``PulsarStandalone``: one real broker that a test or a demo owns."""
+"""``PulsarStandalone``: one real broker, owned by a test or a demo."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
 from eos.standalone import maven
-from eos.standalone._log_tail import relevant_tail
-from eos.standalone._readiness import Probe
+from eos.standalone._readiness import Probe, relevant_tail
 from eos.transport.auth import Auth
 
 _STOP_GRACE_S: Final = 30.0
@@ -22,7 +21,7 @@ _ADMIN_TIMEOUT_S: Final = 60.0
 
 
 class _Engine(Protocol):
-    """What runs the broker: a ``StandaloneJvm`` or a ``Container``."""
+    """Runs the broker: a ``StandaloneJvm`` or a ``Container``."""
 
     data_dir: Path
 
@@ -39,20 +38,21 @@ class _Engine(Protocol):
 class PulsarStandalone:
     """A Pulsar broker with its bookie, on free ports of this machine. A context manager.
 
-    A Docker engine runs it when one answers, else a JVM does, from jars that Maven resolves
-    once; the environment variable ``EOS_BROKER`` (``docker`` or ``maven``) chooses. Nothing is
-    left behind, also when this process is killed.
+    It runs in Docker if an engine answers, otherwise in a JVM, from jars that Maven resolves once;
+    the environment variable ``EOS_BROKER`` (``docker`` or ``maven``) overrides this. Nothing is
+    left behind, even if this process is killed.
 
     Args:
-        data_dir: where the data is; kept at the end and usable again. None: temporary.
-        config: settings of broker.conf, over our own. A port of ``"0"`` means a free one.
+        data_dir: the folder of the data, kept at the end and reusable. None: temporary.
+        config: settings of broker.conf; they override the defaults of eos. A port of ``"0"`` means
+            a free one.
         transactions: run a transaction coordinator.
-        ready_timeout_s: how long a start may take.
-        admin_token: for the readiness check, and for the broker's own client, when ``config``
-            switches authentication on. Without it a refused health check counts as ready.
-        jvm_options: after our own (``jvm.OPTIONS``), for example a larger ``-Xmx``.
-        pulsar_version: such as ``"4.0.7"``; None: the environment's ``EOS_PULSAR_VERSION``, else
-            the one that eos is tested with.
+        ready_timeout_s: timeout of a start.
+        admin_token: for the readiness check, and for the broker's internal client, if ``config``
+            enables authentication. Without it a refused health check counts as ready.
+        jvm_options: added to the defaults (``jvm.OPTIONS``), for example a larger ``-Xmx``.
+        pulsar_version: for example ``"4.0.7"``; None: the environment's ``EOS_PULSAR_VERSION``,
+            otherwise the version that eos is tested with.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class PulsarStandalone:
         self._engine: _Engine | None = None
 
     def start(self) -> Self:
-        """Start the broker and return when it is ready; does nothing when it runs.
+        """Start the broker and return when it is ready; does nothing if it runs.
 
         Raises:
-            ConfigurationError: nothing here can run a broker, or it ended while starting.
+            ConfigurationError: this machine can't run a broker, or it exited during the start.
             BrokerNotReady: it was not ready in time.
         """
         if self._engine is None:
@@ -93,11 +93,11 @@ class PulsarStandalone:
         return self._run(self._engine)
 
     def kill(self) -> None:
-        """SIGKILL the broker's process, as a crash would; ``restart()`` brings it back."""
+        """Kill the broker's process with SIGKILL, like a crash; ``restart()`` starts it again."""
         self._started().kill()
 
     def restart(self) -> Self:
-        """Start again on the same data and ports, after a ``kill()`` or a stop of its own.
+        """Start again with the same data and ports, after ``kill()`` or an exit.
 
         Raises:
             BrokerNotReady, ConfigurationError: as ``start``.
@@ -107,16 +107,16 @@ class PulsarStandalone:
         return self._run(engine)
 
     def stop(self) -> None:
-        """End the broker; a temporary data folder goes with it. May be called twice."""
+        """Stop the broker and delete a temporary data folder. May be called twice."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
         try:
-            # Data that nobody will read again needs no orderly end.
+            # Temporary data needs no orderly shutdown.
             if self._requested_dir is not None:
                 engine.stop(_STOP_GRACE_S)
         except BrokerNotReady:
-            pass  # Its supervisor is gone, and the broker with it.
+            pass  # The supervisor is gone, and the broker with it.
         finally:
             engine.close()
 
@@ -142,12 +142,12 @@ class PulsarStandalone:
 
     @property
     def data_dir(self) -> Path:
-        """Where the data and broker.log are (with Docker and no ``data_dir``: in the container)."""
+        """The folder of the data and broker.log (in the container: Docker without ``data_dir``)."""
         return self._started().data_dir
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id; None when it does not run."""
+        """The broker's process id; None if it does not run."""
         return self._engine.pid if self._engine and self.is_running() else None
 
     def is_running(self) -> bool:
@@ -159,19 +159,19 @@ class PulsarStandalone:
         return self._started().log()
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """One call of the admin API, with ``admin_token`` where there is one.
+        """Call the admin API once, with ``admin_token`` if there is one.
 
         Args:
             path: below ``/admin``, for example ``/v2/persistent/public/default/orders``.
             body: is sent as JSON.
 
         Returns:
-            the parsed answer; None for an empty one.
+            The parsed answer; None for an empty one.
 
         Raises:
-            Unauthorized, TopicNotFound, BrokerNotReady: it was refused; a note on the error has
-                the broker's words.
-            EosError: it was not answered.
+            Unauthorized, TopicNotFound, BrokerNotReady: the broker refused; a note on the error
+                has its answer.
+            EosError: there was no answer.
         """
         transport = Transport(self.admin_url, Auth(token=self._token), timeout_s=_ADMIN_TIMEOUT_S)
         return transport.ask_json(method, f"/admin{path}", body)
@@ -213,7 +213,7 @@ class PulsarStandalone:
         def check_alive() -> None:
             code = engine.exit_code()
             if code is not None:
-                raise ConfigurationError(f"The broker ended with code {code} while starting.")
+                raise ConfigurationError(f"The broker exited with code {code} during its start.")
 
         try:
             engine.start(self._settings, ports)
@@ -229,10 +229,10 @@ class PulsarStandalone:
 
 
 def runs_in_docker() -> bool:
-    """Whether a broker started now would run in Docker: ``EOS_BROKER``, else what answers.
+    """Whether a broker started now would run in Docker: ``EOS_BROKER``, or if an engine answers.
 
     Raises:
-        ConfigurationError: ``EOS_BROKER`` has another value, or asks for an engine in vain.
+        ConfigurationError: ``EOS_BROKER`` is invalid, or asks for an engine that does not answer.
     """
     from eos.standalone import _container as container
 
@@ -250,9 +250,8 @@ def runs_in_docker() -> bool:
 
 def _choose_engine(version: str, data_dir: Path | None, options: Sequence[str]) -> _Engine:
     from eos.standalone import _container as container
-    from eos.standalone import _standalone_jvm as standalone_jvm
     from eos.standalone import jvm
 
     if runs_in_docker():
         return container.Container(version, data_dir, options)
-    return standalone_jvm.StandaloneJvm(jvm.need_java(), version, data_dir, options)
+    return jvm.StandaloneJvm(jvm.need_java(), version, data_dir, options)

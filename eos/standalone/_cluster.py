@@ -1,9 +1,10 @@
-"""``PulsarCluster``: several brokers and bookies, each a process of its own."""
+"""``PulsarCluster``: several brokers and bookies, each in its own process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,32 +23,36 @@ from eos.standalone._node import (
     bookie_node,
     metadata_store_node,
 )
-from eos.standalone._setup import set_up
-from eos.standalone.jvm import need_java
+from eos.standalone._readiness import relevant_tail
+from eos.standalone.jvm import Jvm, need_java
 from eos.transport.auth import Auth
 
+COORDINATORS: Final = 4
+"""Several for each broker of a small cluster. Pulsar's default is 16."""
 _ADMIN_TIMEOUT_S: Final = 60.0
+_SETUP: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
+_POLL_S: Final = 0.1
 
 
 class PulsarCluster:
-    """A Pulsar cluster on free ports of this machine: to kill a part of it, and see what follows.
+    """A Pulsar cluster on free ports of this machine, to test the failure of single servers.
 
-    A metadata store (ZooKeeper), ``bookies`` and ``brokers`` are JVMs of their own, from the jars
-    that Maven resolves once. Each entry is on two bookies, where there are two: with two, nothing
-    can be written while one of them is dead; with three, one may die. A server that dies is missed
-    after 10 s (Pulsar's default is 30 s), then its topics and coordinators move. A context manager;
-    nothing is left behind, also when this process is killed.
+    The metadata store (ZooKeeper), each bookie and each broker runs in its own JVM, from jars that
+    Maven resolves once. Each entry is stored on two bookies if there are two. With two bookies,
+    writes fail while one is dead; with three, one may die. A dead server is noticed after 10 s
+    (Pulsar's default is 30 s); then its topics and coordinators move. A context manager; nothing is
+    left behind, even if this process is killed.
 
     Args:
-        brokers, bookies: how many.
-        data_dir: where the data is; kept at the end and usable again. None: temporary.
-        config: settings of broker.conf, over our own, for all brokers.
+        brokers, bookies: their numbers.
+        data_dir: the folder of the data, kept at the end and reusable. None: temporary.
+        config: settings of broker.conf for all brokers; they override the defaults of eos.
         port, admin_port: of the first broker, the others follow; 0: free ones.
-        ready_timeout_s: how long each server may take to start.
-        pulsar_version: as of ``PulsarStandalone``.
+        ready_timeout_s: timeout of each server's start.
+        pulsar_version: see ``PulsarStandalone``.
 
     Attributes:
-        brokers, bookies, metadata_store: the servers, once it is started.
+        brokers, bookies, metadata_store: the servers, after the start.
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class PulsarCluster:
         pulsar_version: str | None = None,
     ) -> None:
         if brokers < 1 or bookies < 1:
-            raise ConfigurationError("A cluster has at least one broker and one bookie.")
+            raise ConfigurationError("A cluster needs at least one broker and one bookie.")
         self._counts = brokers, bookies
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = dict(config or {})
@@ -91,10 +96,10 @@ class PulsarCluster:
         return [self.metadata_store, *self.bookies, *self.brokers]
 
     def start(self) -> Self:
-        """Start it and return when it is ready; does nothing when it runs.
+        """Start all servers and return when they are ready; does nothing if they run.
 
         Raises:
-            ConfigurationError: there is no Java or Maven here, or a server ended while starting.
+            ConfigurationError: Java or Maven is missing, or a server exited during its start.
             BrokerNotReady: a server was not ready in time.
         """
         try:
@@ -106,7 +111,7 @@ class PulsarCluster:
             raise
 
     def restart(self) -> Self:
-        """Start the servers that are dead, on their data and ports, and return when all are ready.
+        """Start dead servers with their old data and ports, and return when all are ready.
 
         Raises:
             BrokerNotReady, ConfigurationError: as ``start``.
@@ -119,13 +124,13 @@ class PulsarCluster:
         return self
 
     def stop(self) -> None:
-        """End all servers; temporary folders go with them. May be called twice."""
+        """Stop all servers and delete temporary folders. May be called twice."""
         if self._metadata_store is None:
             return
         with ExitStack() as stack:
             for node in self.nodes:  # the last one first
                 stack.callback(node.close)
-                if self._data_dir is not None:  # what nobody will read again needs no orderly end
+                if self._data_dir is not None:  # temporary data needs no orderly shutdown
                     stack.callback(_stop_in_order, node)
         self._metadata_store, self.brokers, self.bookies = None, [], []
 
@@ -145,10 +150,10 @@ class PulsarCluster:
         return self._metadata_store is not None and all(node.is_running() for node in self.nodes)
 
     def owner(self, topic: str, *, timeout_s: float = _ADMIN_TIMEOUT_S) -> BrokerNode:
-        """The broker that serves ``topic`` (a name with its partition); it gets one if it has none.
+        """Return the broker that serves ``topic`` (an exact name); a broker loads it if needed.
 
         Raises:
-            EosError: no broker says so.
+            EosError: the lookup failed.
         """
         path = topic.replace("://", "/")
         found = self._transport(timeout_s).ask_json("GET", f"/lookup/v2/topic/{path}")
@@ -156,25 +161,25 @@ class PulsarCluster:
             if broker.service_url == found["brokerUrl"]:
                 return broker
         raise BrokerNotReady(
-            f"{topic} is served by {found['brokerUrl']}, which is not of this cluster."
+            f"{topic} is served by {found['brokerUrl']}, which does not belong to this cluster."
         )
 
     def bundle(self, topic: str) -> str:
-        """The bundle of its namespace that ``topic`` is in, as ``0x40000000_0x80000000``.
+        """Return the namespace bundle of ``topic``, for example ``0x40000000_0x80000000``.
 
         Raises:
-            EosError: no broker says so.
+            EosError: the lookup failed.
         """
         path = topic.replace("://", "/")
         answer = self._transport(_ADMIN_TIMEOUT_S).ask("GET", f"/lookup/v2/topic/{path}/bundle")
         return answer.body.decode().strip().strip('"')
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """One call of the admin API; see ``PulsarStandalone.admin``.
+        """Call the admin API once; see ``PulsarStandalone.admin``.
 
         Raises:
-            Unauthorized, TopicNotFound, BrokerNotReady: it was refused.
-            EosError: it was not answered.
+            Unauthorized, TopicNotFound, BrokerNotReady: the broker refused.
+            EosError: there was no answer.
         """
         return self._transport(_ADMIN_TIMEOUT_S).ask_json(method, f"/admin{path}", body)
 
@@ -195,7 +200,7 @@ class PulsarCluster:
         return self.brokers
 
     def _transport(self, timeout_s: float) -> Transport:
-        """To those that can answer, where there are any."""
+        """Connect to the brokers that can answer, or to all if none can."""
         brokers = self._started()
         awake = [one for one in brokers if one.is_running() and not one.is_paused] or brokers
         return Transport(_admin_url(awake), Auth(), timeout_s=timeout_s)
@@ -225,10 +230,10 @@ class PulsarCluster:
             )
             self.brokers.append(BrokerNode(name, machine, values, self._folder(name)))
         self._metadata_store.start()
-        set_up(machine, metadata_port, self.service_url, self.brokers[0].admin_url)
+        _set_up_metadata(machine, metadata_port, self.service_url, self.brokers[0].admin_url)
 
     def _ports_of(self, number: int, free: Callable[[], int]) -> dict[str, str]:
-        """Of the broker ``number``."""
+        """The port settings of broker ``number``."""
         names = "brokerServicePort", "webServicePort"
         return {
             name: str(first + number if first else free())
@@ -239,8 +244,38 @@ class PulsarCluster:
         return None if self._data_dir is None else self._data_dir / name
 
 
+def _set_up_metadata(
+    machine: Machine, metadata_port: int, service_url: str, admin_url: str
+) -> None:
+    """Create the cluster, its first tenants and its coordinators; existing ones stay.
+
+    Raises:
+        BrokerNotReady: it took longer than the timeout of a server's start.
+        ConfigurationError: it failed.
+    """
+    store = settings.metadata_url(metadata_port)
+    args = ["--cluster", settings.CLUSTER]
+    args += ["--metadata-store", store, "--configuration-metadata-store", store]
+    args += ["--web-service-url", admin_url, "--broker-service-url", service_url]
+    args += ["--initial-num-transaction-coordinators", str(COORDINATORS)]
+    jvm = Jvm(machine.java, machine.version, None, ("-Xms64m", "-Xmx256m"), "metadata-setup")
+    try:
+        jvm.run(_SETUP, args, {})
+        deadline = time.monotonic() + machine.ready_timeout_s
+        while (code := jvm.exit_code()) is None:
+            if time.monotonic() > deadline:
+                raise BrokerNotReady("The cluster's metadata could not be set up in time.")
+            time.sleep(_POLL_S)
+        if code:
+            error = ConfigurationError(f"The setup of the cluster's metadata exited with {code}.")
+            error.add_note(f"Its last relevant lines:\n{relevant_tail(jvm.log())}")
+            raise error
+    finally:
+        jvm.close()
+
+
 def _stop_in_order(node: ClusterNode) -> None:
-    with contextlib.suppress(BrokerNotReady):  # its supervisor is gone, and it with it
+    with contextlib.suppress(BrokerNotReady):  # the supervisor is gone, and the node with it
         node.stop()
 
 

@@ -1,4 +1,4 @@
-"""A broker in a container, by Testcontainers, where a Docker engine on this machine answers."""
+"""A broker in a Docker container, started by Testcontainers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eos.standalone.jvm import OPTIONS
 
 _IMAGE: Final = "apachepulsar/pulsar"
 _DATA: Final = "/pulsar/data"
-# The image's own script turns PULSAR_PREFIX_* variables into settings; exec makes java process 1,
-# the one that signals reach.
+# The image's script turns PULSAR_PREFIX_* variables into settings; exec makes java process 1, which
+# receives the signals.
 _COMMAND: Final = (
     "bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
 )
@@ -33,14 +33,14 @@ def engine_answers() -> bool:
             return bool(client.ping())
         finally:
             client.close()
-    except Exception:  # Whatever is in the way: there is no engine that we could use.
+    except Exception:  # On any error there is no usable engine.
         return False
 
 
 class Container:
-    """The broker's container. Its writable layer, or ``data_dir``, outlives a kill.
+    """The broker's container. Its writable layer, or ``data_dir``, survives a kill.
 
-    Testcontainers' reaper removes the container when our process dies.
+    Testcontainers' reaper removes the container when this process dies.
     """
 
     def __init__(self, version: str, data_dir: Path | None, options: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """The broker's process as the engine's host numbers it; None when it does not run."""
+        """The broker's process id on the engine's host; None if it does not run."""
         if self._container is None:
             return None
         wrapped = self._container.get_wrapped_container()
@@ -60,7 +60,7 @@ class Container:
         return int(wrapped.attrs["State"]["Pid"]) or None
 
     def start(self, values: Mapping[str, str], ports: list[int]) -> None:
-        """Create the container the first time, start the same one again after that."""
+        """Create and start the container; the second time, start the same one again."""
         if self._container is None:
             self._container = self._create(values, ports)
             self._container.start()
@@ -72,15 +72,15 @@ class Container:
 
         container = DockerContainer(self._image).with_command(["sh", "-c", _COMMAND])
         container.with_env("PULSAR_MEM", self._options)
-        container.with_env("PULSAR_GC", " ")  # Else the image names a second collector.
+        container.with_env("PULSAR_GC", " ")  # Otherwise the image sets a second collector.
         for name, value in {**values, "bindAddress": "0.0.0.0"}.items():  # noqa: S104
             container.with_env(f"PULSAR_PREFIX_{name}", value)
             path = value.removeprefix("file://")
             if path.startswith("/") and Path(path).is_file():
                 container.with_volume_mapping(path, path)  # Certificates and keys, read-only.
         for port in ports:
-            # The same number inside and outside: the broker tells clients its own. Of this machine
-            # only: mostly it asks nobody who they are.
+            # The same number inside and outside, as the broker advertises its own port. On the
+            # loopback only: most brokers run without authentication.
             container.ports[str(port)] = (HOST, port)
         if self._host_dir is not None:
             self._host_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,7 +116,7 @@ class Container:
             self._container = None
 
     def log(self) -> str:
-        """What the container wrote."""
+        """The container's output."""
         if self._container is None:
             return ""
         return b"".join(self._container.get_logs()).decode(errors="replace")

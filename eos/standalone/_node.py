@@ -1,4 +1,4 @@
-"""One server of a cluster: started, killed, stopped and frozen alone."""
+"""One server of a cluster: start, kill, stop and pause it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Final, Protocol
 
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.standalone import _settings as settings
-from eos.standalone._log_tail import relevant_tail
-from eos.standalone._readiness import PortProbe, Probe, await_ready
+from eos.standalone._readiness import PortProbe, Probe, await_ready, relevant_tail
 from eos.standalone.jvm import Jvm
 
 _STOP_GRACE_S: Final = 30.0
 _STARTED: Final = "ComponentStarter - Started component"
 _GAVE_UP: Final = "Couldn't register bookie"
-_PLACE: Final = "its place among the bookies"
+_REGISTRATION: Final = "its registration as a bookie"
 
 
 class _Readiness(Protocol):
@@ -28,8 +27,7 @@ class _Readiness(Protocol):
 
 @dataclass(frozen=True)
 class Machine:
-    """What all servers of a cluster run on: a ``java``, a version of Pulsar; and how long each may
-    take to start."""
+    """The ``java`` and Pulsar version of a cluster's servers, and the timeout of their start."""
 
     java: str
     version: str
@@ -38,12 +36,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Program:
-    """What a server runs.
+    """The Java program of a server.
 
     Attributes:
-        main: its class. ``args``: before the path of its settings, which is the last one.
-        values: gives the settings, for the folder of its data.
-        options: of the JVM.
+        main: its class.
+        values: returns the settings for a data folder.
+        args: its arguments; the path of its settings follows as the last one.
+        options: options of the JVM.
     """
 
     role: str
@@ -55,11 +54,11 @@ class Program:
 
 
 class ClusterNode:
-    """A process of a ``PulsarCluster``, which makes it.
+    """A server process of a ``PulsarCluster``, which creates it.
 
     Attributes:
         name: ``broker-0``, ``bookie-1``, ``metadata-store``.
-        is_paused: whether ``pause`` was the last that was asked of it.
+        is_paused: whether it was paused and not resumed.
     """
 
     def __init__(
@@ -74,32 +73,32 @@ class ClusterNode:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None when it does not run."""
+        """Its process id; None if it does not run."""
         return self._jvm.pid if self.is_running() else None
 
     @property
     def data_dir(self) -> Path:
-        """Where its data and its log are."""
+        """The folder of its data and its log."""
         return self._jvm.data_dir
 
     def is_running(self) -> bool:
-        """Whether its process is alive; one that is paused is."""
+        """Whether its process is alive, also while it is paused."""
         return self._has_run and self._jvm.exit_code() is None
 
     def start(self) -> None:
-        """Start it on the data and ports that it had, and return when it is ready.
+        """Start it with its old data and ports, and return when it is ready.
 
-        Does nothing when it runs.
+        Does nothing if it runs.
 
         Raises:
             BrokerNotReady: it was not ready in time.
-            ConfigurationError: it ended while starting.
+            ConfigurationError: it exited during the start.
         """
         self.launch()
         self.await_ready()
 
     def launch(self) -> None:
-        """Start it, and don't wait."""
+        """Start it without waiting."""
         if self.is_running():
             return
         program = self._program
@@ -128,24 +127,24 @@ class ClusterNode:
     def _check_alive(self) -> None:
         code = self._jvm.exit_code()
         if code is not None:
-            raise ConfigurationError(f"{self.name} ended with code {code} while starting.")
+            raise ConfigurationError(f"{self.name} exited with code {code} during its start.")
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; returns when it is gone."""
+        """Kill it with SIGKILL, like a crash; return when it is gone."""
         self._jvm.kill()
 
     def stop(self) -> None:
-        """SIGTERM, as an orderly shutdown would; returns when it is gone."""
-        self.resume()  # one that is paused would not hear of it
+        """Stop it with SIGTERM, in order; return when it is gone."""
+        self.resume()  # a paused process does not handle signals
         self._jvm.stop(_STOP_GRACE_S)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing more. Does nothing to a dead one."""
+        """Pause it with SIGSTOP: connections stay open without answers. No effect on a dead one."""
         self._signal(signal.SIGSTOP)
         self.is_paused = True
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume it with SIGCONT."""
         self._signal(signal.SIGCONT)
         self.is_paused = False
 
@@ -154,7 +153,7 @@ class ClusterNode:
         return self._jvm.log()
 
     def close(self) -> None:
-        """End it, and with it a temporary folder."""
+        """Kill it and delete a temporary folder."""
         self._jvm.close()
 
     def _signal(self, number: signal.Signals) -> None:
@@ -200,14 +199,14 @@ class BrokerNode(ClusterNode):
 class BookieNode(ClusterNode):
     """A bookie of a ``PulsarCluster``.
 
-    While the session of a process that was killed lasts, it holds its place. One of 4.2.4 takes it
-    over; one of 4.0.7 gives up, and its process stays, with its port open, and stores nothing
-    (measured). Such a one is started again, as whoever looks after a bookie would.
+    The registration of a killed process lasts as long as its session. A bookie of 4.2.4 takes it
+    over. A bookie of 4.0.7 gives up: its process stays, with its port open, and stores nothing
+    (measured). It is restarted then, as an operator would do.
     """
 
     def _await(self, deadline_s: float) -> None:
         super()._await(deadline_s)
-        await_ready(self._missing, _PLACE, deadline_s, self._check_alive)
+        await_ready(self._missing, _REGISTRATION, deadline_s, self._check_alive)
 
     def _missing(self) -> str | None:
         log = self.log()
@@ -216,11 +215,11 @@ class BookieNode(ClusterNode):
             self.launch()
         elif _STARTED in log:
             return None
-        return _PLACE
+        return _REGISTRATION
 
 
 def metadata_store_node(machine: Machine, port: int, data_dir: Path | None) -> ClusterNode:
-    """The ZooKeeper of a cluster."""
+    """Return the ZooKeeper of a cluster."""
     program = Program(
         "metadata-store",
         "org.apache.zookeeper.server.ZooKeeperServerMain",
@@ -234,7 +233,7 @@ def metadata_store_node(machine: Machine, port: int, data_dir: Path | None) -> C
 def bookie_node(
     machine: Machine, number: int, port: int, metadata_port: int, data_dir: Path | None
 ) -> BookieNode:
-    """A bookie of a cluster."""
+    """Return a bookie of a cluster."""
     program = Program(
         "bookie",
         "org.apache.bookkeeper.server.Main",

@@ -1,12 +1,14 @@
-"""When a broker is ready: healthy, with a namespace to write to and a coordinator that answers."""
+"""Wait until a broker is ready: healthy, with its namespace and its transaction coordinator."""
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from eos.admin.request import ADMIN_API, admin_request
 from eos.errors import BrokerNotReady, EosError
@@ -15,6 +17,7 @@ from eos.transport.http import Origin, Response, perform
 _POLL_S = 0.1
 _HTTP_TIMEOUT_S = 5.0
 _ASSIGN = "pulsar/system/transaction_coordinator_assign"
+_RELEVANT: Final = re.compile(r"ERROR|Exception|Caused by|Error:|FATAL")
 
 
 def await_ready(
@@ -23,16 +26,16 @@ def await_ready(
     deadline_s: float,
     check_alive: Callable[[], None],
 ) -> None:
-    """Return when nothing is missing.
+    """Wait until nothing is missing.
 
     Args:
-        missing: what still is, or None; an error means that it is the same as before.
-        first: what is missing at the beginning.
-        deadline_s: on the clock of ``time.monotonic``.
-        check_alive: raises when the process is gone and waiting is in vain.
+        missing: returns the missing thing, or None; an error means the same as the call before.
+        first: the thing that is missing at the beginning.
+        deadline_s: by ``time.monotonic``.
+        check_alive: raises if the process has exited.
 
     Raises:
-        BrokerNotReady: the deadline passed; says what was still missing.
+        BrokerNotReady: the deadline passed; the message names the missing thing.
     """
     last = first
     while True:
@@ -45,19 +48,26 @@ def await_ready(
             return
         last = step.split(" (")[0]
         if time.monotonic() > deadline_s:
-            raise BrokerNotReady(f"The broker did not get ready in time: waiting for {step}.")
+            raise BrokerNotReady(f"The broker was not ready in time: waiting for {step}.")
         time.sleep(_POLL_S)
+
+
+def relevant_tail(log: str, count: int = 15) -> str:
+    """Return the last lines of a log that look like errors, or simply the last lines."""
+    lines = log.splitlines()
+    relevant = [line for line in lines if _RELEVANT.search(line)] or lines
+    return "\n".join(line[:300] for line in relevant[-count:])
 
 
 @dataclass(frozen=True)
 class PortProbe:
-    """Asks whether somebody listens."""
+    """Waits until a port is open."""
 
     host: str
     port: int
 
     def wait(self, deadline_s: float, check_alive: Callable[[], None]) -> None:
-        """Return when somebody does; see ``await_ready``."""
+        """Return when it is; see ``await_ready``."""
         await_ready(self._missing, f"port {self.port}", deadline_s, check_alive)
 
     def _missing(self) -> None:
@@ -66,7 +76,7 @@ class PortProbe:
 
 @dataclass(frozen=True)
 class Probe:
-    """Asks one broker over its admin port, where as yet any status may come."""
+    """Waits until a broker is ready, by its admin API, which may return any status meanwhile."""
 
     host: str
     admin_port: int
@@ -75,29 +85,29 @@ class Probe:
     transactions: bool
 
     def wait(self, deadline_s: float, check_alive: Callable[[], None]) -> None:
-        """Return when everything answers; see ``await_ready``."""
+        """Return when it is; see ``await_ready``."""
         await_ready(self._missing, "its health check", deadline_s, check_alive)
 
     def _missing(self) -> str | None:
         status = self._ask("/admin/v2/brokers/health").status
         if status in (401, 403):
-            # Authentication is on and we may not look further: what listens has to be enough.
+            # Authentication is on and denies access: an open port must be enough.
             with socket.create_connection((self.host, self.service_port), _HTTP_TIMEOUT_S):
                 return None
         if status != 200:
             return "its health check"
         found = self._ask("/admin/v2/namespaces/public")
         if found.status in (401, 403):
-            return None  # The token is good for the health check and no more.
-        # The broker makes it by itself; making it here as well would race with that and stop
-        # its setup half-way.
+            return None  # The token allows only the health check.
+        # The broker creates it automatically. Creating it here as well would race with that and
+        # stop the broker's setup half-way.
         if found.status != 200 or "public/default" not in json.loads(found.body):
             return "the namespace public/default"
         if self.transactions:
-            # The look-up makes the broker own the coordinator's topic, so that the first client's
-            # connect succeeds. We stop there: connecting makes a coordinator finish old
-            # transactions, and whether a *client* does that is what a test wants to see. (So
-            # coordinatorStats, which answers only once somebody has connected, is of no use.)
+            # The lookup makes the broker own the coordinator's topic, so that the first client's
+            # connect succeeds. Do not connect: that makes a coordinator finish old transactions,
+            # and tests check whether a *client* does so. (Hence not by coordinatorStats, which
+            # answers only after a connect.)
             found = self._ask(f"/admin/v2/persistent/{_ASSIGN}/partitions")
             if found.status != 200 or not json.loads(found.body)["partitions"]:
                 return "the transaction coordinator"

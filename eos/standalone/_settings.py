@@ -1,4 +1,4 @@
-"""The broker's settings: broker.conf for a small machine, its logging, and free ports."""
+"""The servers' settings: broker.conf for a small machine, logging, and free ports."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from eos.errors import ConfigurationError
 HOST: Final = "127.0.0.1"
 CLUSTER: Final = "eos"
 
-# Below the range that systems give to outgoing connections: a client that keeps reconnecting to
-# a dead broker's port in that range may one day be given this very port, connect to itself, and
-# keep the broker from coming back.
+# Below the range of outgoing connections: a client that keeps reconnecting to a dead broker's port
+# in that range may get this very port, connect to itself, and block the broker's restart.
 _PORTS: Final = range(15_000, 30_000)
 
-# The broker logs all of its settings at start. Their names say which are secrets, and a token looks
-# like one wherever it stands. (Braces would end log4j2's %replace.)
+# The broker logs all settings at its start. Secrets are found by the settings' names, tokens by
+# their form. (Braces would end log4j2's %replace.)
 _SECRETS: Final = (
     r"(&quot;[^&quot;]*(?:[Tt]oken|[Ss]ecret|[Pp]assw|[Cc]redential|AuthenticationParameters"
     r"|basicAuthConf)"
@@ -47,7 +46,7 @@ _HEADERS: Final = 10 << 10
 
 
 def _copies(count: int) -> dict[str, str]:
-    """Of each entry."""
+    """Settings for ``count`` copies of each entry."""
     return {
         "managedLedgerDefaultEnsembleSize": str(count),
         "managedLedgerDefaultWriteQuorum": str(count),
@@ -71,25 +70,25 @@ _BROKER: Final[Mapping[str, str]] = {
     "managedLedgerNumSchedulerThreads": "2",
     "bookkeeperClientNumWorkerThreads": "2",
     "bookkeeperClientNumIoThreads": "2",
-    # A bookie that failed a few requests is left out for half an hour. Where there is no other one,
-    # nothing can be written as long (measured on 4.0.7).
+    # By default a bookie that failed a few requests is excluded for half an hour. Without another
+    # bookie nothing can be written during that time (measured on 4.0.7).
     "bookkeeperClientHealthCheckEnabled": "false",
     "managedLedgerCacheSizeMB": "128",
-    # What nobody has subscribed to stays: else a topic is deleted a minute after its last producer,
-    # and its closed ledgers at the next look at retention, by default every two minutes.
+    # Topics without subscriptions stay. By default a topic is deleted a minute after its last
+    # producer has gone, and its closed ledgers at the next retention check, every two minutes.
     "brokerDeleteInactiveTopicsEnabled": "false",
     "retentionCheckIntervalInSeconds": "86400",
 }
 _BOOKIE: Final[Mapping[str, str]] = {
-    # Unless ephemeral ports are allowed, a standalone's bookie ignores its port.
+    # Unless ephemeral ports are allowed, the bookie of a standalone broker ignores its port.
     "allowEphemeralPorts": "true",
     "allowLoopback": "true",
     "listeningInterface": "lo0" if sys.platform == "darwin" else "lo",
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "dbStorage_writeCacheMaxSizeMb": "64",
     "dbStorage_readAheadCacheMaxSizeMb": "32",
-    # By default 100 entries of a ledger are read for one of them, however large they are: of a
-    # backlog in many topics nearly all is read anew in each epoch (measured: 14 ms for each topic).
+    # By default a read of one entry reads 100 entries of the ledger, of any size: with a backlog in
+    # many topics nearly all is read again in each epoch (measured: 14 ms for each topic).
     "dbStorage_readAheadCacheBatchBytesSize": "524288",
     "dbStorage_rocksDB_blockCacheSize": "16777216",
     "serverNumIOThreads": "2",
@@ -99,7 +98,7 @@ _BOOKIE: Final[Mapping[str, str]] = {
     "numHighPriorityWorkerThreads": "1",
     "journalPreAllocSizeMB": "4",
     "journalMaxGroupWaitMSec": "1",
-    # What was acknowledged is on the disk: a test that kills a process may rely on it.
+    # Acknowledged data is on the disk: tests that kill a process rely on it.
     "journalWriteData": "true",
     "journalSyncData": "true",
     # A nearly full disk of a development machine must not make the bookie read-only.
@@ -113,12 +112,12 @@ _STANDALONE: Final[Mapping[str, str]] = {
     "loadBalancerEnabled": "false",
 }
 _SESSION_MS: Final = 10_000
-"""After so long without a word the metadata store takes a server for dead, and what it owned moves.
-Pulsar's default is 30 s; with it most of a test would be waiting."""
+"""After this time without a heartbeat the metadata store regards a server as dead, and its topics
+move. Pulsar's default is 30 s; most of a test would be waiting."""
 
 
 def metadata_store(port: int, folder: Path) -> dict[str, str]:
-    """Of a ZooKeeper."""
+    """Settings of a ZooKeeper."""
     return {
         "dataDir": str(folder / "zookeeper"),
         "clientPort": str(port),
@@ -126,17 +125,17 @@ def metadata_store(port: int, folder: Path) -> dict[str, str]:
         "tickTime": "1000",
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
-        "preAllocSize": "1024",  # KiB: else each snapshot begins a file of 64 MiB
+        "preAllocSize": "1024",  # KiB; by default each snapshot begins a file of 64 MiB
     }
 
 
 def metadata_url(port: int) -> str:
-    """How brokers name the ZooKeeper at ``port``."""
+    """The URL of the ZooKeeper at ``port`` for brokers."""
     return f"zk:{HOST}:{port}"
 
 
 def bookie(number: int, port: int, metadata_port: int, folder: Path) -> dict[str, str]:
-    """Of one bookie of a cluster. It has a name: its port may be another one after a restart."""
+    """Settings of a bookie of a cluster. It has an id, as its port may change at a restart."""
     return {
         **_BOOKIE,
         "bookieId": f"bookie-{number}",
@@ -155,7 +154,7 @@ def bookie(number: int, port: int, metadata_port: int, folder: Path) -> dict[str
 def cluster_broker(
     config: Mapping[str, str], *, bookies: int, metadata_port: int
 ) -> dict[str, str]:
-    """Of one broker of a cluster: ours, then the user's over them, with a port for each listener.
+    """Settings of a broker of a cluster: ``config`` over the defaults, with a port per listener.
 
     Raises:
         ConfigurationError: as ``complete``.
@@ -165,7 +164,7 @@ def cluster_broker(
         **_copies(min(bookies, 2)),
         "clusterName": CLUSTER,
         "loadBalancerEnabled": "true",
-        # There is no network card on the loopback that would say how fast it is.
+        # The loopback has no network card that reports its speed.
         "loadBalancerOverrideBrokerNicSpeedGbps": "10",
         "metadataStoreUrl": metadata_url(metadata_port),
         "configurationMetadataStoreUrl": metadata_url(metadata_port),
@@ -175,9 +174,9 @@ def cluster_broker(
 
 
 def complete(config: Mapping[str, str], *, transactions: bool, token: str | None) -> dict[str, str]:
-    """All settings: ours, then the user's over them, with a port for each listener.
+    """All settings of a single broker: ``config`` over the defaults, with a port per listener.
 
-    A port of 0 (also ``brokerServicePortTls``, ``webServicePortTls``) means: pick a free one.
+    A port of 0 (also ``brokerServicePortTls``, ``webServicePortTls``) means a free one.
 
     Raises:
         ConfigurationError: a port is not a number, or no free one was found.
@@ -204,7 +203,7 @@ def _listeners(*, transactions: bool) -> dict[str, str]:
 
 
 def _with_ports(settings: dict[str, str]) -> dict[str, str]:
-    """A number in the place of each 0 that stands for a port."""
+    """Replace each port of 0 by a free one."""
     taken: set[int] = set()
     for name in (
         "brokerServicePort",
@@ -225,43 +224,44 @@ def _with_ports(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _bookie_frame(settings: Mapping[str, str]) -> str:
-    """What the bookie takes: all that the broker takes, with its headers.
+    """The bookie's maximum frame: the broker's largest message plus headers.
 
-    Both are 5 MiB by default. Then the bookie hangs up on an entry of that size, and with it on
-    all other topics' entries; whoever sends it tries again, and nobody gets on (measured).
+    Both limits are 5 MiB by default. Then the bookie closes the connection on an entry of that
+    size, and all other topics' entries on it fail too; the broker retries, and nothing succeeds
+    (measured).
     """
     largest = settings.get("maxMessageSize", "")
     return str((int(largest) if largest.isdecimal() else _MAX_MESSAGE_SIZE) + _HEADERS)
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """``settings`` in the form of broker.conf and its like.
+    """Format ``settings`` as a properties file.
 
     Raises:
-        ConfigurationError: a name or a value would not stay on its line.
+        ConfigurationError: a name contains ``=``, or a name or value contains a line break.
     """
     for name, value in settings.items():
         if "\n" in f"{name}{value}" or "=" in name:
-            raise ConfigurationError(f"{name!r}: a setting is one line, name=value.")
+            raise ConfigurationError(f"{name!r}: a setting must be one line, name=value.")
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def log4j2(file: Path) -> str:
-    """The configuration of the broker's log: into ``file``, without secrets."""
+    """The configuration of a log that goes to ``file``, without secrets."""
     return _LOG4J2.format(file=file, message=f"%replace{{%msg}}{{{_SECRETS}}}{{$1***}}")
 
 
 def free_port(taken: set[int]) -> int:
-    """A port that nobody listens on and that is not in ``taken``.
+    """Return a free port that is not in ``taken``.
 
     Raises:
-        ConfigurationError: none of many tries was free.
+        ConfigurationError: none of 200 tries was free.
     """
     for port in random.sample(_PORTS, 200):
         if port in taken:
             continue
         with socket.socket() as probe:
-            # Like the broker's own sockets: a port whose old connections linger is usable.
+            # As the broker's sockets do: a port with old connections in TIME_WAIT is usable.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))

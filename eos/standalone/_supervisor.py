@@ -1,14 +1,14 @@
-"""A small process that stands between us and the broker's JVM, so that nothing is left behind.
+"""A small process between the owner and a server's JVM, so that nothing is left behind.
 
-Run as a program, with the standard library only. It owns the JVM and, when asked for one, the
-temporary data folder. It ends, taking both along, when its owner closes the pipe or dies, even
-by SIGKILL. A death signal of the kernel alone would not do: it follows the *thread* that forked.
+It runs as a program, with the standard library only. It owns the JVM and a temporary data folder,
+if one is requested. It ends, and with it both, when its owner closes the pipe or dies, even by
+SIGKILL. The kernel's death signal alone would not do: it follows the *thread* that forked.
 
-Requests come as JSON lines on stdin, each is answered by one line on stdout:
+Requests are JSON lines on stdin; each is answered by one line on stdout:
 ``{"do": "run", "argv": [...], "cwd": ..., "output": ...}`` -> ``{"pid": n}``;
 ``{"do": "kill"}`` (SIGKILL), ``{"do": "stop", "grace_s": x}`` (SIGTERM, then SIGKILL) and
 ``{"do": "poll"}`` -> ``{"code": exit code or null}``. The first line out is ``{"folder": ...}``.
-A data folder that is kept is locked for as long as this process lives.
+A permanent data folder is locked as long as this process lives.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import time
 from typing import Any
 
 _POLL_S = 0.25
-_LOCK_WAIT_S = 5.0  # The broker of an owner that was just killed may still be ending.
+_LOCK_WAIT_S = 5.0  # After its owner was killed, a broker takes a moment to end.
 _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_supervisor() -> None:
-    """In the JVM's process, before exec: whoever kills the supervisor kills the JVM as well.
+    """In the JVM's process, before exec: make the JVM die with the supervisor.
 
-    The supervisor has one thread, so here the kernel's rule about threads does no harm.
+    The supervisor has one thread, so the kernel's rule about threads does no harm here.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -48,7 +48,7 @@ class Supervisor:
         self._jvm: subprocess.Popen[bytes] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what ``request`` says; an error of the system comes back as ``{"error": text}``."""
+        """Execute ``request``; a system error is returned as ``{"error": text}``."""
         try:
             if request["do"] == "run":
                 return {"pid": self._run(request["argv"], request["cwd"], request["output"])}
@@ -81,7 +81,7 @@ class Supervisor:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the JVM is gone."""
+        """Kill the JVM with SIGKILL and wait until it is gone."""
         if self._jvm and self._jvm.poll() is None:
             self._jvm.kill()
             self._jvm.wait()
@@ -90,7 +90,7 @@ class Supervisor:
 def _serve(supervisor: Supervisor, owner_pid: int) -> None:
     """Answer until the pipe closes or the owner is gone.
 
-    The pipe alone is not enough: a process that the owner forked may hold its other end open.
+    The pipe is not enough: a process that the owner forked may keep its other end open.
     """
     pending = b""
     while os.getppid() == owner_pid:
@@ -102,18 +102,18 @@ def _serve(supervisor: Supervisor, owner_pid: int) -> None:
         pending += data
         while b"\n" in pending:
             line, pending = pending.split(b"\n", 1)
-            _say(supervisor.answer(json.loads(line)))
+            _send(supervisor.answer(json.loads(line)))
 
 
-def _say(reply: dict[str, Any]) -> None:
+def _send(reply: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(reply).encode() + b"\n")
 
 
 def _lock(folder: str) -> int | None:
-    """Lock ``folder`` against other brokers; None: one has it, and does not end either.
+    """Lock ``folder`` against other brokers; return None if one keeps it locked.
 
-    Not inherited by the JVM: it would keep the lock of a supervisor that was killed.
+    The JVM does not inherit the lock: it would keep it after the supervisor was killed.
     """
     lock = os.open(os.path.join(folder, "eos-broker.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     deadline = time.monotonic() + _LOCK_WAIT_S
@@ -129,19 +129,19 @@ def _lock(folder: str) -> int | None:
 
 def main(owner_pid: int, data_dir: str) -> None:
     """Serve the process ``owner_pid``; an empty ``data_dir`` asks for a temporary one."""
-    # Ctrl-C in a terminal reaches the whole group: the owner decides what it means.
+    # Ctrl-C in a terminal reaches the whole process group; only the owner handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    os.umask(0o077)  # The broker's log and data are nobody else's to read.
+    os.umask(0o077)  # Only the user may read the broker's log and data.
     supervisor = Supervisor()
     folder = data_dir or tempfile.mkdtemp(prefix="eos-broker-")
     try:
         lock = _lock(folder)
         if lock is None:
-            _say({"error": f"another broker uses {folder}"})
+            _send({"error": f"another broker uses {folder}"})
             return
-        _say({"folder": folder})
+        _send({"folder": folder})
         _serve(supervisor, owner_pid)
     finally:
         supervisor.kill()

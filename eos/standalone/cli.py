@@ -1,4 +1,4 @@
-"""``eos broker``: a real Pulsar broker from the command line."""
+"""``eos broker``: run a real Pulsar broker from the command line."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 
 from eos.errors import ConfigurationError, EosError
 from eos.standalone import PulsarCluster, PulsarStandalone, maven
+from eos.standalone import _class_archive as class_archive
 from eos.standalone._broker import runs_in_docker
 from eos.standalone._tokens import TokenFolder, allow_job
 
@@ -24,10 +25,10 @@ _EXIT_WRONG: Final = 2
 _Data = Annotated[
     Path | None,
     typer.Option(
-        help="Keep the data here; by default in ~/.local/share/eos/broker, or eos/cluster there."
+        help="Folder of the data; by default ~/.local/share/eos/broker, or eos/cluster there."
     ),
 ]
-_Temporary = Annotated[bool, typer.Option("--temporary", help="Throw the data away at the end.")]
+_Temporary = Annotated[bool, typer.Option("--temporary", help="Delete the data at the end.")]
 _Port = Annotated[int, typer.Option(min=0, max=65535, help="Port for clients; 0 picks a free one.")]
 _AdminPort = Annotated[
     int, typer.Option(min=0, max=65535, help="Port of the admin REST API; 0 picks a free one.")
@@ -35,15 +36,16 @@ _AdminPort = Annotated[
 _Brokers = Annotated[
     int,
     typer.Option(
-        min=1, help="From 2 on: a cluster. The other brokers' ports follow the first one's."
+        min=1,
+        help="2 or more start a cluster. Further brokers use the ports after the first one's.",
     ),
 ]
-_Bookies = Annotated[int, typer.Option(min=1, help="Of a cluster.")]
+_Bookies = Annotated[int, typer.Option(min=1, help="Number of bookies of a cluster.")]
 _PulsarVersion = Annotated[
     str | None,
     typer.Option(
         envvar=maven.PULSAR_VERSION_VARIABLE,
-        help=f"Of Pulsar; {maven.DEFAULT_PULSAR_VERSION} when nothing is said.",
+        help=f"Version of Pulsar; {maven.DEFAULT_PULSAR_VERSION} by default.",
     ),
 ]
 _Set = Annotated[
@@ -55,7 +57,7 @@ _Tokens = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Ask clients for tokens, and write them there: admin.token, job.token.",
+        help="Require tokens from clients, and write them there: admin.token, job.token.",
     ),
 ]
 
@@ -68,19 +70,19 @@ app = typer.Typer(
 
 
 class _StopRequested(BaseException):
-    """Ctrl-C or SIGTERM; not an Exception, so that nothing on the way takes it for a failure."""
+    """Ctrl-C or SIGTERM; not an Exception, so that no handler takes it for a failure."""
 
 
 @app.callback()
 def describe() -> None:
     """A real Pulsar broker on this machine, for first steps, demos and tests.
 
-    A Docker engine runs it when one answers; otherwise a JVM does (Java 17 or newer), with jars
-    that Maven fetches once into ~/.cache/eos. EOS_BROKER=docker or maven chooses;
+    It runs in Docker if an engine answers, otherwise in a JVM (Java 17 or newer), from jars that
+    Maven fetches once into ~/.cache/eos. EOS_BROKER=docker or maven overrides this;
     EOS_CACHE_DIR moves the cache.
 
-    Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
-    something is not installed.
+    Exit codes: 0 stopped by Ctrl-C or SIGTERM; 1 the broker was not ready in time, or died; 2 wrong
+    options, or something is not installed.
     """
 
 
@@ -98,9 +100,9 @@ def start(
 ) -> None:
     """Run a broker, or a cluster, with transactions in the foreground, until Ctrl-C or SIGTERM.
 
-    Prints the service URL, the admin URL and the data folder when it is ready. What was written is
-    there again at the next start: a commit log or a checkpoint that outlives its broker's data
-    would say that rows are there which are not.
+    Prints the service URL, the admin URL and the data folder when it is ready. The data is kept
+    for the next start: a commit log or checkpoint that outlives its broker's data would record
+    rows that no longer exist.
 
         eos broker start
 
@@ -114,8 +116,8 @@ def start(
 
         eos broker start --set maxMessageSize=1048576 --set brokerDeduplicationEnabled=true
 
-    Exit codes: 0 stopped as asked; 1 the broker did not get ready, or died; 2 wrong options, or
-    something is not installed.
+    Exit codes: 0 stopped by Ctrl-C or SIGTERM; 1 the broker was not ready in time, or died; 2 wrong
+    options, or something is not installed.
     """
     if temporary and data is not None:
         raise typer.BadParameter("Give --data or --temporary, not both.")
@@ -169,25 +171,28 @@ def _parse_settings(given: list[str]) -> dict[str, str]:
 def fetch(pulsar_version: _PulsarVersion = None) -> None:
     """Fetch the broker's jars with Maven (240 MB, once) and prepare the JVM for fast starts.
 
-    Exit codes: 0 the jars are there; 1 a first broker did not get ready; 2 Maven or Java is
+    Exit codes: 0 the jars are complete; 1 a first broker was not ready in time; 2 Maven or Java is
     missing, or Maven failed.
     """
-    from eos.standalone import _class_rehearsal as class_rehearsal
     from eos.standalone import jvm
+
+    def run_broker(data: Path, option: str) -> None:
+        with PulsarStandalone(data, jvm_options=[option], pulsar_version=version):
+            pass
 
     try:
         version = maven.pulsar_version(pulsar_version)
         jars = maven.pulsar_jars(version)
         typer.echo(f"{len(jars)} jars in {jars[0].parent}")
         if not runs_in_docker() and (java := jvm.find_java()):
-            archive = class_rehearsal.create(java, version)
+            archive = class_archive.create(java, version, run_broker)
             typer.echo(f"class archive: {archive or 'none; starts take a little longer'}")
     except EosError as error:
         _fail(error)
 
 
 def default_data_dir(of: Literal["broker", "cluster"] = "broker") -> Path:
-    """``XDG_DATA_HOME/eos/broker``, else ``~/.local/share/eos/broker``."""
+    """Return ``XDG_DATA_HOME/eos/broker``, or else ``~/.local/share/eos/broker``."""
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / of
 
@@ -225,13 +230,13 @@ def _run_cluster(cluster: PulsarCluster, data: Path | None) -> None:
         for node in cluster.nodes:
             typer.echo(f"{node.name + ':':<16} process {node.pid}, {node.data_dir}")
         typer.echo("data:        " + (f"{data} (kept)" if data else "temporary"))
-        typer.echo("Ready. Ctrl-C stops it; a server that you kill is not started again.")
-        told: set[str] = set()
+        typer.echo("Ready. Ctrl-C stops it; a killed server is not restarted.")
+        reported: set[str] = set()
         while alive := [node for node in cluster.nodes if node.is_running()]:
             for name in (
-                {node.name for node in cluster.nodes} - {node.name for node in alive} - told
+                {node.name for node in cluster.nodes} - {node.name for node in alive} - reported
             ):
-                told.add(name)
+                reported.add(name)
                 typer.echo(f"{name} died.", err=True)
             time.sleep(_POLL_S)
     raise typer.Exit(_EXIT_FAILED)
@@ -239,7 +244,7 @@ def _run_cluster(cluster: PulsarCluster, data: Path | None) -> None:
 
 def _on_signal(number: int, frame: FrameType | None) -> Never:
     del number, frame
-    # A second Ctrl-C must not break off the cleaning up.
+    # A second Ctrl-C must not interrupt the cleanup.
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     raise _StopRequested

@@ -1,4 +1,4 @@
-"""A server of Pulsar's as a JVM on this machine, from jars that Maven resolved."""
+"""A server of Pulsar as a JVM on this machine, from jars that Maven resolved."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from eos.standalone import maven
 
 _MIN_JAVA: Final = 17
 _SUPERVISOR_END_S: Final = 10.0
+_STANDALONE: Final = "org.apache.pulsar.PulsarStandaloneStarter"
+_BOOKIE_PICKS_PORT: Final = 5
+"""Since this version the bookie finds a free port, and the option is unknown (measured)."""
 _INSTALL_HINT: Final = (
     "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
     "(with: pip install 'eos-pulsar[test]')."
 )
-# As small as a bookie and a broker in one process still run well with. The simple collector and
-# the quick compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
-# the broker warm up wants "-XX:TieredStopAtLevel=4" back.
+# The smallest heap with which a bookie and a broker run well in one process. The serial collector
+# and the C1 compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
+# the broker warm up should set "-XX:TieredStopAtLevel=4".
 OPTIONS: Final = (
     "-Xms256m",
     "-Xmx1g",
@@ -56,7 +59,7 @@ _PROPERTIES: Final = (
     "-Dio.netty.leakDetectionLevel=disabled",
     "-Djava.net.preferIPv4Stack=true",
     "-Dlog4j2.is.webapp=false",
-    # With two cores Java's common pool would start a thread for each task.
+    # On two cores Java's common pool would start a thread for each task.
     "-Djava.util.concurrent.ForkJoinPool.common.parallelism=2",
     "-Dbookkeeper.metadata.bookie.drivers="
     "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
@@ -66,7 +69,7 @@ _PROPERTIES: Final = (
 
 
 def find_java() -> str | None:
-    """The ``java`` of ``JAVA_HOME`` or ``PATH``, when it is of version 17 or newer."""
+    """Return the ``java`` of ``JAVA_HOME`` or ``PATH``, if its version is 17 or newer."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else None
     java = java or shutil.which("java")
@@ -78,22 +81,22 @@ def find_java() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # Java 8 calls itself 1.8, which is old enough for us under either reading.
+    # Java 8 reports 1.8: too old, whether read as 1 or as 8.
     found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     return java if found and int(found[1]) >= _MIN_JAVA else None
 
 
 def need_java() -> str:
-    """The same.
+    """Return the result of ``find_java``.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such ``java``.
     """
     java = find_java()
     if java is None:
         raise ConfigurationError(
-            "Nothing here can run Pulsar: no Docker engine is used and no Java 17 or newer is on "
-            "JAVA_HOME or PATH.",
+            "This machine can't run Pulsar: no Docker engine is used, and JAVA_HOME and PATH have "
+            "no Java 17 or newer.",
             hint=_INSTALL_HINT,
         )
     return java
@@ -104,10 +107,10 @@ class Jvm:
 
     Args:
         java: path of the ``java`` to run.
-        version: of Pulsar.
-        data_dir: kept at the end; None: a temporary folder that goes with the process.
-        options: of the JVM, after our own: the last of two that contradict wins.
-        role: what it is, for errors and for the name of its log.
+        version: the version of Pulsar.
+        data_dir: kept at the end; None: a temporary folder, deleted with the process.
+        options: added to the default JVM options; of two that conflict, the last one wins.
+        role: names it in errors and in its log's file name.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class Jvm:
         if data_dir is not None:
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._supervisor = subprocess.Popen(
-            # -I -S: the standard library is enough, and starts faster alone.
+            # -I -S: only the standard library, which starts faster.
             [
                 *(sys.executable, "-I", "-S", supervisor.__file__),
                 *(str(os.getpid()), "" if data_dir is None else str(data_dir.absolute())),
@@ -138,7 +141,7 @@ class Jvm:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # Out of the terminal's group: Ctrl-C is for the owner, who stops the process.
+            # Outside of the terminal's group: only the owner handles Ctrl-C and stops the process.
             start_new_session=True,
         )
         try:
@@ -149,24 +152,24 @@ class Jvm:
 
     @property
     def conf(self) -> Path:
-        """Where ``run`` writes the settings."""
+        """The path to which ``run`` writes the settings."""
         return self.data_dir / f"{self._role}.conf"
 
     def run(self, main: str, args: Sequence[str], values: Mapping[str, str]) -> None:
-        """Start the class ``main``; it is not ready yet.
+        """Start the class ``main``, without waiting until it is ready.
 
         Args:
-            args: of the program; ``conf`` is the path of its settings.
+            args: arguments of the program; ``conf`` is the path of its settings.
             values: the settings.
         """
         folder = self.data_dir
         log4j2, output = folder / "log4j2.xml", folder / "jvm.out"
         for file in (self.conf, log4j2, self._log, output):
-            file.touch(mode=0o600)  # May hold a token,
-            file.chmod(0o600)  # and may be there already.
+            file.touch(mode=0o600)  # It may contain a token,
+            file.chmod(0o600)  # and may exist already.
         self.conf.write_text(settings.properties(values))
         log4j2.write_text(settings.log4j2(self._log))
-        scratch = folder / "tmp"  # Native libraries are unpacked there; a kill leaves them.
+        scratch = folder / "tmp"  # Native libraries are unpacked there and stay after a kill.
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
         self._log_start_bytes = self._log.stat().st_size
@@ -181,9 +184,9 @@ class Jvm:
         self.pid = self._request(request)["pid"]
 
     def exit_code(self) -> int | None:
-        """The JVM's exit code (minus the signal, when one ended it); None while it runs.
+        """The JVM's exit code (minus the signal, if one ended it); None while it runs.
 
-        That of the supervisor when somebody killed it: it takes the JVM along.
+        If the supervisor was killed, and the JVM with it: the supervisor's exit code.
         """
         try:
             return self._request({"do": "poll"})["code"]  # type: ignore[no-any-return]
@@ -191,36 +194,36 @@ class Jvm:
             return self._supervisor.wait(_SUPERVISOR_END_S)
 
     def kill(self) -> None:
-        """SIGKILL; returns when the JVM is gone."""
+        """Kill the JVM with SIGKILL; return when it is gone."""
         self._request({"do": "kill"})
         self.pid = None
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM, and SIGKILL after ``grace_s``; returns when the JVM is gone."""
+        """Stop the JVM with SIGTERM, and SIGKILL after ``grace_s``; return when it is gone."""
         self._request({"do": "stop", "grace_s": grace_s})
         self.pid = None
 
     def close(self) -> None:
-        """End the supervisor, and with it the JVM and a temporary folder, if they still are."""
+        """End the supervisor, and with it the JVM and a temporary folder, if they still exist."""
         self._end_supervisor()
         self.pid = None
-        if self._is_temporary:  # In case somebody killed the supervisor.
+        if self._is_temporary:  # In case the supervisor was killed.
             deadline = time.monotonic() + _SUPERVISOR_END_S
             while self.data_dir.exists() and time.monotonic() < deadline:
-                # A JVM that is just being killed may still write.
+                # A JVM that is being killed may still write.
                 shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _end_supervisor(self) -> None:
         assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
         with self._lock:
-            with contextlib.suppress(BrokenPipeError):  # A request that it did not live to read.
+            with contextlib.suppress(BrokenPipeError):  # It died before it read a request.
                 self._supervisor.stdin.close()
             self._supervisor.wait()
             self._supervisor.stdout.close()
 
     def log(self) -> str:
-        """What it logged since its last start, and what the JVM said beside the log."""
+        """The JVM's output, and the log since the last start."""
         text = ""
         for path, start_bytes in (
             (self.data_dir / "jvm.out", 0),
@@ -229,8 +232,9 @@ class Jvm:
             if path.exists():
                 text += path.read_bytes()[start_bytes:].decode(errors="replace")
         if self._supervisor.poll() is not None:
-            text += f"The process that looks after the {self._role} was killed, "
-            text += f"and the {self._role} with it.\n"
+            text += (
+                f"The supervisor of the {self._role} was killed, and the {self._role} with it.\n"
+            )
         return text
 
     @property
@@ -256,3 +260,17 @@ class Jvm:
         if "error" in reply:
             raise ConfigurationError(f"The {self._role}'s JVM could not be run: {reply['error']}.")
         return reply
+
+
+class StandaloneJvm(Jvm):
+    """Broker, bookie and metadata store in one JVM: Pulsar's standalone mode."""
+
+    def start(self, values: Mapping[str, str], ports: list[int]) -> None:
+        """Start it with the settings ``values``, without waiting until it is ready."""
+        del ports  # They are in ``values``, and need no mapping.
+        args = ["--config", str(self.conf), "--no-functions-worker", "--no-stream-storage"]
+        args += ["--metadata-dir", str(self.data_dir / "metadata")]
+        args += ["--bookkeeper-dir", str(self.data_dir / "bookkeeper")]
+        if int(self.version.partition(".")[0]) < _BOOKIE_PICKS_PORT:
+            args += ["--bookkeeper-port", str(settings.free_port(set()))]
+        self.run(_STANDALONE, args, values)

@@ -1,9 +1,9 @@
 """Jars from Maven, resolved once into the user's cache folder.
 
-Maven decides which jars belong together; we keep the result in one folder per ``cache_name``
-with a manifest and the jars' checksums, so that the next use needs neither Maven nor a network.
-Spark should get its jars from here as well (``spark.jars``): its own resolver, Ivy, looks into
-Maven's local repository first and stops at any pom that Maven left there without its jar.
+Maven resolves the dependencies. The result is kept in one folder per ``cache_name``, with a
+manifest and the jars' checksums, so that later uses need no Maven and no network. Spark should
+get its jars from here as well (``spark.jars``): its resolver, Ivy, searches Maven's local
+repository first and fails at any pom that Maven left there without its jar.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _POM: Final = """\
 
 
 def cache_dir() -> Path:
-    """``EOS_CACHE_DIR``, else ``XDG_CACHE_HOME/eos``, else ``~/.cache/eos``."""
+    """Return ``EOS_CACHE_DIR``, or else ``XDG_CACHE_HOME/eos``, or else ``~/.cache/eos``."""
     if chosen := os.environ.get("EOS_CACHE_DIR"):
         return Path(chosen).expanduser().absolute()
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -56,25 +56,26 @@ def cache_dir() -> Path:
 
 
 def pulsar_version(asked: str | None = None) -> str:
-    """``asked``, else the environment's ``EOS_PULSAR_VERSION``, else the default.
+    """Return ``asked``, or else the environment's ``EOS_PULSAR_VERSION``, or else the default.
 
     Raises:
-        ConfigurationError: it is no version.
+        ConfigurationError: it is not a version.
     """
     version = asked or os.environ.get(PULSAR_VERSION_VARIABLE) or DEFAULT_PULSAR_VERSION
     if not _VERSION.fullmatch(version):
         raise ConfigurationError(
-            f"{version!r} is no version of Pulsar.", hint="Give one such as 4.2.4 or 5.0.0-M1."
+            f"{version!r} is not a version of Pulsar.", hint="Give one such as 4.2.4 or 5.0.0-M1."
         )
     return version
 
 
 def pulsar_jars(version: str) -> list[Path]:
-    """The jars of a Pulsar broker (of 4.2.4: 327, 242 MB).
+    """Return the jars of a Pulsar broker (4.2.4: 327 jars, 242 MB).
 
-    The imported pom pins one version of OpenTelemetry, of Jackson and others; without it the broker
-    mixes several and fails at start. 5.0.0-M1 also asks for two BouncyCastles, whose classes have
-    the same names and other signers: a broker with TLS does not start with both.
+    The imported pom pins one version of OpenTelemetry, Jackson and others; without it the broker
+    mixes several versions and fails at its start. 5.0.0-M1 also depends on two BouncyCastle
+    libraries, whose classes have the same names and different signers: a broker with TLS does not
+    start with both.
     """
     is_new = int(version.partition(".")[0]) >= 5
     pins = "pulsar-dependencies" if is_new else "pulsar"
@@ -87,9 +88,9 @@ def pulsar_jars(version: str) -> list[Path]:
 
 
 def delta_jars() -> list[Path]:
-    """Delta Lake's jars for the installed ``pyspark`` and ``delta-spark``, for ``spark.jars``.
+    """Return Delta Lake's jars for the installed ``pyspark`` and ``delta-spark``.
 
-    Without those that Spark has already, which would only be other versions of the same.
+    They are for ``spark.jars``, without those that Spark has already in some version.
 
     Raises:
         ConfigurationError: one of the two is not installed, or Maven is missing or failed.
@@ -111,7 +112,7 @@ def delta_jars() -> list[Path]:
 
 
 def spark_jars() -> list[Path]:
-    """The jars that the installed ``pyspark`` brings."""
+    """Return the jars of the installed ``pyspark``."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -119,13 +120,13 @@ def spark_jars() -> list[Path]:
 
 
 def without_sparks(jars: Sequence[Path]) -> list[Path]:
-    """Those of ``jars`` that Spark has in no version."""
+    """Return those of ``jars`` that Spark does not have in any version."""
     provided = {_artifact(jar) for jar in spark_jars()}
     return [jar for jar in jars if _artifact(jar) not in provided]
 
 
 def _artifact(jar: Path) -> str:
-    """``jackson-core`` of ``jackson-core-2.13.5.jar``."""
+    """Return ``jackson-core`` for ``jackson-core-2.13.5.jar``."""
     return re.split(r"-\d", jar.stem, maxsplit=1)[0]
 
 
@@ -135,15 +136,15 @@ def resolve(
     boms: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> list[Path]:
-    """All jars that ``coordinates`` need at run time, from the cache or with Maven.
+    """Return all jars that ``coordinates`` need at run time, from the cache or with Maven.
 
-    Safe to call from several processes at once: one resolves, the others wait for it.
+    Safe for several processes at once: one resolves, the others wait for it.
 
     Args:
         coordinates: ``group:artifact:version`` each.
-        cache_name: the folder below ``cache_dir()``; put the version into it.
+        cache_name: the folder below ``cache_dir()``; include the version.
         boms: poms whose dependencyManagement is imported, ``group:artifact:version`` each.
-        without: artifacts to leave out, whoever needs them.
+        without: artifacts to exclude everywhere.
 
     Raises:
         ConfigurationError: Maven is missing or failed, or a coordinate is malformed.
@@ -157,7 +158,7 @@ def resolve(
     with locked(folder.with_name(f"{cache_name}.lock")):
         if jars := _complete(folder, wanted):
             return jars
-        # We hold the lock: whatever an interrupted run left is nobody's.
+        # Under the lock, leftovers of interrupted runs are unused.
         for stale in folder.parent.glob(f".{cache_name}-jars-*"):
             shutil.rmtree(stale, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{cache_name}-jars-", dir=folder.parent))
@@ -172,7 +173,7 @@ def resolve(
 
 
 def _complete(folder: Path, wanted: dict[str, list[str]]) -> list[Path]:
-    """The jars of ``folder``, or none when it is not there, not whole, or of other coordinates."""
+    """Return the jars of ``folder``; none if it is missing, incomplete or of other coordinates."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
         sizes: dict[str, int] = manifest.pop("sizes")
@@ -180,7 +181,7 @@ def _complete(folder: Path, wanted: dict[str, list[str]]) -> list[Path]:
         sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
         if manifest != wanted or not sizes or sums.keys() != sizes.keys():
             return []
-        # Sizes first: they cost nothing.
+        # Sizes first: they are cheap to check.
         whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
         whole = whole and all(_sha256(folder / name) == digest for name, digest in sums.items())
     except (OSError, ValueError, KeyError, AttributeError):
@@ -189,14 +190,14 @@ def _complete(folder: Path, wanted: dict[str, list[str]]) -> list[Path]:
 
 
 def _sha256(path: Path) -> str:
-    """The checksum of a file; read once in a process for as long as the file is not touched."""
+    """Return the checksum of a file; cached in the process until the file is touched."""
     stat = path.stat()
     return _sha256_of(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
 
 
 @functools.cache
 def _sha256_of(path: Path, version: tuple[int, ...]) -> str:
-    del version  # Only tells one content of ``path`` from the next.
+    del version  # Only a key of the cache.
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -211,7 +212,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -> None:
-    """Run Maven; leaves ``staging/jars`` with the jars and their manifest."""
+    """Run Maven to fill ``staging/jars`` with the jars and their manifest."""
     maven = shutil.which("mvn")
     if maven is None:
         raise ConfigurationError(
@@ -227,7 +228,7 @@ def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -
             dependencies="".join(_dependency(one) for one in wanted["coordinates"]),
         )
     )
-    # Of itself Maven only warns of a file that is not what its checksum says.
+    # By default Maven only warns of a wrong checksum.
     command = [maven, "-B", "--strict-checksums", "-f", str(pom), _COPY_GOAL]
     command += ["-DincludeScope=runtime", "-Dmdep.useBaseVersion=true", f"-DoutputDirectory={jars}"]
     if "without" in wanted:
@@ -257,7 +258,7 @@ def _dependency(coordinate: str, extra: str = "") -> str:
 
 
 def _run(command: list[str], title: str) -> list[str] | None:
-    """Run Maven and show how far it is. None when it went well, else its last lines."""
+    """Run Maven and show its progress. Return None on success, else its last lines."""
     tail: list[str] = []
     downloaded = 0
     with (

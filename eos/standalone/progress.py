@@ -1,4 +1,4 @@
-"""What a person sees while something takes long: a spinner, or plain lines without a terminal."""
+"""Progress of long operations on stderr: a spinner, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN_INTERVAL_S = 5.0
 
 
 class Progress:
-    """Shows a title and a changing detail on stderr (stdout belongs to the caller's results)."""
+    """Shows a title and a changing detail on stderr (stdout is for results)."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -22,7 +22,7 @@ class Progress:
         self._started_s = self._printed_s = time.monotonic()
 
     def show(self, detail: str) -> None:
-        """Say how far it is; without a terminal at most one line in five seconds."""
+        """Show the progress; without a terminal, at most one line in five seconds."""
         if self._status is not None:
             self._status.update(f"{self._title}: {detail}")
         elif time.monotonic() - self._printed_s >= _PLAIN_INTERVAL_S:
@@ -39,7 +39,7 @@ class Progress:
             self._status = Console(stderr=True).status(self._title)
             self._status.start()
         else:
-            self._print("begins")
+            self._print("started")
         return self
 
     def __exit__(

@@ -1,7 +1,7 @@
 """Fixtures for users' tests: a real broker, and the chaos harness.
 
-pytest loads this module in every run where the project is installed, so it imports nothing before
-a fixture is used, and nothing by a plain name that a user's own folder may have::
+pytest loads this module in every run where eos is installed. So it imports modules only when a
+fixture is used, and none by a top-level name that a user's folder may have::
 
     def test_orders_survive(chaos_cluster, assert_exactly_once):
         result = chaos_cluster.run("my_jobs.orders:pipeline", seed=7)
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def pulsar_standalone() -> Iterator[PulsarStandalone]:
-    """A started broker with transactions, one for the whole test session.
+    """A running broker with transactions, one for the whole test session.
 
-    ``pulsar_standalone.service_url`` and ``.admin_url`` say where it is. Tests share it: use
-    topic names of your own, and don't kill it unless you ``restart()`` it.
+    ``pulsar_standalone.service_url`` and ``.admin_url`` are its addresses. Tests share it: use
+    unique topic names, and don't kill it unless you ``restart()`` it.
     """
     from eos.standalone._broker import PulsarStandalone
 
@@ -35,19 +35,19 @@ def pulsar_standalone() -> Iterator[PulsarStandalone]:
 
 @pytest.fixture(scope="session")
 def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A ``eos.chaos.testing.ChaosCluster``: a broker, and what is needed to run jobs against it and
-    break them; one for the session."""
+    """An ``eos.chaos.testing.ChaosCluster``, one for the session: a broker, and the tools to run
+    jobs against it and to inject faults."""
     with _harness().ChaosCluster(tmp_path_factory.mktemp("chaos")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def assert_exactly_once() -> Callable[[Any], None]:
-    """Fails with the anomalies of a result, its seed, and the faults that there were."""
+    """A function that fails with the anomalies of a result, its seed and its faults."""
     check: Callable[[Any], None] = _harness().check_exactly_once
     return check
 
 
 def _harness() -> Any:
-    """``eos.chaos.testing``, by name: this room is below it."""
+    """``eos.chaos.testing``, imported by name: this package is below it."""
     return importlib.import_module("eos.chaos.testing")

@@ -1,4 +1,4 @@
-"""Messages in and out of a broker with the plain client, the way users have it."""
+"""Write and read messages with the plain client, as users do."""
 
 from __future__ import annotations
 

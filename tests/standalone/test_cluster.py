@@ -1,4 +1,4 @@
-"""A cluster of several servers: each of them dies, comes back, and is gone at the end."""
+"""A cluster of several servers: each can be killed and restarted, and all end with it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def topic() -> str:
     return f"persistent://public/default/cluster-{uuid.uuid4().hex[:8]}"
 
 
-def test_every_server_is_a_process_of_its_own(cluster: PulsarCluster):
+def test_each_server_has_its_own_process(cluster: PulsarCluster):
     names = ["metadata-store", "bookie-0", "bookie-1", "broker-0", "broker-1"]
     assert [node.name for node in cluster.nodes] == names
     assert len({node.pid for node in cluster.nodes}) == len(names)
@@ -47,9 +47,7 @@ def test_both_brokers_get_topics_and_coordinators(cluster: PulsarCluster):
     assert {cluster.owner(one).name for one in topics} == {"broker-0", "broker-1"}
 
 
-def test_a_topic_moves_when_its_broker_dies_and_nothing_of_it_is_lost(
-    cluster: PulsarCluster, topic: str
-):
+def test_a_topic_moves_without_loss_when_its_broker_dies(cluster: PulsarCluster, topic: str):
     write(cluster.service_url, topic, [b"1", b"2"])
     broker = cluster.owner(topic)
     broker.kill()
@@ -65,22 +63,24 @@ def test_a_topic_moves_when_its_broker_dies_and_nothing_of_it_is_lost(
 
 
 def topic_apart_from(cluster: PulsarCluster, broker: BrokerNode) -> str:
-    """One that another broker has. Where one died before, the other may have all there is, so each
-    is tried in a namespace that nobody has yet."""
+    """Return a topic of another broker.
+
+    After a broker died, the other one may own all existing namespaces: try new ones.
+    """
     for _ in range(30):
         namespace = f"public/apart-{uuid.uuid4().hex[:8]}"
         cluster.admin("PUT", f"/v2/namespaces/{namespace}")
         topic = f"persistent://{namespace}/t"
         if cluster.owner(topic) is not broker:
             return topic
-    pytest.fail("one broker takes all topics")
+    pytest.fail("one broker owns all topics")
 
 
 def test_a_transaction_outlives_its_coordinators_broker(cluster: PulsarCluster):
     with PulsarClient(cluster.service_url, timeout_s=60) as client:
         txn = client.transaction(timeout_s=120)
         coordinator = cluster.owner(f"{COORDINATORS}-partition-{txn.id.most}")
-        # A producer that loses its connection poisons the transaction, and rightly so.
+        # A producer that loses its connection poisons the transaction, as it should.
         topic = topic_apart_from(cluster, coordinator)
         client.create_unpartitioned(topic)
         (producer,) = client.entry_producers([topic])
@@ -93,7 +93,7 @@ def test_a_transaction_outlives_its_coordinators_broker(cluster: PulsarCluster):
             cluster.restart()
 
 
-def test_a_paused_broker_says_nothing_and_goes_on(cluster: PulsarCluster):
+def test_a_paused_broker_is_silent_until_it_is_resumed(cluster: PulsarCluster):
     broker = cluster.brokers[0]
 
     def answers(timeout_s: float) -> bool:
@@ -110,9 +110,7 @@ def test_a_paused_broker_says_nothing_and_goes_on(cluster: PulsarCluster):
     assert answers(timeout_s=20)
 
 
-def test_without_one_of_two_bookies_nothing_is_written_and_then_it_is(
-    cluster: PulsarCluster, topic: str
-):
+def test_writes_continue_after_one_of_two_bookies_was_restarted(cluster: PulsarCluster, topic: str):
     write(cluster.service_url, topic, [b"1"])
     cluster.bookies[0].kill()
     cluster.restart()
@@ -120,8 +118,8 @@ def test_without_one_of_two_bookies_nothing_is_written_and_then_it_is(
     assert read(cluster.service_url, topic, 2) == [b"1", b"2"]
 
 
-def test_a_bookie_that_gives_its_place_up_is_started_again(cluster: PulsarCluster, topic: str):
-    """As one of 4.0.7 does while the session of a process that was killed holds the place."""
+def test_a_bookie_that_fails_to_register_is_restarted(cluster: PulsarCluster, topic: str):
+    """A bookie of 4.0.7 fails to register while the session of a killed process lasts."""
     bookie = cluster.bookies[0]
     before = bookie.pid
     with (bookie.data_dir / "bookie.log").open("a") as log:
@@ -139,7 +137,7 @@ def test_a_cluster_needs_a_broker_and_a_bookie():
         _ = PulsarCluster().metadata_store
 
 
-def test_what_is_kept_is_there_again_and_nothing_else_stays(tmp_path, topic: str):
+def test_a_clusters_data_is_kept_and_its_processes_end(tmp_path, topic: str):
     before = set(psutil.Process().children(recursive=True))
     with PulsarCluster(1, 1, tmp_path) as first:
         write(first.service_url, topic, [b"kept"])

@@ -1,4 +1,4 @@
-"""The jar cache, with a stand-in for Maven that counts how often it is asked."""
+"""The jar cache, with a fake Maven that counts its runs."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def resolve() -> list[str]:
     return [jar.name for jar in maven.resolve(["g:a:1"], "thing-1", boms=["g:bom:1"])]
 
 
-def test_maven_is_asked_once_and_the_pom_imports_the_boms(runs: Path, tmp_path: Path):
+def test_maven_runs_once_and_the_pom_imports_the_boms(runs: Path, tmp_path: Path):
     assert resolve() == resolve() == ["a-1.jar", "b-1.jar"]
     assert len(runs.read_text().splitlines()) == 1
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == ["thing-1"]
 
 
-def test_maven_is_told_to_stop_at_a_wrong_checksum(runs: Path):
+def test_maven_checks_checksums_strictly(runs: Path):
     resolve()
     assert "--strict-checksums" in runs.read_text().split()
 
@@ -80,7 +80,7 @@ def test_other_coordinates_under_the_same_name_are_resolved_again(runs: Path):
     assert len(runs.read_text().splitlines()) == 2
 
 
-def test_two_at_once_resolve_once(runs: Path):
+def test_concurrent_calls_resolve_once(runs: Path):
     threads = [threading.Thread(target=resolve) for _ in range(3)]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""A real broker: started, killed, brought back, and gone without a trace."""
+"""A real broker: start, kill, restart and removal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_started_broker_answers_and_has_a_coordinator(pulsar_standalone: Pulsa
     status, body = get(pulsar_standalone, f"/admin/v2/{COORDINATOR}/partitions")
     assert status == 200
     assert json.loads(body)["partitions"] == 1
-    assert pulsar_standalone.start() is pulsar_standalone  # Runs already: nothing happens.
+    assert pulsar_standalone.start() is pulsar_standalone  # It runs already: no effect.
 
 
 def test_admin_sends_json_and_parses_the_answer(pulsar_standalone: PulsarStandalone, topic: str):
@@ -76,9 +76,7 @@ def test_admin_sends_json_and_parses_the_answer(pulsar_standalone: PulsarStandal
     assert "already exist" in refused.value.__notes__[0]
 
 
-def test_admin_asks_the_broker_itself_whatever_proxy_the_environment_names(
-    pulsar_standalone: PulsarStandalone, monkeypatch
-):
+def test_admin_ignores_the_environments_proxy(pulsar_standalone: PulsarStandalone, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
@@ -87,7 +85,7 @@ def test_admin_asks_the_broker_itself_whatever_proxy_the_environment_names(
 
 
 def test_data_and_ports_survive_a_kill(topic: str):
-    # A broker of its own: one that has served hundreds of topics is killed for every other test.
+    # Not the shared broker: the other tests need it.
     with PulsarStandalone() as broker:
         before = broker.service_url, broker.admin_url
         pid = broker.pid
@@ -105,12 +103,12 @@ def test_data_and_ports_survive_a_kill(topic: str):
         assert read(broker.service_url, topic, 3) == [b"1", b"2", b"3"]
 
 
-def test_the_owners_death_takes_broker_and_folder_along():
+def test_broker_and_folder_go_when_the_owner_dies():
     script = (
         "from eos.standalone import PulsarStandalone\n"
         "import os, time\n"
         "broker = PulsarStandalone().start()\n"
-        "if os.fork() == 0:\n"  # Holds our end of the supervisor's pipe open.
+        "if os.fork() == 0:\n"  # Keeps the owner's end of the supervisor's pipe open.
         "    time.sleep(60)\n"
         "print(broker.pid, broker.data_dir, flush=True)\n"
         "time.sleep(60)\n"
@@ -143,7 +141,7 @@ def test_a_failed_start_shows_the_brokers_log_and_leaves_nothing():
             config={"brokerServicePort": str(occupied.getsockname()[1])}, transactions=False
         )
         children = set(psutil.Process().children(recursive=True))
-        with pytest.raises(ConfigurationError, match="ended with code") as caught:
+        with pytest.raises(ConfigurationError, match="exited with code") as caught:
             broker.start()
     assert "Address already in use" in "".join(caught.value.__notes__)
     assert set(psutil.Process().children(recursive=True)) <= children
@@ -188,17 +186,17 @@ def test_a_broker_with_tokens_tls_and_without_transactions(tmp_path: Path, topic
         ):
             assert secure.version() is not None
 
-        # Who has no token takes a refused health check for an answer.
+        # Without a token a refused health check counts as ready.
         ports = [int(url.rsplit(":", 1)[1]) for url in (broker.admin_url, broker.service_url)]
         Probe(settings.HOST, *ports, token=None, transactions=True).wait(0.0, lambda: None)
 
     assert not psutil.pid_exists(pid)
     assert not folder.exists()
-    broker.stop()  # Again: nothing happens.
+    broker.stop()  # The second time: no effect.
 
 
 def pkcs8(pem: bytes) -> bytes:
-    """The same key in the one form that Pulsar reads."""
+    """Convert a key to the only format that Pulsar reads."""
     return serialization.load_pem_private_key(pem, None).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -216,7 +214,7 @@ def jwt(role: str, secret: bytes) -> str:
     return f"{text}.{part(hmac.digest(secret, text.encode(), hashlib.sha256))}"
 
 
-def test_without_java_and_docker_one_sentence_says_what_to_install(
+def test_without_java_and_docker_the_error_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -227,7 +225,7 @@ def test_without_java_and_docker_one_sentence_says_what_to_install(
         PulsarStandalone().start()
 
 
-def test_a_java_that_is_too_old_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_java_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
@@ -238,7 +236,7 @@ def test_a_java_that_is_too_old_does_not_count(monkeypatch: pytest.MonkeyPatch, 
         PulsarStandalone().start()
 
 
-def test_an_unknown_way_of_running_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_engine_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EOS_BROKER", "podman")
     with pytest.raises(ConfigurationError, match="docker or maven"):
         PulsarStandalone().start()
@@ -247,12 +245,14 @@ def test_an_unknown_way_of_running_is_refused(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     "config", [{"webServicePort": "soon"}, {"maxMessageSize": "1\nx=2"}, {"a=b": "c"}]
 )
-def test_a_setting_that_cannot_be_written_down_is_refused(config: dict[str, str]):
+def test_an_invalid_setting_is_refused(config: dict[str, str]):
     with pytest.raises(ConfigurationError):
         settings.properties(settings.complete(config, transactions=True, token=None))
 
 
-def test_the_bookie_takes_all_that_the_broker_takes(pulsar_standalone: PulsarStandalone, name: str):
+def test_the_bookie_accepts_the_brokers_largest_message(
+    pulsar_standalone: PulsarStandalone, name: str
+):
     topic = f"persistent://public/default/{name}"
     value = os.urandom((5 << 20) - 200)  # 5 MiB with its headers
     write(pulsar_standalone.service_url, topic, [value])
@@ -274,7 +274,7 @@ def test_the_pytest_plugin_imports_nothing_heavy():
     assert added == ["eos", "eos.standalone", "eos.standalone.pytest_plugin"]
 
 
-def test_secrets_of_the_settings_are_in_no_file_that_others_can_read(tmp_path: Path):
+def test_only_the_user_can_read_files_with_secrets(tmp_path: Path):
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     for name in ("broker.conf", "broker.log"):
@@ -294,8 +294,8 @@ def test_secrets_of_the_settings_are_in_no_file_that_others_can_read(tmp_path: P
         assert secret not in log
 
 
-def test_a_container_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch):
-    """What would be asked of an engine; there may be none here."""
+def test_a_container_listens_on_the_loopback_only(monkeypatch: pytest.MonkeyPatch):
+    """Check the request to an engine; there may be none on this machine."""
     pytest.importorskip("testcontainers")
     from docker.types import HostConfig
     from testcontainers.core import container as testcontainers

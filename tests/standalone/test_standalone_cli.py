@@ -1,4 +1,4 @@
-"""``eos broker`` as people run it: a process of its own, stopped by a signal."""
+"""``eos broker`` as users run it: a separate process, stopped by a signal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from eos.standalone import PulsarStandalone, maven
 from eos.standalone import _class_archive as class_archive
-from eos.standalone import _class_rehearsal as class_rehearsal
 from eos.standalone._tokens import TokenFolder
 from eos.standalone.cli import app
 from tests.standalone.messages import read, write
@@ -30,7 +29,7 @@ runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 
 @contextmanager
 def started(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict]]:
-    """``eos broker start`` on free ports: its process, and what it printed before "Ready"."""
+    """Run ``eos broker start`` on free ports; yield its process and its output until "Ready"."""
     command = [sys.executable, "-m", "eos", "broker", "start", *options]
     command += ["--port", "0", "--admin-port", "0"]
     process = subprocess.Popen(
@@ -55,7 +54,7 @@ def started(*options: str, **environment: str) -> Iterator[tuple[subprocess.Pope
 
 
 def stop(process: subprocess.Popen[str]) -> str:
-    """Ask it to stop, as a person would; what it said last."""
+    """Stop it with SIGTERM; return the rest of its output."""
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
@@ -92,15 +91,15 @@ def test_a_cluster_is_started_and_a_server_that_dies_is_named():
     assert not any(child.is_running() for child in children)
 
 
-def test_another_release_of_pulsar_is_asked_for_by_its_number():
+def test_another_version_of_pulsar_can_be_chosen():
     answer = runner.invoke(app, ["start", "--pulsar-version", "latest"])
     assert answer.exit_code == 2
     assert "such as 4.2.4" in answer.output
     assert maven.pulsar_version("4.0.7") == "4.0.7"
 
 
-def test_what_was_written_is_there_again_on_the_second_day(tmp_path: Path):
-    """Without an option: the log and the checkpoint of a first example outlive its broker, too."""
+def test_data_is_kept_by_default(tmp_path: Path):
+    """The commit log and checkpoint of a first example outlive its broker, so its data must too."""
     where = {"XDG_DATA_HOME": str(tmp_path)}
     with started(**where) as (process, said):
         assert said["data"] == f"{tmp_path}/eos/broker (kept)"
@@ -111,7 +110,7 @@ def test_what_was_written_is_there_again_on_the_second_day(tmp_path: Path):
         stop(process)
 
 
-def test_two_brokers_do_not_share_a_folder_and_a_temporary_one_leaves_none(tmp_path: Path):
+def test_a_folder_has_one_broker_and_a_temporary_one_is_deleted(tmp_path: Path):
     data = tmp_path / "data"
     with started("--temporary", XDG_DATA_HOME=str(tmp_path)) as (process, said):
         folder = Path(said["data"].removesuffix(" (temporary)"))
@@ -129,7 +128,7 @@ def test_two_brokers_do_not_share_a_folder_and_a_temporary_one_leaves_none(tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_supervisor_that_is_killed_is_said_and_nothing_stays(number: signal.Signals):
+def test_a_killed_supervisor_is_reported_and_leaves_nothing(number: signal.Signals):
     with started("--temporary") as (process, said):
         folder = Path(said["data"].removesuffix(" (temporary)"))
         (supervisor,) = psutil.Process(process.pid).children()
@@ -138,14 +137,14 @@ def test_a_supervisor_that_is_killed_is_said_and_nothing_stays(number: signal.Si
         _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "The broker died" in err
-    assert "looks after the broker was killed" in err
+    assert "supervisor of the broker was killed" in err
     assert "Traceback" not in err
     psutil.wait_procs(children, timeout=10)
     assert not any(child.is_running() for child in children)
     assert not folder.exists()
 
 
-def test_help_teaches_by_example_and_names_the_exit_codes():
+def test_help_has_examples_and_exit_codes():
     answer = runner.invoke(app, ["start", "--help"])
     assert answer.exit_code == 0
     assert "eos broker start --data" in answer.output
@@ -158,7 +157,7 @@ def test_a_malformed_setting_is_a_usage_error():
     assert "KEY=VALUE" in answer.output
 
 
-def test_fetch_without_maven_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_fetch_without_maven_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = runner.invoke(app, ["fetch"])
@@ -166,10 +165,10 @@ def test_fetch_without_maven_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     assert "Install Maven" in answer.output
 
 
-def test_fetch_tells_what_is_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_fetch_prints_the_jars_and_the_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(maven, "pulsar_jars", lambda version: [tmp_path / "a.jar"])
     monkeypatch.setenv("EOS_BROKER", "maven")
-    monkeypatch.setattr(class_rehearsal, "create", lambda java, version: tmp_path / "classes.jsa")
+    monkeypatch.setattr(class_archive, "create", lambda *_: tmp_path / "classes.jsa")
     answer = runner.invoke(app, ["fetch"])
     assert answer.exit_code == 0
     assert f"1 jars in {tmp_path}" in answer.output
@@ -192,7 +191,7 @@ def test_an_archive_older_than_the_jars_is_not_used(
     assert class_archive.find(str(java), [jar], "4.2.4") is None
 
 
-def test_a_broker_with_tokens_takes_those_that_it_wrote_and_no_others(tmp_path):
+def test_a_broker_with_tokens_accepts_only_its_own(tmp_path):
     tokens = tmp_path / "tokens"
     given = {role: file.read_text() for role, file in TokenFolder(tokens).files.items()}
     with started("--temporary", "--tokens", str(tokens)) as (process, said):
@@ -206,12 +205,12 @@ def test_a_broker_with_tokens_takes_those_that_it_wrote_and_no_others(tmp_path):
             with pytest.raises(pulsar.PulsarException):
                 refused.create_producer("persistent://public/default/orders")
         stop(process)
-    # A broker that starts again takes what was given out.
+    # A restarted broker accepts the same tokens.
     assert {role: file.read_text() for role, file in TokenFolder(tokens).files.items()} == given
     assert {file.stat().st_mode & 0o777 for file in tokens.iterdir()} == {0o600}
 
 
-def test_tokens_are_not_for_clusters(tmp_path):
+def test_tokens_are_refused_for_clusters(tmp_path):
     ended = runner.invoke(app, ["start", "--brokers", "2", "--tokens", str(tmp_path)])
     assert ended.exit_code == 2
     assert "--tokens is for one broker" in ended.output
