@@ -1,7 +1,8 @@
-"""Whether what a query has still to read is all there; ids alone decide, and gaps are no loss.
+"""Detects deleted entries that a query has not read yet, by their ids alone; gaps are no loss.
 
 A topic numbers its entries in ledgers, whose numbers only grow in a cluster. Entries are deleted
-from the front, a ledger at a time, so a place is safe as long as the topic begins at it or before.
+from the front, a ledger at a time, so no entry after a place is lost as long as the topic begins
+there or earlier.
 """
 
 from __future__ import annotations
@@ -13,66 +14,66 @@ from typing import Protocol
 from eos.client import Bounds
 from eos.errors import DataLost
 from eos.ids import EntryPlace
-from eos.sources._offsets import behind, place_text
+from eos.sources._offsets import place_after, place_text
 
 logger = logging.getLogger(__name__)
 
 _HINT = (
-    "Deleted by retention, time to live, a backlog quota or by hand, or the topic was recreated. "
-    "With failOnDataLoss=false the query goes on with what is there."
+    "They were deleted by retention, time to live, a backlog quota or by hand, or the topic was "
+    "recreated. Set failOnDataLoss=false to continue with the remaining entries."
 )
 
 
-class PlannedTopics(Protocol):
-    """What is asked of a planner."""
+class BoundsLookup(Protocol):
+    """The methods of ``SourceTopics`` that are used here."""
 
     def reopen(self, names: list[str]) -> dict[str, Bounds]:
-        """The bounds as somebody sees them who comes now."""
+        """Return the bounds that a new subscription sees."""
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
-        """Whether each partition is so long that the entry is in it, or was."""
+        """Whether each partition has, or had, the entry."""
 
 
 class LossGuard:
-    """Says what is lost: raises, or warns and counts, as the option failOnDataLoss wants it."""
+    """Reports losses: raises an error, or warns and counts them if failOnDataLoss is false."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
         self.losses = 0
 
-    def lost(self, what: str, topic: str, *, hint: str = _HINT) -> None:
-        """Something is, or may be.
+    def report(self, loss: str, topic: str, *, hint: str = _HINT) -> None:
+        """Report a certain or possible loss.
 
         Raises:
             DataLost: unless this only warns.
         """
         if self._fail:
-            raise DataLost(what, hint=hint)
+            raise DataLost(loss, hint=hint)
         self.losses += 1
-        logger.warning("%s", what, extra={"topic": topic, "losses": self.losses})
+        logger.warning("%s", loss, extra={"topic": topic, "losses": self.losses})
 
     def starts(
         self,
         places: Mapping[str, EntryPlace | None],
         bounds: Mapping[str, Bounds],
-        topics: PlannedTopics,
+        topics: BoundsLookup,
     ) -> dict[str, EntryPlace]:
-        """Where the next epoch begins in each partition of ``bounds``: a place that is there, so
-        that the epoch can be read again and compared with what is there then.
+        """Return where the next epoch begins in each partition of ``bounds``: an existing place, so
+        that the epoch can be read again and losses are detected then.
 
         Args:
-            places: where the query stands; a partition that is missing is new.
+            places: up to where the query has read; a missing partition is new.
 
         Raises:
-            DataLost: entries behind a place have been deleted, or may have been.
+            DataLost: entries after a place were deleted, or may have been.
         """
         for name in sorted(places.keys() - bounds.keys()):
-            self.lost(
-                f"{name} was deleted, or its topic was recreated. It was to be read from "
-                f"{place_text(places[name])} on.",
+            self.report(
+                f"{name} was deleted, or its topic was recreated. The query has read it up to "
+                f"{place_text(places[name])}.",
                 name,
             )
-        places = dict(places) | dict.fromkeys(self._made_anew(places, bounds, topics))
+        places = dict(places) | dict.fromkeys(self._recreated(places, bounds, topics))
         moved = [name for name, one in bounds.items() if _is_moved(places.get(name), one.first)]
         fresh = {**bounds, **(topics.reopen(moved) if moved else {})}
         return {
@@ -81,15 +82,15 @@ class LossGuard:
             if name in fresh
         }
 
-    def _made_anew(
+    def _recreated(
         self,
         places: Mapping[str, EntryPlace | None],
         bounds: Mapping[str, Bounds],
-        topics: PlannedTopics,
+        topics: BoundsLookup,
     ) -> list[str]:
-        """PlannedTopics that never were as long as the query has read them.
+        """Report and return partitions that never had entries which the query has read.
 
-        The last id alone is no proof: for a while after a broker's restart it is an earlier one
+        The last id alone proves nothing: for a while after a broker's restart it is an earlier one
         (measured).
         """
         read = {
@@ -97,27 +98,27 @@ class LossGuard:
             for name, one in bounds.items()
             if (place := places.get(name)) is not None
             and not _is_first_of_ledger(place)
-            and (behind(one.last_id) or one.first) < place
+            and (place_after(one.last_id) or one.first) < place
         }
-        anew = [name for name, reaches in topics.reaches(read).items() if not reaches]
-        for name in anew:
-            self.lost(
-                f"{name} ends before {place_text(places[name])}, where the query goes on: it was "
-                "recreated, or it is another cluster's.",
+        recreated = [name for name, reaches in topics.reaches(read).items() if not reaches]
+        for name in recreated:
+            self.report(
+                f"{name} ends before {place_text(places[name])}, up to where the query has read: "
+                "it was recreated, or belongs to another cluster.",
                 name,
             )
-        return anew
+        return recreated
 
     def _start(
         self, name: str, place: EntryPlace | None, first: EntryPlace, fresh: EntryPlace
     ) -> EntryPlace:
         if place is None or _is_first_of_ledger(place):
-            # An empty ledger goes away without a trace when a topic is loaded anew (measured).
+            # An empty ledger disappears without a trace when a topic is reloaded (measured).
             return max(place or fresh, fresh)
         if first > place:
-            self.lost(
-                f"Entries of {name} from {place_text(place)} on, up to {place_text(first)}, "
-                "are not there any more, and may never have been read.",
+            self.report(
+                f"Entries of {name} from {place_text(place)} up to {place_text(first)} no longer "
+                "exist, and may not have been read.",
                 name,
             )
         return max(place, fresh)
@@ -128,6 +129,6 @@ def _is_first_of_ledger(place: EntryPlace) -> bool:
 
 
 def _is_moved(place: EntryPlace | None, first: EntryPlace) -> bool:
-    """Whether a kept subscription has been moved by a deletion: then the broker says where what is
-    left begins only to those who come anew."""
+    """Whether a deletion has moved an open subscription: then only a new subscription sees where
+    the remaining entries begin."""
     return not _is_first_of_ledger(first) and (place is None or first >= place)

@@ -1,7 +1,7 @@
-"""Cutting spans by entries: how many an epoch may have, and what each task reads.
+"""Splits spans by entries: limits those of an epoch, and divides them among tasks.
 
-By the list of a partition's ledgers: entries of one ledger are numbered without a gap, markers of
-transactions and aborted entries among them, so counts of entries are never too small.
+Entries are counted by the list of a partition's ledgers. Entries of a ledger are numbered without a
+gap, including markers of transactions and aborted entries, so counts are never too small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eos.sources._offsets import Span
 
 @dataclass(frozen=True)
 class EntryRun:
-    """Entries of one ledger: ``count`` from ``first`` on. ``bytes`` is what they take, about."""
+    """Entries of one ledger: ``count`` from ``first`` on. ``bytes`` is their approximate size."""
 
     ledger: int
     first: int
@@ -36,7 +36,7 @@ class Contents:
 
     @classmethod
     def of(cls, span: Span, ledgers: Sequence[Ledger]) -> Self:
-        """By the partition's ledgers; the one at its end may have grown since."""
+        """Find the entries by the partition's ledgers; the last one may have grown since."""
         assert span.end is not None
         start = span.start or (0, 0)
         runs = []
@@ -50,16 +50,16 @@ class Contents:
 
     @property
     def entries(self) -> int:
-        """How many there are."""
+        """The number of entries."""
         return sum(run.count for run in self.runs)
 
     @property
     def bytes(self) -> float:
-        """What they take in the broker's storage, about."""
+        """Their approximate size in the broker's storage."""
         return sum(run.bytes for run in self.runs)
 
     def place_of(self, count: int) -> EntryPlace:
-        """Behind the first ``count`` entries."""
+        """Return the place after the first ``count`` entries."""
         for run in self.runs:
             if count <= run.count:
                 return run.ledger, run.first + count
@@ -68,12 +68,12 @@ class Contents:
         return self.span.end
 
     def cut(self, count: int) -> EntryPlace:
-        """The end of a span that has only the first ``count`` entries."""
+        """Return the end of a span of the first ``count`` entries."""
         assert self.span.end is not None
         return self.span.end if count >= self.entries else self.place_of(count)
 
     def split(self, parts: int) -> list[Span]:
-        """At most ``parts`` spans that cover it, each of about as many entries."""
+        """Split it into at most ``parts`` spans of about equal numbers of entries."""
         parts = max(1, min(parts, self.entries))
         inner = [self.place_of(self.entries * part // parts) for part in range(1, parts)]
         places = [self.span.start, *inner, self.span.end]
@@ -81,13 +81,13 @@ class Contents:
 
 
 def limited(contents: Mapping[str, Contents], fraction: float) -> dict[str, EntryPlace]:
-    """Where each partition's span ends when only ``fraction`` of the entries may be read: at least
-    one entry of each partition that has any, so that none has to wait for ever."""
+    """Return where each partition's span ends if only ``fraction`` of the entries may be read. Each
+    partition with entries gets at least one, so that none starves."""
     return {name: one.cut(ceil(one.entries * fraction)) for name, one in contents.items()}
 
 
 def shares(contents: Mapping[str, Contents], tasks: int) -> dict[str, int]:
-    """How many of at least ``tasks`` tasks each partition gets, by its bytes; at least one each."""
+    """Divide at least ``tasks`` tasks among partitions by their bytes; each gets at least one."""
     total = sum(one.bytes for one in contents.values())
     return {
         name: max(1, ceil(tasks * one.bytes / total)) if total else 1

@@ -1,4 +1,4 @@
-"""Where the past of topics in a table ends: what comes behind it is read from the topics."""
+"""Finds where a table's history of topics ends; later messages are read from the topics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ IsRead = Callable[[TopicName], bool]
 def last_messages(
     batches: Iterable[pa.RecordBatch], is_read: IsRead, only: TopicName | None
 ) -> dict[str, MessageId]:
-    """The last message of each exact partition, by ids alone: rows come in any order.
+    """Return the last message of each exact partition, by ids alone: rows may be in any order.
 
     Args:
-        batches: with the columns ``__messageId`` and, where ``only`` is None, ``__topic``.
+        batches: with the columns ``__messageId`` and, if ``only`` is None, ``__topic``.
         only: the topic of all rows.
 
     Raises:
@@ -46,7 +46,7 @@ def _of_batch(
     topics = [only]
     if only is None:
         codes, topics = _topics(batch.column(TOPIC_COLUMN))
-    # By topic and partition, then by place: a partition's last message is where it changes.
+    # Sorted by topic, partition and place: a partition's last message is before a change of it.
     order = np.lexsort((ids.batch_index, ids.entry, ids.ledger, ids.partition, codes))
     changes = (np.diff(codes[order]) != 0) | (np.diff(ids.partition[order]) != 0)
     for row in order[np.append(np.flatnonzero(changes), len(order) - 1)] if len(order) else ():
@@ -57,12 +57,12 @@ def _of_batch(
 
 
 def _exact(topic: TopicName, partition: int) -> str:
-    """The partition's own name, which some clients call its topic."""
+    """Return the exact name of the partition; some clients write it as the topic."""
     return str(topic if partition < 0 else topic.base.partition(partition))
 
 
 def _topics(column: pa.Array) -> tuple[np.ndarray, list[TopicName | None]]:
-    """The topic of each row by its place in the list; None: no query can read it."""
+    """Return an index for each row, and the topics; None: a topic that no query can read."""
     named = column.cast(pa.string()).dictionary_encode()
     if named.null_count:
         raise InputError(f"The history has a row without a {TOPIC_COLUMN}.")
@@ -71,7 +71,7 @@ def _topics(column: pa.Array) -> tuple[np.ndarray, list[TopicName | None]]:
 
 
 def maybe_topic(name: str) -> TopicName | None:
-    """None for a name that no query can read: other clients make such topics."""
+    """Parse a name; None if no query can read such a topic, which other clients can create."""
     try:
         return TopicName.parse(name)
     except ConfigurationError:
@@ -84,7 +84,7 @@ def _decoded(column: pa.Array) -> MessageIds:
     except ValueError:
         raise InputError(
             f"The history has a row with an invalid {ID_COLUMN}.",
-            hint=f"It has to be as this source gives it with metadata, column {ID_COLUMN}.",
+            hint=f"Archive the topic with this source's column {ID_COLUMN}, of option metadata.",
         ) from None
 
 

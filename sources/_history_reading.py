@@ -1,4 +1,4 @@
-"""In tasks: files of a table that holds the topics' past become Spark's columns."""
+"""Reads files of a table with the topics' history, in tasks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pyspark.sql.datasource import InputPartition
 
 from eos.delta.folder import Folder
 from eos.errors import InputError
-from eos.sources._columns import RowFormat
 from eos.sources._data_loss import LossGuard
 from eos.sources._history_boundary import TOPIC_COLUMN, maybe_topic
-from eos.sources._options import SourceOptions
+from eos.sources._row_format import RowFormat
+from eos.sources._source_options import SourceOptions
 
 
 class HistoryFile(NamedTuple):
-    """One Parquet file: its path in the table's folder, and what is the same in all of its rows."""
+    """One Parquet file: its path in the table's folder, and the partition values of its rows."""
 
     path: str
     partition: Any
 
 
 class HistoryRange(InputPartition):
-    """What one task reads of the table at ``uri``, which has the columns ``schema``: the rows of
-    ``topics``."""
+    """A task's files of the table at ``uri``, which has the columns ``schema``, and the ``topics``
+    whose rows it reads."""
 
     def __init__(
         self, uri: str, files: Sequence[HistoryFile], schema: pa.Schema, topics: Sequence[str]
@@ -41,9 +41,9 @@ class HistoryRange(InputPartition):
 
 
 def dataset_of(folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema) -> Any:
-    """The files as one, in their order; a column that a file lacks is null there."""
+    """Return the files as one dataset, in their order; a file's missing columns are null."""
     system = folder.file_system()
-    # Spark writes times as INT96, which as nanoseconds hold the years 1677 to 2262 only.
+    # Spark writes times as INT96; as nanoseconds they would hold only the years 1677 to 2262.
     form = ds.ParquetFileFormat(
         read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
     )
@@ -57,24 +57,24 @@ def dataset_of(folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema) 
 def read_history(
     options: SourceOptions, form: RowFormat, one: HistoryRange
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of its files that are of the query's topics, in their order.
+    """Yield the rows of the query's topics, in their order.
 
     Raises:
-        DataLost: a file is not there any more.
+        DataLost: a file no longer exists.
         Retriable: it can't be read.
     """
     folder = Folder(one.uri)
     guard = LossGuard(fail=options.fail_on_data_loss)
     has_topics = TOPIC_COLUMN in one.schema.names
-    there = [name for name in form.names if name in one.schema.names]
-    wanted = list(dict.fromkeys([*there, *([TOPIC_COLUMN] if has_topics else [])]))
+    existing = [name for name in form.names if name in one.schema.names]
+    wanted = list(dict.fromkeys([*existing, *([TOPIC_COLUMN] if has_topics else [])]))
     with folder.failures("reading it"):
         sizes = folder.size_bytes([file.path for file in one.files])
         files = [file for file, size in zip(one.files, sizes, strict=True) if size is not None]
         if len(files) < len(one.files):
-            guard.lost(
-                f"{len(one.files) - len(files)} files of the history at {folder.uri} are not there "
-                "any more: was the table vacuumed?",
+            guard.report(
+                f"{len(one.files) - len(files)} files of the history at {folder.uri} no longer "
+                "exist: was the table vacuumed?",
                 folder.uri,
             )
         for batch in batches_of(folder, files, one.schema, wanted):
@@ -86,10 +86,10 @@ def read_history(
 def batches_of(
     folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files, one after the other.
+    """Yield the rows of files, one file after the other.
 
     Raises:
-        InputError: one is no Parquet file, or has other columns than the table.
+        InputError: one is not a Parquet file, or its columns differ from the table's.
         OSError: the storage fails.
     """
     try:
@@ -97,8 +97,8 @@ def batches_of(
     except pa.ArrowInvalid as error:
         raise InputError(
             f"history: a file of {folder.uri} can't be read: {folder.clean(error)}.",
-            hint="It is damaged, or not as the table's log says. Restore it, or rewrite the table "
-            "without it.",
+            hint="The file is damaged, or does not match the table's log. Restore it, or rewrite "
+            "the table without it.",
         ) from None
 
 
@@ -116,10 +116,10 @@ def _of_topics(batch: pa.RecordBatch, wanted: Collection[str]) -> pa.RecordBatch
 
 
 def _as_wanted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    there = set(rows.schema.names)
+    existing = set(rows.schema.names)
     columns = [
         rows.column(field.name).cast(field.type)
-        if field.name in there
+        if field.name in existing
         else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]

@@ -1,4 +1,4 @@
-"""The places that a user gives as text: where to start and where to end."""
+"""Parses the options that say where a query starts and ends."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from eos.times import parse_time_ms
 
 LATEST: Final = "latest"
 
-Asked = str | int
-"""What is wanted for one partition: ``earliest``, ``latest``, ``ledger:entry``, or a time in ms."""
+PlaceOption = str | int
+"""For one partition: ``earliest``, ``latest``, ``ledger:entry``, or a time in milliseconds."""
 
 
-def asked_places(text: str, names: Iterable[str], option: str) -> dict[str, Asked]:
-    """What starting_offsets or ending_offsets asks for: a word for all of ``names``, or JSON by
-    topics and exact partitions. A partition's own entry counts more than its topic's; one that is
-    not named is not in the result.
+def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
+    """Parse starting_offsets or ending_offsets: a word for all of ``names``, or JSON by topics and
+    exact partitions. A partition's own entry overrides its topic's; partitions without an entry are
+    not in the result.
 
     Raises:
-        ConfigurationError: it says something else.
+        ConfigurationError: the text is invalid.
     """
     if text in (EARLIEST, LATEST):
         return dict.fromkeys(names, text)
     return _by_partition(_object(text, option, f'"{EARLIEST}", "{LATEST}"'), names, option, _place)
 
 
-def asked_times(text: str, names: Iterable[str], option: str) -> dict[str, Asked]:
-    """The same of starting_time and ending_time: one time, or JSON.
+def parse_times(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
+    """Parse starting_time or ending_time: one time, or JSON.
 
     Raises:
-        ConfigurationError: it says something else.
+        ConfigurationError: the text is invalid.
     """
     if not text.startswith("{"):
         return dict.fromkeys(names, _time(text, option))
@@ -47,7 +47,7 @@ def _object(text: str, option: str, other: str) -> Mapping[str, object]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{option} is neither {other} nor a JSON object: {text[:100]!r}.")
+        raise ConfigurationError(f"{option} must be {other} or a JSON object, not {text[:100]!r}.")
     return value
 
 
@@ -55,28 +55,28 @@ def _by_partition(
     value: Mapping[str, object],
     names: Iterable[str],
     option: str,
-    check: Callable[[object, str], Asked],
-) -> dict[str, Asked]:
-    asked = {str(TopicName.parse(name)): check(one, option) for name, one in value.items()}
+    check: Callable[[object, str], PlaceOption],
+) -> dict[str, PlaceOption]:
+    given = {str(TopicName.parse(name)): check(one, option) for name, one in value.items()}
     known = {name: str(TopicName.parse(name).base) for name in names}
-    if unknown := sorted(asked.keys() - known.keys() - set(known.values())):
+    if unknown := sorted(given.keys() - known.keys() - set(known.values())):
         raise ConfigurationError(
-            f"{option} names {unknown[0]!r}, which is not read here.",
+            f"{option} names {unknown[0]!r}, which the query does not read.",
             hint=f"Name topics or exact partitions: {', '.join(sorted(known)[:5])}.",
         )
-    wanted = {name: asked.get(name, asked.get(base)) for name, base in known.items()}
+    wanted = {name: given.get(name, given.get(base)) for name, base in known.items()}
     return {name: one for name, one in wanted.items() if one is not None}
 
 
-def _place(value: object, option: str) -> Asked:
+def _place(value: object, option: str) -> PlaceOption:
     try:
         assert isinstance(value, str)
         if value != LATEST:
             parse_place(value)
     except (AssertionError, ValueError):
         raise ConfigurationError(
-            f'{option}: each place is "{EARLIEST}", "{LATEST}" or "ledger:entry", "17:0" for '
-            f"example, not {str(value)[:100]!r}."
+            f'{option}: each place must be "{EARLIEST}", "{LATEST}" or "ledger:entry", such as '
+            f'"17:0", not {str(value)[:100]!r}.'
         ) from None
     return value
 
@@ -88,7 +88,7 @@ def _time(value: object, option: str) -> int:
         raise ConfigurationError(f"{option}: {error}") from None
 
 
-def starting_place(asked: Asked | None) -> EntryPlace | None:
-    """The place that needs no question to the broker; ``earliest`` when nothing was asked."""
-    assert isinstance(asked, str | None)
-    return None if asked is None else parse_place(asked)
+def starting_place(position: PlaceOption | None) -> EntryPlace | None:
+    """Return the place of a position that needs no lookup; None means ``earliest``."""
+    assert isinstance(position, str | None)
+    return None if position is None else parse_place(position)

@@ -1,14 +1,14 @@
-"""Where a query stands in each partition of its topics, as Spark's checkpoint keeps it.
+"""A query's offsets: how far it has read in each partition, as kept in Spark's checkpoint.
 
-An offset says where its epoch ends, and where it begins as well: Spark asks for the initial offset
-again when it replays the first epoch, and "latest" is elsewhere by then (measured). So an epoch is
-read from its end offset alone, and a replayed one reads exactly the same.
+An offset has the end of its epoch, and also the beginning: Spark asks for the initial offset again
+when it replays the first epoch, and "latest" is another place then (measured). So an epoch is read
+from its end offset alone, and a replayed epoch reads exactly the same entries.
 
-A query that begins with the topics' past in a table has that table's version in each offset, and
-which of its files the epoch has. The topics' places are those of the seam until it is read.
+If a query begins with the topics' history in a table, each offset has the table's version and the
+epoch's files. Until all files are read, the topics' places are those where the history ends.
 
-Topics that the query reads no longer keep their places in each offset: one that comes back is
-continued from there.
+Each offset keeps the places in topics that the query no longer reads. If such a topic is read
+again, the query continues there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from eos.ids import EntryPlace, MessageId
 
 VERSION: Final = 1
 WITH_HISTORY: Final = 2
-"""What an offset of a query that began with a history says; older releases refuse it."""
+"""Version of the offsets of a query that began with a history; older releases refuse it."""
 WITH_LEFT: Final = 3
-"""The same of one that has left topics, with a history or without."""
+"""Version of offsets that have topics in ``left``; older releases refuse it."""
 EARLIEST: Final = "earliest"
 
 _PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18}):(0|[1-9][0-9]{0,18})")
@@ -34,9 +34,9 @@ _MAX_LONG: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class Span:
-    """The entries of one partition in one epoch: from ``start`` on, up to before ``end``.
+    """The entries of one partition in one epoch: from ``start``, up to but without ``end``.
 
-    None is before the first entry that there is. A place need not be one of an entry.
+    None is the place before the first entry. A place may have no entry.
     """
 
     start: EntryPlace | None
@@ -44,19 +44,19 @@ class Span:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """As a checkpoint has it; any error of a dict that is none, or goes back."""
+        """Parse the form in checkpoints; any error if it is invalid, or goes backwards."""
         start, end = parse_place(value["from"]), parse_place(value["to"])
         assert start is None or (end is not None and start <= end)
         return cls(start, end)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no place for an entry."""
+        """Whether it has no entries."""
         return self.end is None or self.end == self.start
 
     @property
     def first(self) -> MessageId | None:
-        """The first place in it; None: wherever the partition begins."""
+        """The first place in it; None: where the partition begins."""
         return None if self.start is None else MessageId(*self.start)
 
     @property
@@ -68,17 +68,18 @@ class Span:
 
 @dataclass(frozen=True)
 class HistorySpan:
-    """Files of one version of a table that holds the topics' past: those of one epoch.
+    """The files of one epoch, of one version of a table with the topics' history.
 
-    From ``first`` on, up to before ``last``, of ``count``; they are read before the topics.
+    They are the files from ``first``, up to but without ``last``, of ``count``; they are read
+    before the topics.
 
     Attributes:
-        table: its folder or URL. ``table_id``: Delta's own, which a table made anew has not.
-        topics: those of the table's that the query read when it began, in full and sorted: one that
-            it reads since then is read from the topic alone.
-        digest: of the names of all files; a version of another history has others. Empty in
-            checkpoints of older releases.
-        partial: where an entry of a partition lies of which the table has the first messages only,
+        table: its folder or URL. ``table_id``: Delta's id, which changes if a table is recreated.
+        topics: full names, sorted, of the topics in the table that the query read when it began.
+            Topics that it reads since then are read without history.
+        digest: of the names of all files, to recognise the version. Empty in checkpoints of older
+            releases.
+        partial: partition -> the place of an entry of which the table has only the first messages,
             and how many.
     """
 
@@ -94,20 +95,20 @@ class HistorySpan:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is behind it."""
+        """Whether it has the last file."""
         return self.last == self.count
 
     @property
     def is_empty(self) -> bool:
-        """Whether the epoch has nothing of it."""
+        """Whether the epoch has no files."""
         return self.first == self.last
 
     def followed_by(self, last: int) -> HistorySpan:
-        """That of the next epoch."""
+        """Return the span of the next epoch."""
         return replace(self, first=self.last, last=last)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Return the form in checkpoints."""
         partial = {
             name: {"at": place_text(place), "messages": count}
             for name, (place, count) in sorted(self.partial.items())
@@ -127,7 +128,7 @@ class HistorySpan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse; any error of a dict that is none."""
+        """Parse the result of ``to_json``; any error if it is invalid."""
         partial = {}
         for name, one in value["partial"].items():
             place = parse_place(one["at"])
@@ -149,27 +150,27 @@ class HistorySpan:
 
 
 def _whole(value: object) -> int:
-    """A number as we write it; whoever can write a checkpoint may write 1e400 there."""
+    """Check a number; in a checkpoint that others have written it may be 1e400."""
     assert type(value) is int
     assert 0 <= value <= _MAX_LONG
     return value
 
 
-def behind(last: MessageId | None) -> EntryPlace | None:
-    """The place behind the entry ``last``; None is an empty partition."""
+def place_after(last: MessageId | None) -> EntryPlace | None:
+    """Return the place after the entry ``last``; None for an empty partition."""
     return None if last is None else (last.ledger, last.entry + 1)
 
 
 def place_text(place: EntryPlace | None) -> str:
-    """A place as users and checkpoints write it; the inverse of ``parse_place``."""
+    """Return the form of a place in options and checkpoints; the inverse of ``parse_place``."""
     return EARLIEST if place is None else f"{place[0]}:{place[1]}"
 
 
 def parse_place(text: str) -> EntryPlace | None:
-    """``earliest`` or ``ledger:entry``.
+    """Parse ``earliest`` or ``ledger:entry``.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is something else.
     """
     if text == EARLIEST:
         return None
@@ -183,11 +184,11 @@ def parse_place(text: str) -> EntryPlace | None:
 class Offset:
     """The spans of one epoch, by the exact names of partitions, and the query's subscription.
 
-    ``left``: where the query stopped in partitions that it reads no longer. ``keeps_left``: none of
-    them is missing; older releases forgot them.
+    ``left``: where the query stopped in partitions that it no longer reads. ``keeps_left``: all of
+    them are in it; older releases did not keep them.
 
-    ``to_json`` and ``from_json`` are inverse. Equal offsets are equal texts, as Spark compares
-    them so: names are sorted.
+    ``to_json`` and ``from_json`` are inverse. Equal offsets have equal texts, which Spark compares:
+    names are sorted.
     """
 
     spans: Mapping[str, Span]
@@ -203,13 +204,13 @@ class Offset:
         subscription: str | None = None,
         history: HistorySpan | None = None,
     ) -> Self:
-        """Of an epoch without entries, that ends where the first one begins."""
+        """Return the offset of an empty epoch, which ends where the first epoch begins."""
         spans = {name: Span(place, place) for name, place in places.items()}
         return cls(spans, subscription, history)
 
     @property
     def ends(self) -> dict[str, EntryPlace | None]:
-        """Where each partition stands at the end of the epoch."""
+        """The place in each partition at the end of the epoch."""
         return {name: span.end for name, span in self.spans.items()}
 
     def followed_by(
@@ -218,10 +219,10 @@ class Offset:
         ends: Mapping[str, EntryPlace | None],
         left: Mapping[str, EntryPlace | None] | None = None,
     ) -> Offset:
-        """The offset of an epoch from ``starts`` up to ``ends``; itself if nothing is between.
+        """Return the offset of an epoch from ``starts`` to ``ends``; itself if that is empty.
 
-        It has the partitions of ``starts``. Nothing goes back: one that has no end, or an earlier
-        one, stays at its start.
+        It has the partitions of ``starts``. A partition without an end, or with an end before its
+        start, stays at its start.
         """
         spans = {}
         for name, start in sorted(starts.items()):
@@ -235,7 +236,7 @@ class Offset:
         return replace(self, spans=spans, history=done, left=left or {})
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Return the form in checkpoints."""
         spans = {
             name: {"from": place_text(span.start), "to": place_text(span.end)}
             for name, span in sorted(self.spans.items())
@@ -252,10 +253,10 @@ class Offset:
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """The inverse.
+        """Parse the result of ``to_json``.
 
         Raises:
-            ConfigurationError: it is no offset of this source.
+            ConfigurationError: it is not an offset of this source.
         """
         try:
             assert isinstance(value, dict)
@@ -275,6 +276,6 @@ class Offset:
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
             raise ConfigurationError(
                 f"The checkpoint has an invalid offset: {str(value)[:200]}",
-                hint="Was the checkpoint made by another source, or by a newer version of eos?",
+                hint="Check whether another source or a newer version of eos made the checkpoint.",
             ) from None
         return cls(spans, subscription, history, left, keeps_left)

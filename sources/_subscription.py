@@ -1,8 +1,8 @@
-"""The durable subscription of a query: it shows the backlog, and keeps what is not read yet.
+"""The durable subscription of a query: it shows the backlog, and keeps unread entries.
 
-Nothing is read through it. It moves when Spark has committed an epoch, and stays one entry behind:
-so the ledger of the last entry that was read is kept, and with it the proof that nothing behind it
-was deleted (a ledger that is all acknowledged goes away when the topic is loaded anew: measured).
+Nothing is read through it. It moves after Spark has committed an epoch, and one entry less far: so
+the ledger of the last entry that was read is kept, which proves that no later entries were deleted.
+(A ledger whose entries are all acknowledged disappears when the topic is reloaded: measured.)
 """
 
 from __future__ import annotations
@@ -22,44 +22,45 @@ from eos.sources._offsets import place_text
 logger = logging.getLogger(__name__)
 
 PREFIX: Final = "eos-source-"
-"""Of names that are not given by the user."""
+"""Prefix of generated names."""
 
 
 def new_subscription_name() -> str:
-    """A name that no other query has."""
+    """Return a name that no other query has."""
     return f"{PREFIX}{secrets.token_hex(6)}"
 
 
-class Cursors(Protocol):
-    """What is asked of a planner."""
+class CursorFactory(Protocol):
+    """The method of ``SourceTopics`` that is used here."""
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
-        """The durable subscription of one partition."""
+        """Return the durable subscription of one partition."""
 
 
 class QuerySubscription:
     """The subscription ``name`` on all partitions of a query."""
 
-    def __init__(self, name: str, cursors: Cursors, *, timeout_s: float) -> None:
+    def __init__(self, name: str, cursors: CursorFactory, *, timeout_s: float) -> None:
         self.name = name
         self._cursors = cursors
         self._timeout_s = timeout_s
         self._kept: dict[str, SubscriptionCursor] = {}
-        self._begun: dict[str, EntryPlace] = {}
+        self._read_before: dict[str, EntryPlace] = {}
 
     def keep(
         self, places: Mapping[str, EntryPlace], unknown: Collection[str] = ()
     ) -> dict[str, EntryPlace]:
-        """Make it where it is missing, and keep what is at the places and behind them. Topics
-        move: who is refused meanwhile asks again.
+        """Create it where it is missing, and keep the entries at ``places`` and after them. Retries
+        while topics move to other brokers.
 
         Args:
-            unknown: those of ``places`` of which the checkpoint knows nothing: they begin with the
-                topic's first entry.
+            unknown: those of ``places`` that are not in the checkpoint: they begin with the topic's
+                first entry.
 
         Returns:
-            ``places``; where a subscription of the query's own stands further in an unknown one,
-            that is its place: older releases forgot where they stopped in a topic that they left.
+            ``places``; but if the query's generated subscription is further in an unknown
+            partition, its position. Older releases did not keep the places in topics that a query
+            no longer read.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -70,8 +71,8 @@ class QuerySubscription:
             if name not in self._kept
         ]
         parallel_map(lambda one: self._begin(*one), missing)
-        begun = {name: self._begun[name] for name in unknown if name in self._begun}
-        return {**places, **begun}
+        before = {name: self._read_before[name] for name in unknown if name in self._read_before}
+        return {**places, **before}
 
     def _begin(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
         for attempt in attempts(self._timeout_s):
@@ -80,40 +81,41 @@ class QuerySubscription:
 
     def _begin_once(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
         cursor = self._kept[name] = self._cursors.cursor(name, self.name)
-        stands = cursor.place()
-        # At the beginning of a ledger nothing was read of it: an empty one before it is gone.
-        if stands > place and stands[1] > 0 and is_unknown and self.name.startswith(PREFIX):
-            self._begun[name] = stands
+        position = cursor.place()
+        # At the beginning of a ledger it has only passed an empty ledger: nothing was read.
+        if position > place and position[1] > 0 and is_unknown and self.name.startswith(PREFIX):
+            self._read_before[name] = position
             logger.warning(
-                "The query has read %s before, as its subscription %s shows, and goes on there: "
-                "from %s. The checkpoint does not say where it stopped: some messages may come "
+                "The query has read %s before, as its subscription %s shows, and continues from "
+                "%s. The checkpoint does not have the exact place, so some messages may be read "
                 "twice.",
                 name,
                 self.name,
-                place_text(stands),
+                place_text(position),
                 extra={"topic": name, "subscription": self.name},
             )
             return
-        if stands > place:
+        if position > place:
             logger.warning(
-                "The subscription %s on %s stands at %s, and this query has still to read from %s "
-                "on: that is not kept. It was moved by another query of the same subscription, by "
-                "time to live, a backlog quota or by hand, or the checkpoint is an older one.",
+                "The subscription %s on %s is at %s, but this query continues from %s: it does not "
+                "keep the entries in between. It was moved by another query with the same "
+                "subscription, by time to live, a backlog quota or by hand, or the checkpoint is "
+                "an older one.",
                 self.name,
                 name,
-                place_text(stands),
+                place_text(position),
                 place_text(place),
                 extra={"topic": name, "subscription": self.name},
             )
         self._move(name, place)
 
     def move(self, places: Mapping[str, EntryPlace | None]) -> None:
-        """Keep only what is at the places and behind them. What fails is logged: the next epoch
-        moves it further, and nothing that a query reads depends on it."""
+        """Keep only the entries at ``places`` and after them. Failures are logged: the next epoch
+        moves the subscription, and what the query reads does not depend on it."""
         for name, error in parallel_map(lambda one: self._try(*one), list(places.items())):
             if error is not None:
                 logger.warning(
-                    "The subscription %s on %s stays where it is: %s",
+                    "The subscription %s on %s could not be moved: %s",
                     self.name,
                     name,
                     error,

@@ -17,13 +17,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
-from eos.sources._columns import METADATA, RowFormat, row_format, schema_of_source
-from eos.sources._epochs import EpochPlanner, values_of
+from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_reading import HistoryRange, read_history
 from eos.sources._offsets import Offset, Span
-from eos.sources._options import SourceOptions
-from eos.sources._reading import EntryRange, RangeGroup, read_range
-from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE
+from eos.sources._range_reader import EntryRange, RangeGroup, read_range
+from eos.sources._row_format import METADATA, RowFormat, row_format, schema_of_source
+from eos.sources._source_options import SourceOptions
+from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class PulsarDataSource(DataSource):
             serviceUrl="pulsar://localhost:6650", topic="orders", metadata=True
         ).load()
 
-    Options: ``SourceOptions``. Columns: what the values become, and with ``metadata`` the
-    message's own, ``METADATA``; or those of them that ``.schema("value binary, __key binary")``
-    names, which is cheaper.
+    Options: ``SourceOptions``. Columns: those of the values, and with ``metadata`` the message's
+    own, ``METADATA``; or only those that ``.schema("value binary, __key binary")`` names, which is
+    cheaper.
     """
 
     OWN_COLUMNS: Final = tuple(METADATA)
@@ -49,25 +49,25 @@ class PulsarDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name for ``format``."""
         return "pulsar"
 
     def schema(self) -> StructType:
-        """The columns; see the class."""
+        """Return the columns; see the class."""
         options = SourceOptions.parse(self.options)
         return schema_of_source(values_of(options), metadata=self.metadata(wanted=options.metadata))
 
     def metadata(self, *, wanted: bool) -> Collection[str]:
-        """Which of ``OWN_COLUMNS`` are there; ``wanted``: what the option says."""
+        """Return which of ``OWN_COLUMNS`` it has; ``wanted``: the option ``metadata``."""
         return self.OWN_COLUMNS if wanted else ()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Batch reads."""
+        """Return the reader of a batch read."""
         options = SourceOptions.parse(self.options)
         return PulsarBatchReader(options, self._form(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Streams."""
+        """Return the reader of a stream."""
         options = SourceOptions.parse(self.options)
         for name, is_set in (
             ("readCompacted", options.read_compacted),
@@ -76,8 +76,8 @@ class PulsarDataSource(DataSource):
         ):
             if is_set:
                 raise ConfigurationError(
-                    f"{name} is for batch reads: a stream has no end, and gets each message.",
-                    hint="Leave it out, or read in batch.",
+                    f"{name} is for batch reads only: a stream has no end, and reads each message.",
+                    hint="Leave it out, or use a batch read.",
                 )
         return PulsarStreamReader(options, self._form(options, schema))
 
@@ -86,7 +86,7 @@ class PulsarDataSource(DataSource):
         return row_format(values_of(options), schema, metadata=metadata)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Batch jobs that write; see ``eos.sinks.datasource_writer``."""
+        """Return the writer of a batch job; see ``eos.sinks.datasource_writer``."""
         from eos.sinks.datasource_writer import (
             PulsarBatchWriter,  # deltalake, which executors that read lack
         )
@@ -94,34 +94,34 @@ class PulsarDataSource(DataSource):
         return PulsarBatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Streams that are written."""
+        """Return the writer of a stream."""
         from eos.sinks.datasource_writer import PulsarStreamWriter
 
         return PulsarStreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class _Reader:
-    """What goes to the tasks of either reader, and what they do."""
+    """The part of both readers that is sent to tasks."""
 
     def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
         self._form = form
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A task has it, and waits for its partition."""
+        """Prepare the worker of the task, which now waits for its partition."""
         self.__dict__.update(state)
         disable_delayed_acks()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, on an executor."""
+        """Yield the rows of one range, on an executor."""
         return _rows_of(self._options, self._form, partition)
 
 
 class PulsarBatchReader(_Reader, DataSourceReader):
-    """Reads from one place to another, in each partition."""
+    """Reads each partition from a starting place to an ending place."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Tasks for each partition that has anything between the two places."""
+        """Return the tasks for each partition that has entries between the places."""
         epochs = EpochPlanner(self._options, self._form)
         try:
             ranges = epochs.tasks(epochs.bounded())
@@ -131,14 +131,14 @@ class PulsarBatchReader(_Reader, DataSourceReader):
 
 
 class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Cuts the topics into epochs. One object for a query, on the driver, for all its life."""
+    """Reads a stream; one object on the driver for a whole run of the query."""
 
     def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         super().__init__(options, form)
         self._opened: EpochPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get it without the driver's connections."""
+        """Leave out the driver's connections, for tasks."""
         return self.__dict__ | {"_opened": None}
 
     @property
@@ -148,26 +148,26 @@ class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins. Spark asks more than once; see ``Offset``."""
+        """Return where a new query begins. Spark calls it more than once; see ``Offset``."""
         return self._epochs.initial().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
-        """The offset of the epoch behind ``start``; the same when nothing new is readable."""
-        return self._epochs.behind(Offset.from_json(start)).to_json()
+        """Return the offset of the epoch after ``start``; ``start`` if nothing new is readable."""
+        return self._epochs.next_offset(Offset.from_json(start)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all that the query will read."""
+        """Limit the query to the messages that exist now."""
         self._epochs.set_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Tasks for each partition with entries in the epoch that ends at ``end``.
+        """Return the tasks for each partition with entries in the epoch that ends at ``end``.
 
-        ``start`` is not used: ``end`` knows its own, also when the first epoch runs again.
+        ``start`` is not used: ``end`` has the beginning, too, also when the first epoch runs again.
         """
         return [] if start == end else self._epochs.tasks(Offset.from_json(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint has the epoch that ends at ``end``: its subscription may move."""
+        """Move the subscription after Spark's checkpoint has the epoch that ends at ``end``."""
         self._epochs.commit(Offset.from_json(end))
 
     def stop(self) -> None:

@@ -11,12 +11,12 @@ import pulsar
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from eos.sources._columns import RowFormat, row_format, schema_of_source
-from eos.sources._history import HistoryTable
 from eos.sources._history_reading import read_history
+from eos.sources._history_table import HistoryTable
 from eos.sources._offsets import HistorySpan
-from eos.sources._options import SourceOptions
-from eos.sources._values import ValueFormat
+from eos.sources._row_format import RowFormat, row_format, schema_of_source
+from eos.sources._source_options import SourceOptions
+from eos.sources._value_format import ValueFormat
 
 TOPIC = "persistent://public/default/t"
 TIME = pa.timestamp("us", tz="UTC")
@@ -53,7 +53,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def begun(path: Path, *names: str, **more: Any) -> HistorySpan:
     """Where a new query stands that reads these columns."""
-    table = HistoryTable.begun(options(path, **more))
+    table = HistoryTable.for_new_query(options(path, **more))
     table.check_columns(form("value", *names))
     return replace(table.span(), topics=tuple(sorted(table.last_messages())))
 
@@ -66,7 +66,7 @@ def read(path: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
 def read_again(path: Path, span: HistorySpan, *names: str) -> list[dict[str, Any]]:
     """The same of a query that has begun."""
     chosen, wanted = options(path), form("value", *names)
-    table = HistoryTable.again(chosen, span)
+    table = HistoryTable.for_running_query(chosen, span)
     ranges = table.ranges(span.followed_by(span.count))
     found = [row for one in ranges for part in read_history(chosen, wanted, one)
              for row in part.to_pylist()]  # fmt: skip

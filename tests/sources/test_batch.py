@@ -78,7 +78,7 @@ def test_metadata_has_the_names_and_types_of_streamnatives_connector(load, clien
 def test_a_schema_chooses_columns_and_is_checked(load, send):
     send(b"a")
     assert load("__partition int, value binary").collect() == [(-1, b"a")]
-    with pytest.raises(Exception, match="There is no column 'key'"):
+    with pytest.raises(Exception, match="Column 'key' does not exist"):
         load("key binary").collect()
     with pytest.raises(Exception, match="is of type binary, not string"):
         load("value string").collect()

@@ -206,7 +206,7 @@ def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tm
     value, time = rows.column_names.index("value"), rows.column_names.index("__publishTime")
     as_text = rows.set_column(value, "value", rows["value"].cast(pa.string()))
     write_deltalake(past, as_text)
-    said = r"column value of .* is string, of the topic binary.* or give the topic a schema"
+    said = r"column value of .* is string, but that of the topic binary.* or read the topic with"
     with pytest.raises(Exception, match=said):
         load(history=past).collect()
     # No schema of the topic has a say in this one.
@@ -229,7 +229,7 @@ def test_a_gap_between_table_and_topic_is_told_before_the_history_is_read(
     topic_admin("PUT", "/unload")
     send(b"3")  # nothing keeps the ledgers before it
     topic_admin("POST", "/trim")
-    with pytest.raises(Exception, match="are not there any more"):
+    with pytest.raises(Exception, match="no longer exist"):
         run(startingOffsets=None, history=past)
     found = run(startingOffsets=None, history=past, failOnDataLoss=False)
     assert found[0] == [b"0"]
@@ -255,7 +255,7 @@ def test_a_topic_that_was_made_anew_is_told(load, send, archive, topic_admin):
     past = archive()
     topic_admin("DELETE", "?force=true")
     send(b"1")
-    with pytest.raises(Exception, match=r"recreated|not there any more"):
+    with pytest.raises(Exception, match=r"recreated|no longer exist"):
         load(history=past).collect()
 
 
@@ -305,7 +305,7 @@ def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(run, send, arc
     shutil.rmtree(past)
     for _ in range(2):  # its newest version has the old one's number
         archive()
-    with pytest.raises(Exception, match="is not there any more"):
+    with pytest.raises(Exception, match="no longer exists"):
         run(**limited)
     assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
 
@@ -319,10 +319,10 @@ def test_an_empty_table_is_a_past_without_messages(load, send, archive, client, 
 
 def test_tables_that_are_none_or_need_more_are_refused(spark, load, send, archive, tmp_path):
     send(b"0")
-    with pytest.raises(Exception, match="no Delta table at"):
+    with pytest.raises(Exception, match="has no Delta table"):
         load(history=tmp_path / "nothing").collect()
     past = archive()
-    with pytest.raises(Exception, match=r"no Delta table at .* in version 7"):
+    with pytest.raises(Exception, match=r"has no Delta table with version 7"):
         load(history=past, historyVersion=7).collect()
     assert values(load(history=past, historyVersion=0)) == [b"0"]
     for name, needs in (

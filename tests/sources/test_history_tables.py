@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema, InputError
-from eos.sources._history import HistoryTable
+from eos.sources._history_table import HistoryTable
 from tests.sources.histories import NOW, TOPIC, begun, options, read, read_again, rows
 
 
@@ -111,7 +111,7 @@ def test_a_shallow_clone_is_refused(tmp_path, scheme):
     write_deltalake(past, rows(0, NOW))
     pq.write_table(rows(1, NOW), file)
     append(past, added(f"{scheme}{file}", file.stat().st_size))
-    with pytest.raises(ConfigurationError, match="it is a shallow clone"):
+    with pytest.raises(ConfigurationError, match="is a shallow clone"):
         read(past)
 
 
@@ -149,9 +149,9 @@ def test_a_version_that_was_written_again_with_other_files_is_another_one(tmp_pa
     (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
     write_deltalake(tmp_path, rows(2, NOW), mode="append")
     assert (begun(tmp_path).version, begun(tmp_path).count) == (span.version, span.count)
-    with pytest.raises(DataLost, match="is not there any more"):
-        HistoryTable.again(options(tmp_path), span)
+    with pytest.raises(DataLost, match="no longer exists"):
+        HistoryTable.for_running_query(options(tmp_path), span)
     # Checkpoints of releases that noted only how many files there are.
-    HistoryTable.again(options(tmp_path), replace(span, digest=""))
-    with pytest.raises(DataLost, match="is not there any more"):
-        HistoryTable.again(options(tmp_path), replace(span, digest="", count=3))
+    HistoryTable.for_running_query(options(tmp_path), replace(span, digest=""))
+    with pytest.raises(DataLost, match="no longer exists"):
+        HistoryTable.for_running_query(options(tmp_path), replace(span, digest="", count=3))

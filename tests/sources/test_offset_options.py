@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eos.errors import ConfigurationError
-from eos.sources._offset_options import asked_places, asked_times
+from eos.sources._offset_options import parse_offsets, parse_times
 
 A0, A1, B = (
     f"persistent://public/default/{name}" for name in ("a-partition-0", "a-partition-1", "b")
@@ -17,21 +17,21 @@ ALL = (A0, A1, B)
 
 def test_one_word_is_for_all_partitions():
     for word in ("earliest", "latest"):
-        assert asked_places(word, ALL, "starting_offsets") == dict.fromkeys(ALL, word)
+        assert parse_offsets(word, ALL, "starting_offsets") == dict.fromkeys(ALL, word)
 
 
 def test_a_partition_counts_more_than_its_topic_and_who_is_not_named_is_left_out():
     text = json.dumps({"a": "latest", A1: "17:0"})
-    assert asked_places(text, ALL, "starting_offsets") == {A0: "latest", A1: "17:0"}
+    assert parse_offsets(text, ALL, "starting_offsets") == {A0: "latest", A1: "17:0"}
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("soon", 'neither "earliest", "latest" nor a JSON object'),
-        ("[]", "nor a JSON object"),
-        ('{"c": "1:2"}', "'persistent://public/default/c', which is not read here"),
-        ('{"a": "17"}', 'ledger:entry", "17:0" for example, not \'17\''),
+        ("soon", 'must be "earliest", "latest" or a JSON object'),
+        ("[]", "or a JSON object"),
+        ('{"c": "1:2"}', "'persistent://public/default/c', which the query does not read"),
+        ('{"a": "17"}', 'ledger:entry", such as "17:0", not \'17\''),
         ('{"a": null}', "ledger:entry"),
         ('{"a": "1:-1"}', "ledger:entry"),
         ('{"a b": "1:2"}', "without spaces"),
@@ -39,14 +39,14 @@ def test_a_partition_counts_more_than_its_topic_and_who_is_not_named_is_left_out
 )
 def test_a_wrong_place_is_named(text, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
-        asked_places(text, ALL, "starting_offsets")
+        parse_offsets(text, ALL, "starting_offsets")
 
 
 def test_a_time_is_milliseconds_or_has_its_zone():
     for text in ("1763805600000", "2025-11-22T10:00:00Z", "2025-11-22T11:00:00+01:00"):
-        assert asked_times(text, [B], "starting_time") == {B: 1763805600000}
+        assert parse_times(text, [B], "starting_time") == {B: 1763805600000}
     by_topic = json.dumps({"b": 5, A0: "1970-01-01T00:00:01Z"})
-    assert asked_times(by_topic, ALL, "starting_time") == {A0: 1000, B: 5}
+    assert parse_times(by_topic, ALL, "starting_time") == {A0: 1000, B: 5}
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_a_time_is_milliseconds_or_has_its_zone():
 )
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ConfigurationError, match="is not a time"):
-        asked_times(text, ALL, "starting_time")
+        parse_times(text, ALL, "starting_time")

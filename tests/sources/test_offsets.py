@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
-from eos.sources._left_topics import check_named
-from eos.sources._offsets import HistorySpan, Offset, Span, behind, parse_place, place_text
-from eos.sources._options import SourceOptions
+from eos.sources._former_topics import check_named
+from eos.sources._offsets import HistorySpan, Offset, Span, parse_place, place_after, place_text
+from eos.sources._source_options import SourceOptions
 
 places = st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 5)))
 by_name = st.dictionaries(st.sampled_from("abcdef"), places, max_size=6)
@@ -98,8 +98,8 @@ def test_a_place_is_text() -> None:
 
 
 def test_behind_an_entry_is_the_next_place() -> None:
-    assert behind(MessageId(3, 4, 1)) == (3, 5)
-    assert behind(None) is None
+    assert place_after(MessageId(3, 4, 1)) == (3, 5)
+    assert place_after(None) is None
 
 
 @pytest.mark.parametrize(

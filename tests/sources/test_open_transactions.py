@@ -41,7 +41,7 @@ def test_only_what_stands_still_is_asked_about_and_in_turn(clock, caplog):
     caplog.set_level(logging.WARNING, "eos.sources")
     for second in range(400):
         clock.now = float(second)
-        watch.look({**dict.fromkeys(moving, (0, second)), **standing}, topics)
+        watch.check({**dict.fromkeys(moving, (0, second)), **standing}, topics)
         assert second >= 60 or not topics.asked
         assert len(topics.asked) <= 64 * (1 + max(0, second - 60) // 10)
     assert sorted(topics.asked[:200]) == sorted(standing)

@@ -12,10 +12,10 @@ import pytest
 from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
 from eos.errors import ProtocolError, TopicNotFound, Unauthorized
-from eos.sources._columns import row_format, schema_of_source
-from eos.sources._epochs import EpochPlanner, values_of
-from eos.sources._options import SourceOptions
-from eos.sources._reading import read_range
+from eos.sources._epoch_planner import EpochPlanner, values_of
+from eos.sources._range_reader import read_range
+from eos.sources._row_format import row_format, schema_of_source
+from eos.sources._source_options import SourceOptions
 from eos.standalone import PulsarStandalone
 from eos.transport.auth import Auth
 from eos.wire import commands
@@ -146,7 +146,7 @@ def test_an_odd_answer_of_the_registry_leaves_no_entry_out(
     def odd(*_: object) -> None:
         raise ProtocolError("an odd answer")
 
-    monkeypatch.setattr("eos.sources._reading.version_of", odd)
+    monkeypatch.setattr("eos.sources._range_reader.version_of", odd)
     with pytest.raises(ProtocolError, match="an odd answer"):
         read(url, name, schema="auto", mode="dropmalformed")
     monkeypatch.undo()

@@ -74,7 +74,7 @@ def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog)
     with caplog.at_level(logging.WARNING, "eos.sources"):
         QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 2)})
     (record,) = caplog.records
-    assert "moved by another query of the same subscription, by time to live" in record.message
+    assert "moved by another query with the same subscription, by time to live" in record.message
     assert record.topic == topic
     caplog.clear()
     QuerySubscription("mine", client, timeout_s=20).keep({topic: (ids[0].ledger, 4)})

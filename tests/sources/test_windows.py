@@ -15,12 +15,12 @@ import pytest
 
 from eos.chaos.cluster.processes import kill_session
 from eos.errors import DataLost, EosError, TopicNotFound
-from eos.sources._columns import row_format
-from eos.sources._epochs import EpochPlanner
+from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset, Span
 from eos.sources._open_transactions import StandstillWatch
-from eos.sources._options import SourceOptions
-from eos.sources._values import ValueFormat
+from eos.sources._row_format import row_format
+from eos.sources._source_options import SourceOptions
+from eos.sources._value_format import ValueFormat
 from eos.sources.data_source import schema_of_source
 from tests.support.judge import drain, quiet_client
 from tests.transport.scripted import wait_until
@@ -172,7 +172,7 @@ def test_a_checkpoint_of_an_older_release_goes_on_with_the_querys_own_subscripti
         epochs = planner(options)
         try:
             with caplog.at_level(logging.WARNING, "eos.sources"):
-                offset = epochs.behind(Offset.from_json(checkpoint))
+                offset = epochs.next_offset(Offset.from_json(checkpoint))
         finally:
             epochs.close()
         assert offset.spans[topic] == Span(start.place, (start.ledger, 4))
@@ -186,15 +186,15 @@ def test_a_topic_that_is_made_anew_under_a_running_query_is_a_loss(
     send(b"0", b"1", b"2")
     epochs = planner(options)
     try:
-        offset = epochs.behind(epochs.initial())
-        assert epochs.behind(offset) is offset
+        offset = epochs.next_offset(epochs.initial())
+        assert epochs.next_offset(offset) is offset
         topic_admin("DELETE", "?force=true")
         with pytest.raises((DataLost, TopicNotFound), match=name):
-            epochs.behind(offset)
+            epochs.next_offset(offset)
         send(*(b"new %d" % n for n in range(count)))
         for _ in range(2):
-            with pytest.raises(DataLost, match=rf"{name}.*(are not there any more|recreated)"):
-                epochs.behind(offset)
+            with pytest.raises(DataLost, match=rf"{name}.*(no longer exist|recreated)"):
+                epochs.next_offset(offset)
     finally:
         epochs.close()
 
@@ -207,13 +207,13 @@ def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while
     epochs._standstill = StandstillWatch(after_s=0.5, again_s=1000)
     try:
         with caplog.at_level(logging.WARNING, "eos.sources"):
-            offset = epochs.behind(epochs.initial())
+            offset = epochs.next_offset(epochs.initial())
             for _ in range(3):
-                offset = epochs.behind(offset)
+                offset = epochs.next_offset(offset)
                 assert not caplog.records
             time.sleep(0.5)
             for _ in range(3):
-                offset = epochs.behind(offset)
+                offset = epochs.next_offset(offset)
             (record,) = caplog.records
             assert f"transaction {txn.id} is open" in record.message
             assert f"{name} from {place.ledger}:{place.entry} on" in record.message
@@ -222,7 +222,7 @@ def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while
             send(b"3")
             epochs._standstill = StandstillWatch(after_s=0, again_s=0)
             for _ in range(3):
-                offset = epochs.behind(offset)
+                offset = epochs.next_offset(offset)
             assert not caplog.records
     finally:
         epochs.close()

@@ -10,7 +10,7 @@ import pytest
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Unauthorized
 from eos.sinks.options import PulsarSinkOptions
-from eos.sources._options import SourceOptions
+from eos.sources._source_options import SourceOptions
 from eos.transport.auth import Auth
 
 TOKEN = ".".join(("eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJzcGFyayJ9", "c2lnbmF0dXJl"))

@@ -7,8 +7,8 @@ import pytest
 from eos.admin import Ledger
 from eos.sources._entry_ranges import Contents
 from eos.sources._offsets import Span
-from eos.sources._options import SourceOptions
-from eos.sources._planning import Planner
+from eos.sources._source_options import SourceOptions
+from eos.sources._source_topics import SourceTopics
 
 TOPIC = "persistent://public/default/t"
 OPTIONS = {"serviceUrl": "pulsar://localhost:1", "adminUrl": "http://localhost:1", "topic": TOPIC}
@@ -31,12 +31,12 @@ def asked(monkeypatch):
             asked.append(str(topic))
             return list(asked.ledgers)
 
-    monkeypatch.setattr(Planner, "_admin", lambda _: Admin())
+    monkeypatch.setattr(SourceTopics, "_admin", lambda _: Admin())
     return asked
 
 
 def test_ledgers_are_asked_for_when_one_is_new_or_has_doubled(asked):
-    planner = Planner(SourceOptions.parse(OPTIONS))
+    planner = SourceTopics(SourceOptions.parse(OPTIONS))
     old = Ledger(3, 50, 5_000, False)
 
     def of(end, *, is_new):
@@ -57,7 +57,7 @@ def test_ledgers_are_asked_for_when_one_is_new_or_has_doubled(asked):
 
 
 def test_one_that_says_nothing_of_itself_is_asked_for_each_time(asked):
-    planner = Planner(SourceOptions.parse(OPTIONS))
+    planner = SourceTopics(SourceOptions.parse(OPTIONS))
     for ledgers in ([], [Ledger(5, 0, 0, False)], [Ledger(4, 10, 10, False)]):
         asked.ledgers = ledgers
         asked.clear()

@@ -6,7 +6,7 @@ import pytest
 
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
-from eos.sources._options import SourceOptions
+from eos.sources._source_options import SourceOptions
 
 GOOD = {"service_url": "pulsar://h:1", "topic": "t"}
 
@@ -31,7 +31,7 @@ def test_several_topics_are_read_each_once():
         (GOOD | {"topic": "non-persistent://a/b/c"}, "persistent"),
         ({"serviceUrl": "pulsar://h", "topics": "a,,b"}, "expected persistent"),
         (GOOD | {"topicsPattern": "a.*"}, "set one of topic, topics"),
-        ({"service_url": "pulsar://h:1", "topicsPattern": "a("}, "is no regular expression"),
+        ({"service_url": "pulsar://h:1", "topicsPattern": "a("}, "is not a regular expression"),
         ({"service_url": "pulsar://h:1", "topicsPattern": "a/b"}, "expected tenant/namespace/"),
         (GOOD | {"startingTime": "5", "startingOffsets": "latest"}, "or startingTime, not both"),
         (GOOD | {"endingTime": "5", "endingOffsets": "latest"}, "or endingTime, not both"),
@@ -42,7 +42,7 @@ def test_several_topics_are_read_each_once():
             GOOD | {"adminUrl": "http://a:1", "minPartitions": "4", "maxPartitions": "3"},
             "maxPartitions is below minPartitions",
         ),
-        (GOOD | {"historyVersion": "3"}, "historyVersion is of a table"),
+        (GOOD | {"historyVersion": "3"}, "historyVersion needs history"),
         (GOOD | {"history": "past"}, "not an absolute path"),
         (GOOD | {"history": "s3://key:secret@bucket/past"}, "a user, a password"),
         (GOOD | {"history": "/past", "startingOffsets": "latest"}, "leave out startingOffsets"),

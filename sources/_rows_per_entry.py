@@ -1,4 +1,4 @@
-"""Single entries of topics as they are stored, looked at for what they say of themselves."""
+"""Reads single entries of topics, to estimate how many messages the entries have."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from eos.ids import EntryPlace, MessageId
 from eos.parallel import parallel_map
 from eos.retry import attempts
 
-LOOKED_AT_AGAIN: Final = 64
-"""Partitions in one planning. A broker sends all of an entry: with 3,000 topics, entries of 180 KiB
-and epochs of two each, looking at one of each took a fifth of the time (measured)."""
+MAX_RESAMPLED: Final = 64
+"""Known partitions that are sampled again in one planning. A broker sends whole entries: with 3,000
+topics, entries of 180 KiB and epochs of two each, one sample of each took a fifth of the time
+(measured)."""
 
 
 def next_entry(
     client: PulsarClient, topic: str, start: MessageId | None, timeout_s: float
 ) -> Entry | None:
-    """The first one at ``start`` or behind it; None when none becomes readable in ``timeout_s``.
+    """Return the first entry at ``start`` or after it; None if none is readable in ``timeout_s``.
 
-    Topics move: who is refused meanwhile asks again.
+    Retries while the topic moves to another broker.
 
     Raises:
-        ProtocolError: it is malformed.
+        ProtocolError: the entry is malformed.
         EosError: the topic can't be read.
     """
     deadline = time.monotonic() + timeout_s
@@ -38,29 +39,29 @@ def next_entry(
 
 
 class RowsPerEntry:
-    """How many messages an entry of each partition has, by one that was looked at lately.
+    """The number of messages in an entry of each partition, by a recent sample.
 
-    Partitions that are not known yet are looked at, and some of the others, in turn.
+    Unknown partitions are sampled, and some of the others, in turn.
 
     Args:
-        look: how many messages the entry at a place, or the next one behind it, has.
+        sample: returns the number of messages in the entry at a place, or in the next one.
     """
 
-    def __init__(self, look: Callable[[str, EntryPlace], int]) -> None:
-        self._look = look
-        self._known: dict[str, int] = {}  # what was looked at longest ago comes first
+    def __init__(self, sample: Callable[[str, EntryPlace], int]) -> None:
+        self._sample = sample
+        self._known: dict[str, int] = {}  # the oldest sample first
 
     def of(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
-        """Of the partitions that are to be read from ``starts`` on.
+        """Return it for the partitions that are read from ``starts`` on.
 
         Raises:
             EosError: one can't be read.
         """
         unknown = [name for name in starts if name not in self._known]
-        in_turn = islice((name for name in self._known if name in starts), LOOKED_AT_AGAIN)
+        in_turn = islice((name for name in self._known if name in starts), MAX_RESAMPLED)
         names = [*unknown, *in_turn]
         for name, rows in zip(
-            names, parallel_map(lambda name: self._look(name, starts[name]), names), strict=True
+            names, parallel_map(lambda name: self._sample(name, starts[name]), names), strict=True
         ):
             self._known.pop(name, None)
             self._known[name] = rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from eos.errors import BrokerNotReady
-from eos.sources._entries import LOOKED_AT_AGAIN, RowsPerEntry, next_entry
+from eos.sources._rows_per_entry import MAX_RESAMPLED, RowsPerEntry, next_entry
 
 
 def test_a_topic_that_moves_meanwhile_is_asked_again():
@@ -46,7 +46,7 @@ def test_partitions_that_are_known_are_looked_at_in_turn():
     for _ in range(3):
         looked.clear()
         found = per_entry.of(starts)
-        assert len(looked) == len(set(looked)) == LOOKED_AT_AGAIN
+        assert len(looked) == len(set(looked)) == MAX_RESAMPLED
         seen.update(looked)
         told |= {name: rows[name] for name in looked}
         assert found == told
@@ -61,7 +61,7 @@ def test_partitions_that_are_new_are_looked_at_at_once_and_a_few_each_time():
         return 7
 
     per_entry = RowsPerEntry(look)
-    few = {f"t{n}": (1, 0) for n in range(LOOKED_AT_AGAIN)}
+    few = {f"t{n}": (1, 0) for n in range(MAX_RESAMPLED)}
     for _ in range(2):
         looked.clear()
         assert per_entry.of(few) == dict.fromkeys(few, 7)

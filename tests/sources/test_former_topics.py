@@ -26,7 +26,7 @@ def test_a_topic_that_leaves_and_comes_back_is_continued_where_the_query_stopped
     send_both(0)
     read = [run(**both)]
     send_both(1)
-    with pytest.raises(Exception, match=rf"leave that out now\. .*droppedTopics=\S*{a}\."):
+    with pytest.raises(Exception, match=rf"no longer name\. .*droppedTopics=\S*{a}\."):
         run(**without)
     read.append(run(**without, droppedTopics=a))
     assert flat(read[-1]) == [b"b1"]

@@ -1,4 +1,4 @@
-"""Cutting a stream into epochs, and an epoch into tasks; on the driver."""
+"""Divides a stream into epochs, and an epoch into tasks; runs on the driver."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from eos.client import Bounds
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, DataLost
 from eos.ids import EntryPlace, TopicName
-from eos.sources._columns import RowFormat
 from eos.sources._data_loss import LossGuard
 from eos.sources._entry_ranges import Contents, limited, shares
+from eos.sources._former_topics import check_named, known_places
 from eos.sources._history_reading import HistoryRange
-from eos.sources._left_topics import check_named, known_places
 from eos.sources._offset_options import LATEST
-from eos.sources._offsets import EARLIEST, HistorySpan, Offset, Span, behind
+from eos.sources._offsets import EARLIEST, HistorySpan, Offset, Span, place_after
 from eos.sources._open_transactions import StandstillWatch, wait_until_decided
-from eos.sources._options import SourceOptions
-from eos.sources._planning import Planner
-from eos.sources._reading import EntryRange, KeySlice, RangeGroup, grouped
+from eos.sources._range_reader import EntryRange, KeySlice, RangeGroup, grouped
+from eos.sources._row_format import RowFormat
+from eos.sources._source_options import SourceOptions
+from eos.sources._source_topics import SourceTopics
 from eos.sources._subscription import QuerySubscription, new_subscription_name
-from eos.sources._values import BYTES, ValueFormat
+from eos.sources._value_format import BYTES, ValueFormat
 
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from eos.sources._history import HistoryTable
+    from eos.sources._history_table import HistoryTable
 
 Ends = dict[str, EntryPlace | None]
 
 
 class EpochPlanner:
-    """Plans the epochs of one query; one object for its whole life."""
+    """Plans the epochs of one query, during a whole run of it."""
 
     def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
         self._form = form
-        self._planner = Planner(options)
+        self._topics = SourceTopics(options)
         self._guard = LossGuard(fail=options.fail_on_data_loss)
         self._standstill = StandstillWatch()
         self._subscription: QuerySubscription | None = None
@@ -47,102 +47,104 @@ class EpochPlanner:
         self._history: HistoryTable | None = None
 
     def initial(self) -> Offset:
-        """Where a query begins that is new, before its first epoch."""
+        """Return the offset of a new query, before its first epoch."""
         options = self._options
         name = options.subscription or options.rules.subscription(new_subscription_name())
         subscription = name if options.durable_subscription else None
         if options.history is not None:
-            begun = self._seam(subscription)
-            self._warn_of_expiry(begun)
+            initial = self._history_boundary(subscription)
+            self._warn_of_expiry(initial)
         else:
-            begun = Offset.starting(self._planner.starts(otherwise=LATEST), subscription)
-        return replace(begun, keeps_left=True)
+            initial = Offset.starting(self._topics.starts(otherwise=LATEST), subscription)
+        return replace(initial, keeps_left=True)
 
-    def _seam(self, subscription: str | None) -> Offset:
-        """Before the first file of the history, and in the topics where it ends."""
-        from eos.sources._history import HistoryTable  # deltalake, which executors lack
+    def _history_boundary(self, subscription: str | None) -> Offset:
+        """Return the offset before the history's first file; in the topics, where it ends."""
+        from eos.sources._history_table import HistoryTable  # deltalake, which executors lack
 
-        # Not kept: Spark asks again when the first epoch is replayed, and the newest version is
-        # another one by then.
-        table = HistoryTable.begun(self._options)
+        # Not cached: Spark calls this again when the first epoch is replayed, and then the newest
+        # version may be another one.
+        table = HistoryTable.for_new_query(self._options)
         table.check_columns(self._form)
         last = table.last_messages()
-        partial = self._planner.partly_read(last)
-        places: Ends = dict.fromkeys(self._planner.partitions())
+        partial = self._topics.partly_read(last)
+        places: Ends = dict.fromkeys(self._topics.partitions())
         for name, one in last.items():
-            places[name] = partial[name][0] if name in partial else behind(one)
+            places[name] = partial[name][0] if name in partial else place_after(one)
         topics = sorted({str(TopicName.parse(name).base) for name in last})
         span = replace(table.span(), topics=tuple(topics), partial=partial)
         return Offset.starting(places, subscription, span)
 
-    def _warn_of_expiry(self, seam: Offset) -> None:
-        """While the history is read, what is behind the seam has to wait."""
-        what = [] if self._options.admin_url is None else self._planner.what_expires(seam.spans)
-        if seam.subscription is None:
-            what.append("there is no subscription that keeps them")
-        if what:
+    def _warn_of_expiry(self, boundary: Offset) -> None:
+        """Warn of messages after the history that may expire while the history is read."""
+        reasons = []
+        if self._options.admin_url is not None:
+            reasons += self._topics.expiry_reasons(boundary.spans)
+        if boundary.subscription is None:
+            reasons.append("there is no subscription that keeps them")
+        if reasons:
             logger.warning(
                 "While the history is read, messages after it may be deleted: %s.",
-                "; ".join(what),
+                "; ".join(reasons),
             )
 
     def set_target(self) -> None:
-        """What is there now is all that will be read."""
-        bounds = self._planner.bounds(self._planner.partitions())
-        self._target = {name: behind(one.last_id) for name, one in bounds.items()}
+        """Limit the query to the messages that exist now."""
+        bounds = self._topics.bounds(self._topics.partitions())
+        self._target = {name: place_after(one.last_id) for name, one in bounds.items()}
 
-    def behind(self, offset: Offset) -> Offset:
-        """The epoch behind ``offset``; itself when nothing new is readable.
+    def next_offset(self, offset: Offset) -> Offset:
+        """Return the offset of the epoch after ``offset``; ``offset`` if nothing new is readable.
 
         Raises:
-            DataLost: what it would have had to read was deleted.
-            EosError: a topic can't be asked.
+            DataLost: entries that it had to read were deleted.
+            EosError: a topic can't be queried.
         """
-        bounds = self._planner.bounds(self._planner.partitions())
+        bounds = self._topics.bounds(self._topics.partitions())
         places, left = known_places(offset, bounds, self._options, self._guard)
-        starts = self._guard.starts(places, bounds, self._planner)
-        # Of a query that keeps all places they are new topics, whatever its subscription says: a
-        # checkpoint that was set back has to read them again.
+        starts = self._guard.starts(places, bounds, self._topics)
+        # If the query keeps all places, unknown topics are new, even if its subscription says
+        # otherwise: a checkpoint that was set back must read them again.
         unknown = set() if offset.keeps_left else starts.keys() - places.keys()
         starts = self._keep(offset, starts, unknown)
-        if (history := self._of_past(offset)) is not None:
+        if (history := self._next_history(offset)) is not None:
             past = Offset.starting(starts, offset.subscription, history)
             return replace(past, left=left, keeps_left=offset.keeps_left)
-        ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
+        ends: Ends = {name: place_after(one.last_id) for name, one in bounds.items()}
         if self._target is not None:
             ends = {name: _earlier(end, self._target.get(name)) for name, end in ends.items()}
         following = offset.followed_by(starts, ends, left)
-        self._standstill.look(following.ends, self._planner)
+        self._standstill.check(following.ends, self._topics)
         if following is offset or not self._options.is_limited:
             return following
         return offset.followed_by(starts, {**ends, **self._limited(following)}, left)
 
-    def _of_past(self, offset: Offset) -> HistorySpan | None:
-        """The history's files behind those of ``offset``; None: there are none.
+    def _next_history(self, offset: Offset) -> HistorySpan | None:
+        """Return the history's files after those of ``offset``; None if there are no more.
 
         Raises:
-            ConfigurationError: the query has begun with another history, or without one.
+            ConfigurationError: the query was started with another history, or without one.
         """
         span, wanted = offset.history, self._options.history
         if wanted is not None and Folder(wanted).uri != (span and span.table):
-            begun = "without a history" if span is None else f"with the history at {span.table}"
+            before = "without a history" if span is None else f"with the history at {span.table}"
             raise ConfigurationError(
-                f"This query has begun {begun}, and can't go on with {wanted}.",
-                hint="Leave the option as it was, or begin a new query with a new checkpoint.",
+                f"This query was started {before}, and can't continue with {wanted}.",
+                hint="Restore the option, or start a new query with a new checkpoint.",
             )
         if span is None or span.is_done:
             return None
         try:
             return self._table_of(span).next_span(span)
         except DataLost as error:
-            self._guard.lost(error.message, span.table)
+            self._guard.report(error.message, span.table)
             return replace(span, first=span.count, last=span.count)
 
     def _table_of(self, span: HistorySpan) -> HistoryTable:
-        from eos.sources._history import HistoryTable  # deltalake, which executors lack
+        from eos.sources._history_table import HistoryTable  # deltalake, which executors lack
 
         if self._history is None:
-            self._history = HistoryTable.again(self._options, span)
+            self._history = HistoryTable.for_running_query(self._options, span)
             self._history.check_columns(self._form)
         return self._history
 
@@ -158,7 +160,7 @@ class EpochPlanner:
             fractions.append(options.max_bytes_per_trigger / max(1.0, in_bytes))
         if options.max_rows_per_trigger is not None:
             firsts = {name: one.span.start or (0, 0) for name, one in contents.items()}
-            each = self._planner.rows_per_entry(firsts)
+            each = self._topics.rows_per_entry(firsts)
             rows = sum(one.entries * each[name] for name, one in contents.items())
             fractions.append(options.max_rows_per_trigger / max(1, rows))
         return limited(contents, min(fractions))
@@ -166,7 +168,7 @@ class EpochPlanner:
     def _contents(self, offset: Offset) -> dict[str, Contents]:
         spans = _with_entries(offset)
         ends = {name: span.end for name, span in spans.items() if span.end is not None}
-        ledgers = self._planner.ledgers(ends)
+        ledgers = self._topics.ledgers(ends)
         return {name: Contents.of(span, ledgers[name]) for name, span in spans.items()}
 
     def _keep(
@@ -175,39 +177,39 @@ class EpochPlanner:
         if offset.subscription is None or not self._options.durable_subscription:
             return starts
         if self._subscription is None:
-            # A checkpoint may be older than the prefix.
-            kept = self._options.rules.subscription(offset.subscription)
-            name = self._options.subscription or kept
+            # The checkpoint may be older than the prefix.
+            prefixed = self._options.rules.subscription(offset.subscription)
+            name = self._options.subscription or prefixed
             self._subscription = QuerySubscription(
-                name, self._planner, timeout_s=self._options.request_timeout_s
+                name, self._topics, timeout_s=self._options.request_timeout_s
             )
         return self._subscription.keep(starts, unknown)
 
     def commit(self, offset: Offset) -> None:
-        """Spark will not ask again for what is in the epoch of ``offset`` or before it."""
+        """Release the entries up to the epoch of ``offset``: Spark won't read them again."""
         if self._subscription is not None:
             self._subscription.move(offset.ends)
 
     def tasks(self, offset: Offset) -> Sequence[EntryRange | RangeGroup | HistoryRange]:
-        """What tasks read for the epoch of ``offset``.
+        """Return the tasks of the epoch of ``offset``.
 
         Raises:
-            ConfigurationError: it has what the query's options do not name.
-            EosError: a topic can't be asked.
+            ConfigurationError: it has topics or a table that the query's options do not name.
+            EosError: a topic can't be queried.
         """
         check_named(offset, self._options)
-        return [*self._of_history(offset.history), *self._of_topics(offset)]
+        return [*self._history_tasks(offset.history), *self._topic_tasks(offset)]
 
-    def _of_history(self, span: HistorySpan | None) -> Sequence[HistoryRange]:
+    def _history_tasks(self, span: HistorySpan | None) -> Sequence[HistoryRange]:
         if span is None or span.is_empty:
             return []
         try:
             return self._table_of(span).ranges(span)
         except DataLost as error:
-            self._guard.lost(error.message, span.table)
+            self._guard.report(error.message, span.table)
             return []
 
-    def _of_topics(self, offset: Offset) -> Sequence[EntryRange | RangeGroup]:
+    def _topic_tasks(self, offset: Offset) -> Sequence[EntryRange | RangeGroup]:
         partial = {} if offset.history is None else offset.history.partial
 
         def skip(one: EntryRange) -> int:
@@ -239,58 +241,58 @@ class EpochPlanner:
         ]
 
     def bounded(self) -> Offset:
-        """The one epoch of a batch read: all between the places that the options say.
+        """Return the single epoch of a batch read: all entries between the options' places.
 
         Raises:
-            DataLost: entries behind a starting place have been deleted.
-            TransactionStillOpen: one is open before a stated end.
-            EosError: a topic can't be asked.
+            DataLost: entries after a starting place were deleted.
+            TransactionStillOpen: a transaction is open before a stated end.
+            EosError: a topic can't be queried.
         """
         history = None
         if self._options.history is not None:
-            begun = self._seam(None)
-            places, history = begun.ends, begun.history
+            boundary = self._history_boundary(None)
+            places, history = boundary.ends, boundary.history
             assert history is not None
             history = history.followed_by(history.count)
         else:
-            places = self._planner.starts(otherwise=EARLIEST)
-        stops = self._planner.stops(list(places))
+            places = self._topics.starts(otherwise=EARLIEST)
+        stops = self._topics.stops(list(places))
         wait_until_decided(
             {name: stop for name, stop in stops.items() if stop is not None},
-            self._planner,
+            self._topics,
             wait_s=self._options.ending_wait_s,
             fail=self._options.on_open_transaction == "fail",
         )
-        bounds: dict[str, Bounds] = self._planner.bounds(places)
-        # A compaction keeps messages of entries that were deleted since: nothing is lost.
+        bounds: dict[str, Bounds] = self._topics.bounds(places)
+        # A compaction keeps messages of entries that were deleted later: they are not lost.
         starts: Ends = {name: places[name] for name in bounds}
         if not self._options.read_compacted:
-            starts.update(self._guard.starts(places, bounds, self._planner))
-        # What is not there yet can't be read: it may never come.
-        ends: Ends = {name: behind(one.last_id) for name, one in bounds.items()}
+            starts.update(self._guard.starts(places, bounds, self._topics))
+        # A stated end after the last entry is not waited for: it may never be reached.
+        ends: Ends = {name: place_after(one.last_id) for name, one in bounds.items()}
         for name in ends.keys() & stops.keys():
             ends[name] = _earlier(stops[name], ends[name])
         return replace(Offset.starting(starts).followed_by(starts, ends), history=history)
 
     def close(self) -> None:
         """Close all connections."""
-        self._planner.close()
+        self._topics.close()
 
 
 def values_of(options: SourceOptions) -> ValueFormat:
-    """How the values of the topics are read, by what the registry has now.
+    """Return the format of the topics' values, by the schemas that the registry has now.
 
     Raises:
-        TopicNotFound: a topic is not there, or none matches the pattern.
+        TopicNotFound: a topic does not exist, or no topic matches the pattern.
         EosError: as ``value_format``.
     """
     if options.value_schema == BYTES:
         return ValueFormat(None, None, options.mode)
-    planner = Planner(options)
+    topics = SourceTopics(options)
     try:
-        return planner.values()
+        return topics.values()
     finally:
-        planner.close()
+        topics.close()
 
 
 def _with_entries(offset: Offset) -> dict[str, Span]:

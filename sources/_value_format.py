@@ -1,4 +1,4 @@
-"""What the values of messages become: bytes as they are, or columns by a schema."""
+"""Converts the values of messages: unchanged bytes, or columns by a schema."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ MALFORMED_REASON: Final = "__malformedReason"
 
 _WHERE: Final = ("ledger", "entry", "batch_index")
 _MODES: Final = (
-    "With mode=permissive such messages are kept as they are, with the reason, in columns "
-    f"{MALFORMED_VALUE} and {MALFORMED_REASON}; with mode=dropmalformed they are left out."
+    "With mode=permissive such values are kept, with the reason, in the columns "
+    f"{MALFORMED_VALUE} and {MALFORMED_REASON}; with mode=dropmalformed the messages are left out."
 )
 _MOST_VERSIONS: Final = 100
-"""How many versions of a topic's schema are looked at for one that can be read."""
+"""Versions of a topic's schema that are searched for one that can be read."""
 
 Arrays = Mapping[str, pa.Array]
 
 
 class Mode(StrEnum):
-    """What becomes of a message whose value can't be read."""
+    """What to do with a message whose value can't be read."""
 
     FAILFAST = "failfast"
     PERMISSIVE = "permissive"
@@ -53,36 +53,38 @@ class Mode(StrEnum):
 
 
 def own_schema(name: str, definition: str | None) -> Schema | None:
-    """The schema that the options ``schema`` and ``schema_definition`` say; None for ``bytes`` and
+    """Return the schema of the options ``schema`` and ``schema_definition``; None for ``bytes`` and
     ``auto``.
 
     Raises:
-        ConfigurationError: there is no such schema for reading, or the definition is none.
+        ConfigurationError: the name is unknown, or the definition is invalid.
     """
     if name in (AUTO, BYTES) or name in PRIMITIVE_NAMES:
         if definition is not None:
-            raise ConfigurationError(f"schema {name!r} has no definition: choose avro or json.")
+            raise ConfigurationError(
+                f"schema {name!r} takes no schemaDefinition; only avro and json do."
+            )
         return None if name == AUTO else schema_of(name)
     kinds = {"avro": AvroSchema, "json": JsonSchema}
     if name not in kinds:
         known = ", ".join((AUTO, *PRIMITIVE_NAMES, *kinds))
         raise ConfigurationError(
-            f"There is no schema {name!r} for reading; there are: {known}.",
-            hint="auto reads what the registry has, pairs and Protobuf too.",
+            f"schema {name!r} does not exist for reading; choose one of {known}.",
+            hint="auto uses the registered schema, also for pairs and Protobuf.",
         )
     if definition is None:
         raise ConfigurationError(
-            f"schema {name!r} needs schemaDefinition, a record in Avro's language.",
-            hint='With "auto" the registry\'s is taken.',
+            f"schema {name!r} needs schemaDefinition, a record in Avro's JSON.",
+            hint='To use the registered schema, set schema="auto".',
         )
     return kinds[name](definition)
 
 
 @dataclass(frozen=True)
 class ValueFormat:
-    """How values become columns; made on the driver, used in tasks.
+    """Converts values to columns; made on the driver, used in tasks.
 
-    ``registered``: None when values are bytes as they are. ``own``: a schema of the user's.
+    ``registered``: None if values stay bytes. ``own``: the user's schema.
     """
 
     registered: SchemaVersion | None
@@ -90,7 +92,7 @@ class ValueFormat:
     mode: Mode
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what tasks make of it themselves."""
+        """Leave out cached values, which tasks make themselves."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
@@ -128,15 +130,15 @@ class ValueFormat:
     def decode(
         self, topic: TopicName, columns: Arrays, find: Callable[[bytes], SchemaVersion | None]
     ) -> tuple[dict[str, pa.Array], pa.Array | None]:
-        """The columns of ``schema``, and which rows are to be kept (None: all).
+        """Return the columns of ``schema``, and a mask of the rows to keep (None: all).
 
         Args:
             columns: the client's, by name.
-            find: the schema that a message of ``topic`` names; None: the registry has none.
+            find: returns the schema that a message of ``topic`` names, or None.
 
         Raises:
-            InputError: a value is malformed; it names the message.
-            IncompatibleSchema: so are all messages of its version; it shows both schemas.
+            InputError: a value is malformed; names the message.
+            IncompatibleSchema: all messages of its version are; shows both schemas.
         """
         if self.is_raw:
             return {"value": columns["value"]}, None
@@ -196,11 +198,11 @@ def value_format(
     mode: Mode,
     allow_different: bool,
 ) -> ValueFormat:
-    """How the values of ``topics`` are read: by ``own``, or as the registry says.
+    """Return the format for the values of ``topics``: by ``own``, or by the registered schema.
 
     Raises:
-        IncompatibleSchema: their schemas differ, or ``own`` can't read what one has; shows both.
-        EosError: the registry can't be asked.
+        IncompatibleSchema: their schemas differ, or ``own`` can't read one of them; shows both.
+        EosError: the registry can't be queried.
     """
     if own is None and allow_different:
         return ValueFormat(None, None, mode)
@@ -219,15 +221,19 @@ def value_format(
             both = side_by_side(infos[0], infos[1], (f"{first}:", f"{topic}:"))
             raise IncompatibleSchema(
                 f"The topics have different schemas.{both}\n",
-                hint="With allowDifferentTopicSchemas=true values stay bytes; or give a schema of "
-                "your own that can read them all.",
+                hint="Set allowDifferentTopicSchemas=true to read bytes; or set a "
+                "schemaDefinition that can read them all.",
             )
     return ValueFormat(one, None, mode)
 
 
 def _check_own(client: PulsarClient, topic: TopicName, newest: SchemaVersion, own: Schema) -> None:
-    """Raise ``IncompatibleSchema`` when ``own`` can read no version of the topic's schema: some
-    would be enough, as its type may have changed."""
+    """Check that ``own`` can read a version of the topic's schema; one is enough, because the
+    schema's type may have changed.
+
+    Raises:
+        IncompatibleSchema: it can read none.
+    """
     try:
         return check_readable(own, newest)
     except IncompatibleSchema as error:
@@ -239,8 +245,8 @@ def _check_own(client: PulsarClient, topic: TopicName, newest: SchemaVersion, ow
             if version is not None:
                 return check_readable(own, version)
     first.hint = (
-        "Correct the definition; or give one that can read the topic's newest schema. With "
-        "mode=permissive or mode=dropmalformed what can be read is read."
+        "Correct the definition; or set one that can read the topic's newest schema. With "
+        "mode=permissive or mode=dropmalformed all readable values are read."
     )
     raise first
 
@@ -258,10 +264,10 @@ def _newest(client: PulsarClient, topic: TopicName) -> SchemaVersion | None:
 def version_of(
     client: PulsarClient, topic: TopicName, version: bytes | None
 ) -> SchemaVersion | None:
-    """A version of the schema of ``topic``, or the newest; None: it is not there.
+    """Return a version of the schema of ``topic``, or the newest; None if it does not exist.
 
     Raises:
-        EosError: the registry can't be asked.
+        EosError: the registry can't be queried.
     """
     found = client.lookup.schema(topic.base, version)
     if found is None:

@@ -1,4 +1,4 @@
-"""The options of the source: checked when a reader is made, each wrong one named."""
+"""The options of the source, which are checked when a reader is created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
-from eos.sources._values import BYTES, Mode, own_schema
+from eos.sources._value_format import BYTES, Mode, own_schema
 from eos.spelling import plain, unknown_option
 from eos.transport.address import parse_service_url
 from eos.transport.auth import AUTH_OPTIONS, Auth, take_auth
@@ -39,72 +39,72 @@ LIMITS: Final = ("max_entries_per_trigger", "max_bytes_per_trigger", "max_rows_p
 _FOR_WRITING: Final = {"sinkid", "commitlog", "createtopics", "epoch", "receiptnamespace"}
 _OF_A_TABLE: Final = {"owner", "provider"}
 _FORGOTTEN: Final = (
-    "Spark forgets the options of CREATE TABLE as soon as the table is there. Give them to "
-    "PulsarCatalog.register, to one statement: FROM orders WITH (startingOffsets='latest'), or to "
-    "CREATE TEMPORARY VIEW ... USING pulsar OPTIONS (...)."
+    "Spark does not keep the options of CREATE TABLE. Pass them to PulsarCatalog.register, to a "
+    "statement: FROM orders WITH (startingOffsets='latest'), or to CREATE TEMPORARY VIEW ... USING "
+    "pulsar OPTIONS (...)."
 )
-_OF_WRITING: Final = "It is for writing. To read, give a reader, or a view in SQL, of its own."
+_OF_WRITING: Final = "It is for writing. To read, use a separate reader, or a view in SQL."
 
 
 class SourceOptions(BaseModel):
-    """What ``format("pulsar")`` takes, for reading.
+    """The options of ``format("pulsar")`` for reading.
 
-    Upper and lower case, ``_``, ``.`` and ``-`` don't count in names: ``service_url`` is
+    In names, case and the characters ``_``, ``.`` and ``-`` are ignored: ``service_url`` is also
     ``serviceUrl`` and StreamNative's ``service.url``.
 
     Attributes:
-        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``, several hosts by comma.
-        admin_url: of the admin API, which knows how many entries there are: needed for limits and
-            for ``min_partitions``.
+        service_url: ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``; several hosts by comma.
+        admin_url: of the admin API, which counts entries: needed for limits and for
+            ``min_partitions``.
         topic: one topic; all of its partitions are read.
         topics: several, by comma.
-        topics_pattern: all topics of one namespace whose name matches the regular expression behind
-            it, ``public/default/orders-.*``; also those that come later.
-        starting_offsets: earliest, latest, or a JSON object that says earliest, latest or
-            ``ledger:entry`` (inclusive) by topics and exact partitions; those that it does not name
-            begin with their first entry. Streams begin there once; then the checkpoint says where
-            they are. Latest by default for streams, earliest for batch reads.
-        starting_time: instead of it: begin with the first entry that was published then or later;
-            milliseconds since 1970, or ``2026-11-22T10:00:00Z``; or a JSON object of such.
-        ending_offsets: of batch reads, the same (not included); latest by default.
-        ending_time: instead of it: up to before the first entry that was published then or later.
-        ending_wait_s: for how long a batch read waits when its stated end can't be reached yet: a
-            transaction is open before it, or ``ending_time`` is still to come.
-        on_open_transaction: what becomes of the read when one is open even then: fail (an error),
+        topics_pattern: a namespace and a regular expression, ``public/default/orders-.*``: all
+            topics whose names match, including later ones.
+        starting_offsets: earliest, latest, or a JSON object that has earliest, latest or
+            ``ledger:entry`` (inclusive) by topics and exact partitions; others begin with their
+            first entry. Used once by a stream, which then continues from its checkpoint. Default:
+            latest for streams, earliest for batch reads.
+        starting_time: the alternative: begin with the first entry that was published then or later;
+            milliseconds since 1970, or ``2026-11-22T10:00:00Z``; or a JSON object of such times.
+        ending_offsets: for batch reads, as ``starting_offsets`` (exclusive); default: latest.
+        ending_time: the alternative: end before the first entry that was published then or later.
+        ending_wait_s: how long a batch read waits if it can't reach its end yet: a transaction is
+            open before it, or ``ending_time`` is in the future.
+        on_open_transaction: what to do if a transaction is open even after that: fail (an error),
             or stop (a warning, and the read ends before it).
-        history: folder or URL of a Delta table that holds the topics' past: it is read first, then
-            each partition behind the last message that the table has of it.
-        history_version: which version of it; the newest by default.
-        max_entries_per_trigger: at most about so many entries in an epoch, over all partitions, but
-            at least one of each that has any. An entry is what a producer sent as one batch.
+        history: folder or URL of a Delta table with the topics' history. It is read first, then
+            each partition after its last message in the table.
+        history_version: the table's version; default: the newest.
+        max_entries_per_trigger: approximate limit of the entries of an epoch, over all partitions;
+            at least one of each that has any. An entry is a producer's batch of messages.
         max_bytes_per_trigger: the same in bytes of the broker's storage.
-        max_rows_per_trigger: the same in messages, by how many an entry of each partition has: the
-            next one, or, of more than 64 partitions, one that was looked at in an epoch before.
-        min_partitions: at least so many tasks, when there is enough to read: partitions are split.
-        max_partitions: at most so many tasks for the topics: each reads several partitions, one
-            after the other.
-        split_by: ``entries``: tasks read a partition's ranges of entries; ``keys``: each reads
-            all entries and keeps its part of the keys, so that the messages of a key stay in order
-            in one task (those without a key in the first).
-        dropped_topics: topics, by comma, that the query has read and is not to read any more, by
-            their pattern neither: they are not missed.
-        fail_on_data_loss: whether a query ends when what it has still to read was deleted.
-        durable_subscription: whether a stream has a subscription that keeps what it has to read.
-        subscription: its name; one of its own by default, which the checkpoint keeps.
-        schema: what values become: bytes; auto, columns as the topic's schema in the registry says,
-            which has to be the same for all topics; one of string, int8 to int64, float, double,
-            boolean, date, timestamp; or avro or json with ``schema_definition``.
-        schema_definition: a record in Avro's language, which the topics' schemas are resolved to.
-        mode: what becomes of values that can't be read: failfast (an error), permissive (null, and
-            the value and the reason in two columns more) or dropmalformed.
-        allow_different_topic_schemas: with ``auto``: values stay bytes, whatever topics have.
-        read_compacted: of batch reads: of each key the newest message that the topic's compaction
-            has kept, then all that came after it, as Java's reader gives them.
-        metadata: adds the message's own columns, ``__key`` and others: see ``METADATA``.
-        request_timeout_s: deadline of each request, and for how long a task waits for an entry
-            that the broker has promised.
+        max_rows_per_trigger: the same in messages, estimated from the size of an entry of each
+            partition: the next one; with more than 64 partitions, one from an earlier epoch.
+        min_partitions: minimum number of tasks, if there are enough entries: partitions are split.
+        max_partitions: maximum number of tasks for topics: each reads several partitions, one after
+            the other.
+        split_by: ``entries``: tasks read ranges of a partition's entries; ``keys``: each reads all
+            entries and keeps its share of the keys, so that the messages of a key stay in order in
+            one task (messages without a key are in the first).
+        dropped_topics: topics, by comma, that the query has read and no longer reads, even if its
+            pattern matches them; this is no error then.
+        fail_on_data_loss: whether a query fails if entries were deleted that it has not read yet.
+        durable_subscription: whether a stream has a subscription that keeps unread messages.
+        subscription: its name; default: a new name, which is kept in the checkpoint.
+        schema: what values become: bytes; auto, columns by the topic's registered schema, which
+            must be the same for all topics; one of string, int8 to int64, float, double, boolean,
+            date, timestamp; or avro or json with ``schema_definition``.
+        schema_definition: a record in Avro's JSON, which the topics' schemas are resolved to.
+        mode: what to do with values that can't be read: failfast (an error), permissive (null, and
+            the value and the reason in two more columns) or dropmalformed.
+        allow_different_topic_schemas: with ``auto``: values stay bytes.
+        read_compacted: for batch reads: the newest message of each key in the topic's compaction,
+            then all messages after the compaction, as with Java's reader.
+        metadata: add the message's own columns, ``__key`` and others: see ``METADATA``.
+        request_timeout_s: timeout of each request, and of fetching an entry that the broker has
+            announced.
         listener_name, subscription_prefix: as for ``PulsarSink``.
-        auth: made of the options that have the names of an ``Auth``'s arguments: ``token_file``.
+        auth: made of the options with the names of an ``Auth``'s arguments, such as ``token_file``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -148,8 +148,8 @@ class SourceOptions(BaseModel):
         """Check ``given``.
 
         Raises:
-            ConfigurationError: names each wrong option and says what is allowed; never repeats a
-                secret.
+            ConfigurationError: an option is wrong; names each of them and what is allowed, and
+                never shows a secret.
         """
         own = [one.alias or name for name, one in cls.model_fields.items() if name != "auth"]
         own += AUTH_OPTIONS
@@ -167,12 +167,12 @@ class SourceOptions(BaseModel):
             options = cls(**values, auth=auth)
         except ValidationError as error:
             wrong = "; ".join(_explain(one) for one in error.errors())
-            # As users of Spark write them, and our docs.
+            # In the style of Spark's options, and of the docs.
             written = re.sub(rf"\b({'|'.join(own)})\b", lambda name: _camel(name[0]), wrong)
             raise ConfigurationError(f"{written}.") from None
         parse_service_url(options.service_url)
-        options.rules  # noqa: B018 - what is wrong is said here, not in a task
-        options.topic_names, options.pattern  # noqa: B018 - nor a malformed name
+        options.rules  # noqa: B018 - these raise here instead of in a task
+        options.topic_names, options.pattern  # noqa: B018
         options.own_schema  # noqa: B018
         options._check_dropped()
         if options.history is not None:
@@ -180,7 +180,7 @@ class SourceOptions(BaseModel):
             for topic in options.topic_names:
                 if topic.partition_index is not None:
                     raise ConfigurationError(
-                        f"With history whole topics are read, and {topic} is a partition.",
+                        f"With history only whole topics can be read, but {topic} is a partition.",
                         hint=f"Name the topic: {topic.base}.",
                     )
         return options
@@ -190,8 +190,8 @@ class SourceOptions(BaseModel):
             for dropped in self.dropped_names:
                 if dropped in (topic, topic.base) or dropped.base == topic:
                     raise ConfigurationError(
-                        f"droppedTopics names {dropped}, which is to be read as well.",
-                        hint="Name it in one of the two.",
+                        f"droppedTopics names {dropped}, which the query also reads.",
+                        hint="Remove it from one of the two options.",
                     )
 
     @model_validator(mode="after")
@@ -216,9 +216,7 @@ class SourceOptions(BaseModel):
                 if getattr(self, name) is not None and not (
                     name == "min_partitions" and self.split_by == "keys"
                 ):
-                    raise ValueError(
-                        f"{name} needs admin_url, which says how many entries there are"
-                    )
+                    raise ValueError(f"{name} needs admin_url, to count entries")
         if self.read_compacted:
             if self.history is not None:
                 raise ValueError("read_compacted and history exclude each other")
@@ -226,14 +224,14 @@ class SourceOptions(BaseModel):
                 raise ValueError("with read_compacted partitions are split by keys: set split_by")
         if self.subscription is not None and not self.durable_subscription:
             raise ValueError(
-                "subscription names a durable subscription, and durable_subscription is false"
+                "subscription names a durable subscription, but durable_subscription is false"
             )
         return self
 
     def _check_history(self) -> None:
         if self.history is None:
             if self.history_version is not None:
-                raise ValueError("history_version is of a table, and history names none")
+                raise ValueError("history_version needs history, the table")
             return
         for name in ("starting_offsets", "starting_time", "ending_offsets", "ending_time"):
             if getattr(self, name) is not None:
@@ -252,19 +250,19 @@ class SourceOptions(BaseModel):
         return topic.namespace_name == namespace and bool(local.fullmatch(topic.base.local))
 
     def drops(self, topic: TopicName) -> bool:
-        """Whether ``topic``, or the topic that it is a partition of, is not to be read any more."""
+        """Whether dropped_topics names ``topic``, or the topic that it is a partition of."""
         names = self.dropped_names
         return topic in names or topic.base in names
 
     @property
     def dropped_names(self) -> frozenset[TopicName]:
-        """The topics that are not to be read any more."""
+        """The topics of dropped_topics."""
         names = (self.dropped_topics or "").split(",")
         return frozenset(TopicName.parse(name.strip()) for name in names if name.strip())
 
     @property
     def topic_names(self) -> tuple[TopicName, ...]:
-        """The topics, each once, in the order that they were given; none with a pattern."""
+        """The topics, each once, in their order; empty with a pattern."""
         if self.topics_pattern is not None:
             return ()
         names = [self.topic] if self.topic is not None else (self.topics or "").split(",")
@@ -272,10 +270,10 @@ class SourceOptions(BaseModel):
 
     @property
     def pattern(self) -> tuple[str, re.Pattern[str]] | None:
-        """A namespace, and what the names of topics in it have to match.
+        """The namespace and the regular expression of topics_pattern.
 
         Raises:
-            ConfigurationError: it is no regular expression, or names no namespace.
+            ConfigurationError: it has no namespace, or an invalid regular expression.
         """
         if self.topics_pattern is None:
             return None
@@ -289,32 +287,32 @@ class SourceOptions(BaseModel):
             pattern = re.compile(local)
         except re.error as error:
             raise ConfigurationError(
-                f"topicsPattern {local[:200]!r} is no regular expression: {error}."
+                f"topicsPattern {local[:200]!r} is not a regular expression: {error}."
             ) from None
         return "/".join(namespace) or "public/default", pattern
 
     @property
     def own_schema(self) -> Schema | None:
-        """The schema that the user gave; None: bytes, or the registry's.
+        """The schema of the options; None: bytes, or the registry's.
 
         Raises:
-            ConfigurationError: there is none of that name, or its definition is wrong.
+            ConfigurationError: its name is unknown, or its definition is wrong.
         """
         return own_schema(self.value_schema, self.schema_definition)
 
     @property
     def is_limited(self) -> bool:
-        """Whether an epoch may have only so much."""
+        """Whether the size of an epoch is limited."""
         return any(getattr(self, name) is not None for name in LIMITS)
 
     @property
     def rules(self) -> ClusterRules:
-        """What the cluster's operators dictate."""
+        """The rules of the cluster's operators."""
         return ClusterRules(self.listener_name, self.subscription_prefix)
 
     @property
     def client(self) -> ClientOptions:
-        """What the driver and tasks make their clients of."""
+        """The options of the clients, on the driver and in tasks."""
         return ClientOptions(
             service_url=self.service_url,
             auth=self.auth,

@@ -48,7 +48,7 @@ def test_a_query_at_its_beginning_starts_where_the_topic_begins():
 
 
 def test_what_begins_behind_the_querys_place_has_lost_something():
-    with pytest.raises(DataLost, match="from 7:5 on, up to 9:0"):
+    with pytest.raises(DataLost, match="from 7:5 up to 9:0"):
         start_of((7, 5), (9, 0))
     assert start_of((7, 5), (9, 0), fail=False) == (9, 0)
 
@@ -67,7 +67,7 @@ def test_a_new_partition_starts_where_it_begins_also_when_others_saw_a_deletion(
 
 def test_a_topic_that_ends_before_the_querys_place_is_another_one():
     with pytest.raises(
-        DataLost, match="ends before 7:5, where the query goes on: it was recreated"
+        DataLost, match="ends before 7:5, up to where the query has read: it was recreated"
     ):
         start_of((7, 5), (3, 0), MessageId(3, 8), Seen(longest=(3, 8)))
     assert start_of((7, 5), (3, 0), MessageId(3, 8), Seen(longest=(3, 8)), fail=False) == (3, 0)
@@ -78,7 +78,7 @@ def test_a_topic_whose_end_is_not_readable_yet_is_the_same_one():
 
 
 def test_a_topic_that_is_gone_is_named_and_forgotten(caplog):
-    with pytest.raises(DataLost, match=r"t was deleted, or .* from 7:5 on"):
+    with pytest.raises(DataLost, match=r"t was deleted, or .* up to 7:5"):
         LossGuard(fail=True).starts({"t": (7, 5)}, {}, Seen())
     guard = LossGuard(fail=False)
     with caplog.at_level(logging.WARNING, "eos.sources"):

@@ -1,6 +1,6 @@
-"""The columns of the source: what a message becomes in Spark.
+"""The columns of the source, and the conversion of messages to them.
 
-Names and types of the message's own are StreamNative's where it has them.
+The message's own columns have the names and types of StreamNative's connector, where it has them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._values import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
+from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
 from eos.wire.byte_rows import ByteRows
 
 logger = logging.getLogger(__name__)
@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MIN_TIME_MS: Final = -62_135_596_800_000
 _MAX_TIME_MS: Final = 253_402_300_799_999
-"""The years 1 to 9999, which Spark and Python know."""
+"""The years 1 to 9999, the range of Spark and Python."""
 
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One column: its type in Spark, which of the client's columns it needs, and how it is made."""
+    """One column: its type in Spark, the client's columns that it needs, and how it is made."""
 
     type: DataType
     needs: tuple[str, ...]
@@ -59,7 +59,7 @@ def _same(name: str, kind: DataType | None = None) -> SourceColumn:
 def _time(name: str) -> SourceColumn:
     def make(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
         times = columns[name]
-        # A writer may say any number, and one that Spark can't show must not end a query.
+        # A producer may set any number, and one that Spark can't represent must not end a query.
         numbers = times.view(pa.int64())
         known = pc.and_(
             pc.greater_equal(numbers, _MIN_TIME_MS), pc.less_equal(numbers, _MAX_TIME_MS)
@@ -67,8 +67,8 @@ def _time(name: str) -> SourceColumn:
         if pc.all(known).as_py() is False:
             row = pc.index(known, False).as_py()
             logger.warning(
-                "%s: a message has the %s %d, in milliseconds since 1970: null, because Spark "
-                "knows the years 1 to 9999.",
+                "%s: a message has the %s %d, in milliseconds since 1970. It becomes null, because "
+                "Spark supports only the years 1 to 9999.",
                 topic,
                 name,
                 numbers[row].as_py(),
@@ -91,7 +91,8 @@ def _index(topic: TopicName) -> int:
 
 
 def _message_id(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
-    """As the Java client's ``MessageId.toByteArray``: MessageIdData of PulsarApi.proto."""
+    """Encode ids like the Java client's ``MessageId.toByteArray``: MessageIdData of
+    PulsarApi.proto."""
     rows = ByteRows(len(columns["entry"]))
     for tag, name in ((1 << 3, "ledger"), (2 << 3, "entry")):
         rows.byte(tag)
@@ -104,7 +105,7 @@ def _message_id(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 
 def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
-    """Brokers count versions in eight bytes, big endian."""
+    """Decode versions, which are eight bytes, big endian."""
     versions = columns["schema_version"].dictionary_encode()
     numbers = [
         int.from_bytes(one, "big") if one is not None and len(one) == _VERSION_BYTES else None
@@ -117,7 +118,7 @@ _VERSION_BYTES: Final = 8
 
 ORIGIN: Final = "pulsar"
 FIELD: Final = "field"
-"""In the metadata of Spark's columns, which selections keep: see ``eos.sinks._message_names``."""
+"""Key and value in the metadata of Spark's columns; see ``eos.sinks._message_names``."""
 
 METADATA: Final = {
     "__key": _same("key"),
@@ -133,27 +134,27 @@ METADATA: Final = {
     "__orderingKey": _same("ordering_key"),
     "__isTombstone": SourceColumn(BooleanType(), ("value",), lambda _, c: c["value"].is_null()),
 }
-"""What is known of each message beside its value, in its order."""
+"""The message's own columns, in their order."""
 
 
 _CELLS_AT_ONCE: Final = 4_000_000
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns a type is made of."""
+    """Return the number of columns in a type."""
     return 1 + sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
 
 
 @dataclass(frozen=True)
 class RowFormat:
-    """The columns that a query gets, ``names``, and how they are made of messages."""
+    """Converts messages to the columns ``names`` of a query."""
 
     values: ValueFormat
     names: tuple[str, ...]
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the client has to read for them."""
+        """The client's columns that are needed for them."""
         wanted = [METADATA[name].needs for name in self.names if name not in self._fields]
         if self._has_values:
             wanted.append(self.values.needs)
@@ -178,12 +179,13 @@ class RowFormat:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Those of ``names`` that are of the values; the others are the message's own."""
+        """The columns of ``names`` that come from values; the others are the message's own."""
         return tuple(name for name in self.names if name in self._fields)
 
     @cached_property
     def rows_at_once(self) -> int:
-        """Of few bytes may come many rows, each of thousands of columns that were not written."""
+        """Rows that are converted at once: a few bytes may become many rows, each with thousands of
+        columns that were not written."""
         return max(1, _CELLS_AT_ONCE // sum(map(_leaves, self.schema.types)))
 
     @cached_property
@@ -193,10 +195,10 @@ class RowFormat:
     def rows(
         self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion | None]
     ) -> pa.RecordBatch:
-        """Rows of messages that the client read from ``topic``, a partition's name.
+        """Convert messages that the client read from ``topic``, a partition's name.
 
         Args:
-            find: the schema of a version that a message names; None: there is none.
+            find: returns the schema of a version that a message names, or None.
 
         Raises:
             InputError, IncompatibleSchema: as ``ValueFormat.decode``.
@@ -217,11 +219,10 @@ class RowFormat:
 def schema_of_source(
     values: ValueFormat, *, metadata: bool | Collection[str] = False
 ) -> StructType:
-    """The columns that are there unless others are asked for.
+    """Return the columns of the source, unless the query chooses others.
 
     Args:
-        metadata: those of the message that come after the values': all, none, or these of
-            ``METADATA``.
+        metadata: which of ``METADATA`` follow the values' columns: all, none, or these.
 
     Raises:
         ConfigurationError: a field of the values has the name of one of them.
@@ -232,17 +233,17 @@ def schema_of_source(
     for field in fields:
         if clash := in_lower.get(field.name.lower()):
             raise ConfigurationError(
-                f"The values have a field {field.name!r}, and a column of the message is "
+                f"The values have a field {field.name!r}, which is also the message's column "
                 f"{clash!r}.",
-                hint='Read them without metadata; or as bytes, schema="bytes", and decode them '
+                hint='Read them without metadata; or read bytes, schema="bytes", and decode them '
                 "in the query.",
             )
     return StructType(fields + [_metadata_field(name) for name in METADATA if name in chosen])
 
 
 def _metadata_field(name: str) -> StructField:
-    # Sinks ask for the kind of keys where they get that column, under whatever name; and where all
-    # columns are to be fields, they take none of these for one.
+    # Sinks recognise these columns under any name: keys, whose kind they need to know, and columns
+    # that must not become fields of a value.
     return StructField(name, METADATA[name].type, metadata={ORIGIN: name})
 
 
@@ -251,7 +252,7 @@ def _value_fields(values: ValueFormat) -> StructType:
         found = from_arrow_schema(values.schema)
     except PySparkException as error:
         raise ConfigurationError(
-            f"Spark has no type for what the values are: {error}.",
+            f"Spark has no type for the values: {error}.",
             hint='Read them as bytes, schema="bytes", and decode them in the query.',
         ) from None
     _check_names(found)
@@ -259,7 +260,7 @@ def _value_fields(values: ValueFormat) -> StructType:
         return found
     return StructType(
         [
-            # Sinks would take it for the whole value, or for the message's own column.
+            # Without this mark sinks would use it as the whole value, or as the message's own.
             StructField(field.name, field.dataType, metadata={ORIGIN: FIELD})
             if field.name == "value" or field.name.startswith("__")
             else field
@@ -269,12 +270,12 @@ def _value_fields(values: ValueFormat) -> StructType:
 
 
 def _check_names(fields: StructType) -> None:
-    """Values that can't be read have two columns, which fields may have the names of."""
+    """Check that no field has the name of a column for values that can't be read."""
     lower = [name.lower() for name in fields.names]
     for name in (MALFORMED_VALUE, MALFORMED_REASON):
         if lower.count(name.lower()) > 1:
             raise ConfigurationError(
-                f"The values have a field {name!r}, which mode=permissive adds a column of.",
+                f"The values have a field {name!r}, which is also a column of mode=permissive.",
                 hint="Choose another mode.",
             )
 
@@ -282,14 +283,14 @@ def _check_names(fields: StructType) -> None:
 def row_format(
     values: ValueFormat, schema: StructType, *, metadata: bool | Collection[str] = False
 ) -> RowFormat:
-    """For a schema that a user gave, or ``schema_of_source``.
+    """Return the format for ``schema``: a user's, or that of ``schema_of_source``.
 
     Args:
-        metadata: as of ``schema_of_source``. Others of ``METADATA`` may be asked for by their
-            names, where no field has them.
+        metadata: as of ``schema_of_source``. ``schema`` may have others of ``METADATA``, if no
+            field has their names.
 
     Raises:
-        ConfigurationError: it has a column that is not there, or another type for one.
+        ConfigurationError: ``schema`` has an unknown column, or a wrong type.
     """
     known = {name: column.type for name, column in METADATA.items()}
     known = {
@@ -298,12 +299,12 @@ def row_format(
     for field in schema:
         if field.name not in known:
             raise ConfigurationError(
-                f"There is no column {field.name!r}; columns are: {', '.join(known)}."
+                f"Column {field.name!r} does not exist; columns are: {', '.join(known)}."
             )
         if field.dataType.simpleString() != known[field.name].simpleString():
             raise ConfigurationError(
                 f"Column {field.name!r} is of type {known[field.name].simpleString()}, not "
                 f"{field.dataType.simpleString()}.",
-                hint="If the topic's schema has changed just now, load it again.",
+                hint="If the topic's schema has just changed, load it again.",
             )
     return RowFormat(values, tuple(field.name for field in schema))

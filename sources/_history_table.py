@@ -1,4 +1,4 @@
-"""The past of topics in a Delta table, of which a query reads one version, before the topics."""
+"""A Delta table with the history of topics; a query reads one version of it before the topics."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from eos.delta.folder import Folder
 from eos.delta.opening import maybe_open_version
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
-from eos.sources._columns import METADATA, RowFormat
 from eos.sources._history_boundary import ID_COLUMN, TOPIC_COLUMN, last_messages
 from eos.sources._history_reading import HistoryFile, HistoryRange, batches_of
 from eos.sources._offsets import HistorySpan
-from eos.sources._options import SourceOptions
+from eos.sources._row_format import METADATA, RowFormat
+from eos.sources._source_options import SourceOptions
 
 _ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
-"""A path that is not one in the table's folder."""
+"""Matches a path outside of the table's folder."""
 _TASK_BYTES: Final = 128 * 1024 * 1024
-"""As much as a task of Spark reads of files, by default."""
+"""Bytes of files in a task; Spark's default."""
 
 
 class SizedFile(NamedTuple):
-    """A file of the table. ``rows``: None where the table's log does not say."""
+    """A file of the table. ``rows``: None if the table's log does not have it."""
 
     file: HistoryFile
     size_bytes: int
@@ -40,7 +40,7 @@ class SizedFile(NamedTuple):
 
 
 class HistoryTable:
-    """One version of a Delta table. Made by ``begun`` or ``again``."""
+    """One version of a Delta table; made by ``for_new_query`` or ``for_running_query``."""
 
     def __init__(self, options: SourceOptions, folder: Folder, table: DeltaTable) -> None:
         self._options = options
@@ -48,45 +48,45 @@ class HistoryTable:
         self._table = table
 
     @classmethod
-    def begun(cls, options: SourceOptions) -> Self:
-        """As a new query reads it: the version that its options name, else the newest.
+    def for_new_query(cls, options: SourceOptions) -> Self:
+        """Open the version that the options name, else the newest.
 
         Raises:
-            ConfigurationError: there is no such table, or version.
+            ConfigurationError: the table or the version does not exist.
             Retriable: it can't be read.
         """
         assert options.history is not None
         folder, version = Folder(options.history), options.history_version
         table = maybe_open_version(folder, version)
         if table is None:
-            there = "" if version is None else f" in version {version}"
+            which = "" if version is None else f" with version {version}"
             raise ConfigurationError(
-                f"history: there is no Delta table at {folder.uri}{there}.",
-                hint="Name the folder or bucket of the table that holds the topics' past.",
+                f"history: {folder.uri} has no Delta table{which}.",
+                hint="Set the option to the folder or URL of the table with the topics' history.",
             )
         return cls(options, folder, table)
 
     @classmethod
-    def again(cls, options: SourceOptions, span: HistorySpan) -> Self:
-        """As a query that has begun goes on with it.
+    def for_running_query(cls, options: SourceOptions, span: HistorySpan) -> Self:
+        """Open the version that a query began with.
 
         Raises:
-            DataLost: the version is not there any more.
+            DataLost: the version no longer exists.
             Retriable: it can't be read.
         """
         folder = Folder(span.table)
         table = maybe_open_version(folder, span.version)
-        again = None if table is None else cls(options, folder, table)
-        if again is None or not again._is_of(span):
+        found = None if table is None else cls(options, folder, table)
+        if found is None or not found._is_version_of(span):
             raise DataLost(
-                f"Version {span.version} of the history at {folder.uri} is not there any more: "
-                f"{span.count - span.last} of its {span.count} files are still to be read."
+                f"Version {span.version} of the history at {folder.uri} no longer exists. The "
+                f"query has not read {span.count - span.last} of its {span.count} files yet."
             )
-        return again
+        return found
 
-    def _is_of(self, span: HistorySpan) -> bool:
-        """Whether it is the version that ``span`` was made of: a table that was set back by its
-        files, a copy for example, gives the same numbers to other versions."""
+    def _is_version_of(self, span: HistorySpan) -> bool:
+        """Whether ``span`` was made from this version: after a table was replaced by an older copy
+        of its files, other versions may have the same numbers."""
         return (
             self._table.metadata().id == span.table_id
             and len(self.files) == span.count
@@ -99,7 +99,7 @@ class HistoryTable:
         return hashlib.sha256(names.encode()).hexdigest()[:16]
 
     def span(self) -> HistorySpan:
-        """Its files before the first one."""
+        """Return the span before its first file."""
         return HistorySpan(
             self._folder.uri, self._table.metadata().id, self._table.version(), 0, 0,
             count=len(self.files), digest=self._digest,
@@ -107,10 +107,10 @@ class HistoryTable:
 
     @cached_property
     def files(self) -> tuple[SizedFile, ...]:
-        """All its files, the oldest first; the same each time."""
-        told = pa.table(self._table.get_add_actions(flatten=False))
+        """All its files, the oldest first, always in the same order."""
+        actions = pa.table(self._table.get_add_actions(flatten=False))
         names = ("path", "size_bytes", "modification_time", "num_records")
-        columns = [told.column(name).to_pylist() for name in names]
+        columns = [actions.column(name).to_pylist() for name in names]
         known = {unquote(path): rest for path, *rest in zip(*columns, strict=True)}
         found = [
             (known[one.path], HistoryFile(one.path, one.partition_expression))
@@ -119,9 +119,8 @@ class HistoryTable:
         for _, file in found:
             if _ELSEWHERE.match(file.path):
                 raise ConfigurationError(
-                    f"history: {self._folder.uri} has files in other folders: it is a shallow "
-                    "clone.",
-                    hint="Name the table that it was cloned from, or make a deep clone.",
+                    f"history: {self._folder.uri} is a shallow clone, with files in other folders.",
+                    hint="Use the table that it was cloned from, or make a deep clone.",
                 )
         found.sort(key=lambda pair: (pair[0][1], pair[1].path))
         return tuple(SizedFile(file, size, rows) for (size, _, rows), file in found)
@@ -141,52 +140,53 @@ class HistoryTable:
         except DeltaProtocolError as error:
             raise ConfigurationError(
                 f"history: {self._folder.uri} can't be read by this source: {error}.",
-                hint="Write it as a plain table: without deletion vectors (REORG TABLE ... APPLY "
-                "(PURGE), and drop the feature) and without column mapping.",
+                hint="Rewrite the table without deletion vectors (REORG TABLE ... APPLY (PURGE), "
+                "and drop the feature) and without column mapping.",
             ) from None
 
     def check_columns(self, form: RowFormat) -> None:
-        """Whether the columns that a query wants can come from it.
+        """Check that it has the columns of a query.
 
         Raises:
-            ConfigurationError: it lacks one that a message always has.
-            IncompatibleSchema: one is of another type.
+            ConfigurationError: it lacks one that every message has.
+            IncompatibleSchema: one has another type.
         """
-        ours = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
+        have = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
         wanted = {field.name: field.dataType for field in from_arrow_schema(form.schema)}
         wanted |= {name: METADATA[name].type for name in (ID_COLUMN, TOPIC_COLUMN)}
         values = list(form.fields)
         needed = [name for name in form.names if name not in values]
         needed += [ID_COLUMN, *([] if self._only else [TOPIC_COLUMN])]
-        # Columns that came later are missing in an old table, but not all of them.
-        needed += [] if any(name in ours for name in values) else values[:1]
-        in_lower = {name.lower() for name in ours}
-        needed += [name for name in values if name not in ours and name.lower() in in_lower]
+        # An old table may lack columns that were added later, but not all of them.
+        needed += [] if any(name in have for name in values) else values[:1]
+        in_lower = {name.lower() for name in have}
+        needed += [name for name in values if name not in have and name.lower() in in_lower]
         for name in needed:
-            if name not in ours:
+            if name not in have:
                 raise ConfigurationError(
-                    f"history: {self._folder.uri} has no column {name}; it has {', '.join(ours)}.",
-                    hint='Keep topics with option("metadata", True), or leave the column out: '
+                    f"history: {self._folder.uri} has no column {name}; it has {', '.join(have)}.",
+                    hint='Archive topics with option("metadata", True), or leave the column out: '
                     '.schema("value binary, ...").',
                 )
         for name, kind in wanted.items():
-            if name in ours and ours[name].simpleString() != kind.simpleString():
+            if name in have and have[name].simpleString() != kind.simpleString():
                 is_value = name in values
                 raise IncompatibleSchema(
                     f"history: column {name} of {self._folder.uri} is "
-                    f"{ours[name].simpleString()}, of the topic {kind.simpleString()}.",
+                    f"{have[name].simpleString()}, but that of the topic {kind.simpleString()}.",
                     hint="Cast the table's column"
-                    + (", or give the topic a schema of your own." if is_value else "."),
+                    + (", or read the topic with your own schema." if is_value else "."),
                 )
 
     @property
     def _only(self) -> TopicName | None:
-        """The topic of all rows, where the table does not say."""
+        """The topic of all rows, if the table has no column for it."""
         names = self._options.topic_names
         return names[0] if len(names) == 1 and TOPIC_COLUMN not in self.schema.names else None
 
     def last_messages(self) -> dict[str, MessageId]:
-        """The last message of each partition that the query reads: one column is read whole.
+        """Return the last message of each partition that the query reads. Reads the whole column of
+        message ids.
 
         Raises:
             InputError: a row has no id.
@@ -198,7 +198,7 @@ class HistoryTable:
             return last_messages(batches, self._options.reads, self._only)
 
     def next_span(self, span: HistorySpan) -> HistorySpan:
-        """The files behind ``span``, as many as an epoch may have, at least one."""
+        """Return the files after ``span``: as many as an epoch may have, at least one."""
         first, options = span.last, self._options
         last = len(self.files)
         for limit, size_of in (
@@ -210,7 +210,7 @@ class HistoryTable:
         return span.followed_by(last)
 
     def ranges(self, span: HistorySpan) -> list[HistoryRange]:
-        """What tasks read of it: files one after the other, as many as make a task's worth."""
+        """Divide the files of ``span`` among tasks, in their order."""
         files = self.files[span.first : span.last]
         total = sum(one.size_bytes for one in files)
         share = min(_TASK_BYTES, total / (self._options.min_partitions or 1))
@@ -221,7 +221,7 @@ class HistoryTable:
 
 
 def _fitting(sizes: Iterator[int], limit: int) -> int:
-    """How many of the first ones are within ``limit``; at least one."""
+    """Return how many of the first sizes add up to at most ``limit``; at least one."""
     return max(1, sum(total <= limit for total in accumulate(sizes)))
 
 

@@ -1,4 +1,4 @@
-"""On the driver: which partitions there are, and where they begin and end now."""
+"""Looks up the topics of a query on the driver: their partitions, bounds, ledgers, transactions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
-from eos.sources._entries import RowsPerEntry, next_entry
-from eos.sources._offset_options import LATEST, Asked, asked_places, asked_times, starting_place
-from eos.sources._offsets import behind
+from eos.sources._offset_options import (
+    LATEST,
+    PlaceOption,
+    parse_offsets,
+    parse_times,
+    starting_place,
+)
+from eos.sources._offsets import place_after
 from eos.sources._open_transactions import wait_for_time
-from eos.sources._options import SourceOptions
-from eos.sources._values import ValueFormat, value_format
+from eos.sources._rows_per_entry import RowsPerEntry, next_entry
+from eos.sources._source_options import SourceOptions
+from eos.sources._value_format import ValueFormat, value_format
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
 
@@ -26,29 +32,29 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class Planner:
-    """Looks at the topics of ``options``. Connections and questions are kept from call to call:
-    a partition costs one round trip, and no connection of its own."""
+class SourceTopics:
+    """The topics of ``options``. Connections and subscriptions are kept between calls: a partition
+    costs one round trip, and no separate connection."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client: PulsarClient = options.client.make()
         self._tails: dict[str, Tail] = {}
         self._ledgers: dict[str, list[Ledger]] = {}
-        self._odd: set[str] = set()
+        self._unreadable: set[str] = set()
         self._rows_per_entry = RowsPerEntry(self._rows_of)
 
     def partitions(self) -> list[str]:
-        """The exact names of all partitions that there are now.
+        """Return the exact names of all partitions that exist now.
 
         Raises:
-            TopicNotFound: a topic is not there.
+            TopicNotFound: a topic does not exist.
         """
         pattern = self._options.pattern
         if pattern is not None:
             return self._matching(pattern)
         counted = parallel_map(self._partitions_of, self._options.topic_names)
-        # Each once: a topic may be named beside one of its partitions.
+        # Each once: a topic and one of its partitions may both be named.
         return list(dict.fromkeys(str(name) for names in counted for name in names))
 
     def _partitions_of(self, topic: TopicName) -> Sequence[TopicName]:
@@ -58,8 +64,8 @@ class Planner:
             return topic.partitions(self._client.partition_count(str(topic)))
         except TopicNotFound as error:
             error.hint = (
-                "Create it. If it was deleted under the query, what was in it is gone: once it is "
-                "there again, failOnDataLoss=false reads the new one from its beginning."
+                "Create it. If it was deleted while the query ran, its messages are lost: after it "
+                "is recreated, set failOnDataLoss=false to read the new one from its beginning."
             )
             raise
 
@@ -76,17 +82,17 @@ class Planner:
         ]
 
     def _maybe_parse(self, name: str) -> TopicName | None:
-        """None for a name that can't be read: other clients can make such topics."""
+        """Parse a name; None if such a topic, which other clients can create, can't be read."""
         try:
             return TopicName.parse(name)
         except ConfigurationError as error:
-            if name not in self._odd:
-                self._odd.add(name)
+            if name not in self._unreadable:
+                self._unreadable.add(name)
                 logger.warning("A topic of the namespace can't be read: %s", error.message)
             return None
 
     def values(self) -> ValueFormat:
-        """How the values of the topics are read, by what the registry has now.
+        """Return the format of the topics' values, by the schemas that the registry has now.
 
         Raises:
             TopicNotFound: no topic matches the pattern.
@@ -99,8 +105,8 @@ class Planner:
             topics = tuple(dict.fromkeys(names))
             if not topics and options.own_schema is None:
                 raise TopicNotFound(
-                    f"No topic matches {options.topics_pattern}: its schema is not known.",
-                    hint='Create one, give a schema of your own, or read bytes: schema="bytes".',
+                    f"No topic matches {options.topics_pattern}, so the schema is unknown.",
+                    hint='Create one, set schemaDefinition, or read bytes: schema="bytes".',
                 )
         return value_format(
             self._client,
@@ -111,27 +117,28 @@ class Planner:
         )
 
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
-        """Where each partition begins and ends now; one that was deleted meanwhile is left out.
+        """Return where each partition begins and ends now; partitions that were just deleted are
+        left out.
 
         Raises:
-            EosError: one can't be asked.
+            EosError: one can't be queried.
         """
         found = self._each(names, _bounds_or_none)
         return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
-        """Whether each partition is so long that the entry is in it, or was.
+        """Whether each partition has, or had, the entry.
 
         Raises:
-            EosError: one can't be asked.
+            EosError: one can't be queried.
         """
         return self._each(entries, lambda tail: tail.reaches(entries[tail.topic]))
 
     def reopen(self, names: Iterable[str]) -> dict[str, Bounds]:
-        """``bounds`` as somebody sees them who comes now.
+        """Return the ``bounds`` that a new subscription sees.
 
         Raises:
-            EosError: one can't be asked.
+            EosError: one can't be queried.
         """
         names = list(names)
         for name in names:
@@ -149,84 +156,84 @@ class Planner:
         return self._tails[name]
 
     def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:
-        """The places at which the options start, for all partitions; None: the first entry.
+        """Return the starting places of the options, for all partitions; None: the first entry.
 
         Args:
-            otherwise: ``earliest`` or ``latest``, when the options don't say.
+            otherwise: ``earliest`` or ``latest``, the default of the options.
 
         Raises:
-            ConfigurationError: they say something that is no place.
+            ConfigurationError: the options are invalid.
         """
         names = self.partitions()
         options = self._options
         if options.starting_time is not None:
-            return self._found(names, asked_times(options.starting_time, names, "startingTime"))
+            return self._found(names, parse_times(options.starting_time, names, "startingTime"))
         text = options.starting_offsets or otherwise
-        return self._found(names, asked_places(text, names, "startingOffsets"))
+        return self._found(names, parse_offsets(text, names, "startingOffsets"))
 
     def stops(self, names: list[str]) -> dict[str, EntryPlace | None]:
-        """The same of places at which the options end; a partition that they don't name, or whose
-        end is latest, is not in the result: it ends where it ends.
+        """Return the ending places of the options. Partitions without one, or with ``latest``, are
+        not in the result.
 
         Raises:
-            ConfigurationError: they say something that is no place, or a time to come.
+            ConfigurationError: the options are invalid, or have a time in the future.
         """
         options = self._options
         if options.ending_time is not None:
-            asked = asked_times(options.ending_time, names, "endingTime")
-            times = [one for one in asked.values() if isinstance(one, int)]
+            positions = parse_times(options.ending_time, names, "endingTime")
+            times = [one for one in positions.values() if isinstance(one, int)]
             wait_for_time(max(times, default=None), options.ending_wait_s)
         else:
-            asked = asked_places(options.ending_offsets or LATEST, names, "endingOffsets")
-        stated = {name: one for name, one in asked.items() if one != LATEST}
+            positions = parse_offsets(options.ending_offsets or LATEST, names, "endingOffsets")
+        stated = {name: one for name, one in positions.items() if one != LATEST}
         return self._found(stated, stated)
 
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
-        """The partitions that an open transaction holds back before their ends (None: before the
-        last entry that is written), and where it begins.
+        """Return the partitions that an open transaction blocks before their ends (None: before the
+        last written entry), and where it begins.
 
         Raises:
-            EosError: one can't be asked.
+            EosError: one can't be queried.
         """
         found = self._each(ends, lambda tail: tail.first_undecided(ends[tail.topic]))
         return {name: place for name, place in found.items() if place is not None}
 
     def open_transactions(self) -> list[OpenTransaction] | None:
-        """All of the cluster, the oldest first; None without the admin API.
+        """Return those of the cluster, the oldest first; None without the admin API.
 
         Raises:
-            EosError: it can't be asked.
+            EosError: the admin API can't be queried.
         """
         if self._options.admin_url is None:
             return None
         for tc_id in range(self._client.coordinators.count()):
-            self._client.coordinators.connect(tc_id)  # one tells nothing before (measured)
+            self._client.coordinators.connect(tc_id)  # before, it shows none (measured)
         return self._admin().open_transactions()
 
-    def begun_at(self, topic: str, txn: TxnId) -> MessageId | None:
-        """The first entry of an open transaction in an exact topic; None: it has none there."""
+    def first_entry_of(self, topic: str, txn: TxnId) -> MessageId | None:
+        """Return the first entry of an open transaction in an exact topic, or None."""
         return self._admin().first_entry_of(TopicName.parse(topic), txn)
 
     def _found(
-        self, names: Iterable[str], asked: Mapping[str, Asked]
+        self, names: Iterable[str], positions: Mapping[str, PlaceOption]
     ) -> dict[str, EntryPlace | None]:
-        latest = self.bounds(name for name, one in asked.items() if one == LATEST)
-        times = {name: one for name, one in asked.items() if isinstance(one, int)}
+        latest = self.bounds(name for name, one in positions.items() if one == LATEST)
+        times = {name: one for name, one in positions.items() if isinstance(one, int)}
         at_times = self._each(times, lambda tail: tail.place_at(times[tail.topic]))
         ends = {name: _end(bounds) for name, bounds in latest.items()}
         known: dict[str, EntryPlace | None] = {**at_times, **ends}
         return {
-            name: known[name] if name in known else starting_place(asked.get(name))
+            name: known[name] if name in known else starting_place(positions.get(name))
             for name in names
         }
 
     def ledgers(self, ends: Mapping[str, EntryPlace]) -> dict[str, list[Ledger]]:
-        """What partitions are made of, up to the ledgers of ``ends``; by the admin API.
+        """Return the partitions' ledgers, up to those of ``ends``, from the admin API.
 
-        Not of each moment: one that is written to may have grown to twice its size meanwhile.
+        The result is cached: the last ledger may have grown up to twice its size since.
 
         Raises:
-            EosError: it can't be asked.
+            EosError: the admin API can't be queried.
         """
         unknown = [
             name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
@@ -236,12 +243,12 @@ class Planner:
         self._ledgers.update(zip(unknown, found, strict=True))
         return {name: self._ledgers[name] for name in ends}
 
-    def what_expires(self, names: Iterable[str]) -> list[str]:
-        """What deletes messages that the query's subscription would keep, a line of text for each;
-        by the admin API.
+    def expiry_reasons(self, names: Iterable[str]) -> list[str]:
+        """Return the policies that delete messages in spite of the query's subscription, each as
+        text; from the admin API.
 
         Raises:
-            EosError: it can't be asked.
+            EosError: the admin API can't be queried.
         """
         namespaces = sorted({TopicName.parse(name).namespace_name for name in names})
         found = []
@@ -251,7 +258,7 @@ class Planner:
                 found.append(f"messages of {namespace} expire {ttl_s} s after they were sent")
             quotas = policies.get("backlog_quota_map") or {}
             if any(one.get("policy") == "consumer_backlog_eviction" for one in quotas.values()):
-                found.append(f"a backlog quota of {namespace} deletes what was not read")
+                found.append(f"a backlog quota of {namespace} deletes unread messages")
         return found
 
     def _admin(self) -> AdminClient:
@@ -265,11 +272,12 @@ class Planner:
         )
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
-        """The durable subscription of one partition."""
+        """Return the durable subscription of one partition."""
         return self._client.cursor(name, subscription)
 
     def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
-        """How many messages an entry of each partition has, about; the next one is readable.
+        """Return about how many messages an entry of each partition has. The entries at ``starts``
+        must be readable.
 
         Raises:
             EosError: one can't be read.
@@ -281,21 +289,23 @@ class Planner:
         return 1 if entry is None else entry.num_messages
 
     def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:
-        """Of the last messages that somebody has: those that are not the last of their entries,
-        with the entries' places and how many messages of them are had.
+        """Return the entries of which only the first messages were read, and how many of them.
 
-        What is not there any more has nothing left to read.
+        Deleted entries are not in the result: nothing is left to read of them.
+
+        Args:
+            last: the last message that was read of each partition.
 
         Raises:
-            EosError: a topic can't be asked.
+            EosError: a topic can't be queried.
         """
         bounds = self.bounds(name for name, one in last.items() if one.batch_index >= 0)
-        there = [
+        existing = [
             (name, last[name])
             for name, one in bounds.items()
             if one.last_id is not None and one.first <= last[name].place <= one.last_id.place
         ]
-        found = parallel_map(lambda one: self._partly_read(*one), there)
+        found = parallel_map(lambda one: self._partly_read(*one), existing)
         return {name: (one.place, one.batch_index + 1) for name, one in found if one is not None}
 
     def _partly_read(self, name: str, last: MessageId) -> tuple[str, MessageId | None]:
@@ -320,11 +330,10 @@ def _bounds_or_none(tail: Tail) -> Bounds | None:
 
 
 def _end(bounds: Bounds) -> EntryPlace:
-    """Behind the last readable entry; the topic's first place when there is none."""
-    return behind(bounds.last_id) or bounds.first
+    """Return the place after the last readable entry; the topic's first place if there is none."""
+    return place_after(bounds.last_id) or bounds.first
 
 
 def _covers(ledgers: Sequence[Ledger], end: EntryPlace) -> bool:
-    """Whether sizes and order are known of all up to ``end``: a ledger that has a successor does
-    not change any more."""
+    """Whether the ledgers up to ``end`` are known: one that has a successor no longer changes."""
     return any(one.id == end[0] and end[1] <= 2 * one.entries for one in ledgers)

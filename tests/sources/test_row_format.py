@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._columns import RowFormat, row_format, schema_of_source
-from eos.sources._values import Mode, ValueFormat
+from eos.sources._row_format import RowFormat, row_format, schema_of_source
+from eos.sources._value_format import Mode, ValueFormat
 from eos.wire.commands import SchemaInfo, SchemaType
 
 TOPIC = TopicName.parse("persistent://public/default/t-partition-3")
@@ -74,7 +74,7 @@ def test_a_field_goes_before_the_messages_column_of_its_name_unless_that_is_aske
 def test_a_field_of_a_name_that_permissive_adds_is_refused_there_and_only_there() -> None:
     values = record("__malformedValue")
     assert schema_of_source(values).names == ["__malformedValue"]
-    with pytest.raises(ConfigurationError, match="mode=permissive adds"):
+    with pytest.raises(ConfigurationError, match="column of mode=permissive"):
         schema_of_source(replace(values, mode=Mode.PERMISSIVE))
 
 

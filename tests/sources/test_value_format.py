@@ -10,7 +10,7 @@ import pytest
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._values import Mode, ValueFormat, own_schema
+from eos.sources._value_format import Mode, ValueFormat, own_schema
 from eos.wire.commands import SchemaInfo, SchemaType
 
 TOPIC = TopicName.parse("t")
@@ -66,11 +66,11 @@ def test_what_names_no_version_is_named_with_a_way_out():
 @pytest.mark.parametrize(
     ("name", "definition", "complaint"),
     [
-        ("avr", None, "no schema 'avr' for reading; there are: auto, "),
-        ("protobuf", None, "auto reads what the registry has"),
+        ("avr", None, "schema 'avr' does not exist for reading; choose one of auto, "),
+        ("protobuf", None, "auto uses the registered schema"),
         ("avro", None, "needs schemaDefinition"),
-        ("auto", "{}", "has no definition"),
-        ("string", "{}", "has no definition"),
+        ("auto", "{}", "takes no schemaDefinition"),
+        ("string", "{}", "takes no schemaDefinition"),
         ("json", "[", "Avro"),
     ],
 )

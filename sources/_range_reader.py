@@ -1,4 +1,4 @@
-"""In tasks: one range of a partition's entries becomes Arrow batches of Spark's columns."""
+"""Reads ranges of partitions' entries, in tasks, and converts them to Spark's columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from eos.client.worker_cache import kept_client
 from eos.errors import DataLost, ProtocolError
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._columns import RowFormat
 from eos.sources._data_loss import LossGuard
 from eos.sources._offsets import Span, place_text
-from eos.sources._options import SourceOptions
-from eos.sources._values import Mode, version_of
+from eos.sources._row_format import RowFormat
+from eos.sources._source_options import SourceOptions
+from eos.sources._value_format import Mode, version_of
 from eos.wire.batch import key_slices
 
 logger = logging.getLogger(__name__)
@@ -29,16 +29,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KeySlice:
-    """One of ``count`` ranges of the keys' hashes, from 0; messages without a key are in 0."""
+    """One of ``count`` ranges of the keys' hashes, from 0; messages without a key belong to 0."""
 
     index: int
     count: int
 
 
 class EntryRange(InputPartition):
-    """What one task reads: a span of one exact partition, or a slice of its keys.
+    """A task's input: a span of one exact partition, or a slice of its keys.
 
-    ``skip``: so many messages of the span's first entry are left out: a history has them.
+    ``skip``: the number of messages of the span's first entry that are left out, because a history
+    has them.
     """
 
     def __init__(self, topic: str, span: Span, keys: KeySlice | None = None, skip: int = 0) -> None:
@@ -49,13 +50,13 @@ class EntryRange(InputPartition):
         self.skip = skip
 
     def columns(self, needs: tuple[str, ...]) -> tuple[str, ...]:
-        """What has to be read to choose its messages and make ``needs`` of them."""
+        """Return the client's columns that are needed for ``needs`` and for ``select``."""
         keys = () if self.keys is None else ("key",)
         places = ("ledger", "entry", "batch_index") if self.skip else ()
         return tuple(dict.fromkeys((*needs, *keys, *places)))
 
-    def mine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of the messages that are its own."""
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the messages that belong to the range."""
         if self.keys is not None:
             slices = key_slices(batch.column("key"), self.keys.count)
             batch = batch.filter(pa.array(slices == self.keys.index))
@@ -64,13 +65,13 @@ class EntryRange(InputPartition):
             is_first = pc.and_(
                 pc.equal(batch.column("ledger"), ledger), pc.equal(batch.column("entry"), entry)
             )
-            is_had = pc.and_(is_first, pc.less(batch.column("batch_index"), self.skip))
-            batch = batch.filter(pc.invert(is_had))
+            is_skipped = pc.and_(is_first, pc.less(batch.column("batch_index"), self.skip))
+            batch = batch.filter(pc.invert(is_skipped))
         return batch
 
 
 class RangeGroup(InputPartition):
-    """Several of them, which one task reads one after the other."""
+    """Several ranges, which one task reads one after the other."""
 
     def __init__(self, ranges: Sequence[EntryRange]) -> None:
         super().__init__(ranges)
@@ -78,7 +79,7 @@ class RangeGroup(InputPartition):
 
 
 def grouped(ranges: Sequence[EntryRange], most: int | None) -> Sequence[EntryRange | RangeGroup]:
-    """The same ranges in their order, for at most ``most`` tasks; None: for one each."""
+    """Return the same ranges, in their order, for at most ``most`` tasks; None: one for each."""
     if most is None or len(ranges) <= most:
         return ranges
     ends = [len(ranges) * task // most for task in range(most + 1)]
@@ -88,11 +89,11 @@ def grouped(ranges: Sequence[EntryRange], most: int | None) -> Sequence[EntryRan
 def read_range(
     options: SourceOptions, form: RowFormat, one: EntryRange
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in their order.
+    """Yield the rows of a range, in their order.
 
     Raises:
-        DataLost: some of it was deleted before it was read.
-        InputError, IncompatibleSchema: values can't be read as the query wants them.
+        DataLost: entries were deleted before they were read.
+        InputError, IncompatibleSchema: values can't be converted to the query's columns.
         EosError: it can't be read.
     """
     if one.span.is_empty:
@@ -103,21 +104,22 @@ def read_range(
             batches = _opened(client, options, form, one)
             yield from _converted(client, batches, form, one)
         except DataLost as error:
-            guard.lost(error.args[0], one.topic)
-        if not options.read_compacted:  # what a compaction took out is no loss
-            _check_it_was_all_there(client, one, guard)
+            guard.report(error.args[0], one.topic)
+        if not options.read_compacted:  # entries that a compaction removed are no loss
+            _check_not_deleted(client, one, guard)
 
 
 def _opened(
     client: PulsarClient, options: SourceOptions, form: RowFormat, one: EntryRange
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a range; what can't be opened is passed over, unless it has to be an error.
+    """Yield the messages of a range. Entries that can't be decoded are skipped, except with
+    mode=failfast.
 
-    What came damaged is asked for again first: a broker short of memory has delivered an entry that
-    it holds undamaged (seen once, 4.2.4).
+    A damaged entry is fetched again first: a broker that was short of memory once delivered a
+    damaged copy of an intact entry (4.2.4).
     """
     start, last = one.span.first, one.span.last
-    asked_again: set[MessageId | None] = set()
+    fetched_again: set[MessageId | None] = set()
     while start is None or start.place <= last.place:
         columns, compacted = one.columns(form.needs), options.read_compacted
         with client.reader(
@@ -127,18 +129,15 @@ def _opened(
                 yield from reader.read_to(last)
             except ProtocolError as error:
                 start = reader.next_id
-                if start not in asked_again:
-                    asked_again.add(start)
+                if start not in fetched_again:
+                    fetched_again.add(start)
                     continue
                 if form.values.mode is Mode.FAILFAST:
-                    error.hint = (
-                        "With mode=dropmalformed such an entry is left out, and so it is with "
-                        "mode=permissive."
-                    )
+                    error.hint = "Set mode=dropmalformed or mode=permissive to skip such entries."
                     raise
                 if error.place is None:
                     raise
-                logger.warning("%s: %s It is left out.", one.topic, error.message)
+                logger.warning("%s: %s It is skipped.", one.topic, error.message)
                 start = MessageId(error.place[0], error.place[1] + 1)
                 continue
         return
@@ -154,15 +153,14 @@ def _converted(
         return version_of(client, topic, version)
 
     for batch in batches:
-        rows = one.mine(batch)
+        rows = one.select(batch)
         for start in range(0, rows.num_rows, form.rows_at_once):
             yield form.rows(rows.slice(start, form.rows_at_once), topic, find)
 
 
-def _check_it_was_all_there(client: PulsarClient, one: EntryRange, guard: LossGuard) -> None:
-    """Where an entry is gone the broker goes on with the next one, without a word (measured). What
-    is there to the end of the reading was there all the time: entries are deleted from the front.
-    """
+def _check_not_deleted(client: PulsarClient, one: EntryRange, guard: LossGuard) -> None:
+    """Check after reading that the range's first entry still exists. The broker silently skips
+    deleted entries (measured); they are deleted from the front, so no other was missing."""
     start = one.span.start
     if start is None:
         return
@@ -172,8 +170,8 @@ def _check_it_was_all_there(client: PulsarClient, one: EntryRange, guard: LossGu
     finally:
         tail.close()
     if first > start:
-        guard.lost(
-            f"Entries of {one.topic} from {place_text(start)} on, up to {place_text(first)}, were "
-            "deleted before they were read to the end.",
+        guard.report(
+            f"Entries of {one.topic} from {place_text(start)} up to {place_text(first)} were "
+            "deleted before or while they were read.",
             one.topic,
         )
